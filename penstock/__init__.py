@@ -1,0 +1,40 @@
+"""Penstock: continuous queries over live event streams, on Apache Spark."""
+
+from polars import col, lit
+
+from penstock.decode import Cookie, Delimited, Pattern, combined_log
+from penstock.decode import JsonLines as json_lines
+from penstock.logs import FileLog as files
+from penstock.logs import GeneratedLog as generated
+from penstock.operators.functions import avg, count, max_, min_, sum_
+from penstock.query.logical import App
+from penstock.query.stream import Stream, app, output, stream
+from penstock.sinks import console, jsonl, parquet, sqlite
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "App",
+    "Cookie",
+    "Delimited",
+    "Pattern",
+    "Stream",
+    "app",
+    "avg",
+    "col",
+    "combined_log",
+    "console",
+    "count",
+    "files",
+    "generated",
+    "json_lines",
+    "jsonl",
+    "lit",
+    "max_",
+    "min_",
+    "output",
+    "parquet",
+    "sqlite",
+    "stream",
+    "sum_",
+]

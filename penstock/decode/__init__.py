@@ -1,0 +1,20 @@
+"""Bytes to columns: decoders of log formats, with what does not fit put aside."""
+
+from penstock.decode.combined_log import CombinedLog, Cookie, combined_log
+from penstock.decode.contract import BAD_SCHEMA, ROW, Decoded, Decoder
+from penstock.decode.delimited import Delimited
+from penstock.decode.json_lines import JsonLines
+from penstock.decode.pattern import Pattern
+
+__all__ = [
+    "BAD_SCHEMA",
+    "ROW",
+    "CombinedLog",
+    "Cookie",
+    "Decoded",
+    "Decoder",
+    "Delimited",
+    "JsonLines",
+    "Pattern",
+    "combined_log",
+]

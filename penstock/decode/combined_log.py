@@ -1,0 +1,222 @@
+r"""Decodes the access logs of Apache and nginx: common, combined, and combined with more quoted fields.
+
+    host ident user [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "agent" "session=u7"
+
+Receives chunks of lines; hands the scan the asked columns. This is the hot path: usual lines are proved usual
+by comparing bytes at known places, and regular expressions see only the others.
+
+Invariants:
+- The structure decides whether a record is good, whatever columns are asked for: the number of quotes
+  (escaped ones, `\"`, not counted), nothing after the last one, `host ident user [time]` before the first,
+  and a time that exists. `status` and `bytes` can spoil a record only when they are asked for.
+- Escapes stay as the server wrote them. "-" is null in ident, user, status, bytes, referer, agent and extras.
+- A request that is no request ("-", the bytes of a TLS handshake) gives null method, path and protocol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.decode.contract import ROW, Decoded, Decoder
+from penstock.decode.marked_lines import MarkedLines
+from penstock.decode.quoted_lines import quoted_lines
+from penstock.decode.records import (
+    MAX_RECORD_BYTES,
+    Bools,
+    Encoding,
+    Faults,
+    Ints,
+    keep_rows,
+    select_columns,
+    split,
+)
+from penstock.decode.values import typed_columns
+from penstock.logs.contract import Chunk
+from penstock.words.errors import UserError
+
+_TIME_FORMAT = "%d/%b/%Y:%H:%M:%S %z"
+#: how far before the first quote the time begins and ends, and the user ends
+_TIME_BEGINS, _TIME_ENDS, _USER_ENDS = 28, 2, 30
+_HEAD = r"^[^ ]+ [^ ]* .* \[[0-9]{2}/[A-Za-z]{3}/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4}\] $"
+_USUAL_HEAD = (b' - - [00/Aaa/0000:00:00:00 +0000] "', b' - - [99/Zzz/9999:99:99:99 +9999] "')
+_REQUEST = r"^(?P<method>[A-Za-z]+) (?P<path>.*?)(?: (?P<protocol>HTTP/[0-9.]+))?$"
+_HEAD_COLUMNS = frozenset(("host", "ident", "user"))
+_REQUEST_COLUMNS = ("method", "path", "protocol")
+_USUAL_PROTOCOL = (b' HTTP/0.0"', b' HTTP/9.9"')
+_NUMBERS: dict[str, pl.DataType] = {"status": pl.Int32(), "bytes": pl.Int64()}
+
+
+@dataclass(frozen=True)
+class Cookie:
+    """An extra quoted field of cookies; its column has the value of the cookie `name`, else null."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class CombinedLog(Decoder):
+    """Access-log lines. `extra` names the quoted fields after the agent, in order; with `common` there is
+    neither referer nor agent. The extra `Cookie("session")` gives the column `session`."""
+
+    extra: tuple[str | Cookie, ...] = ()
+    common: bool = False
+    encoding: Encoding = "utf-8"
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        if len(self.schema()) != 9 + len(self._quoted()) or ROW in self.schema():
+            raise UserError("BAD_SCHEMA", "two fields of the access log have the same name")
+
+    def schema(self) -> dict[str, pl.DataType]:
+        names = (
+            "host",
+            "ident",
+            "user",
+            "time",
+            *_REQUEST_COLUMNS,
+            "status",
+            "bytes",
+            *map(_name, self._quoted()),
+        )
+        strings: dict[str, pl.DataType] = {name: pl.String() for name in names}
+        return strings | {"time": pl.Datetime("us", "UTC")} | _NUMBERS
+
+    def _quoted(self) -> tuple[str | Cookie, ...]:
+        """The quoted fields after the request."""
+        return self.extra if self.common else ("referer", "agent", *self.extra)
+
+    def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
+        names = select_columns(columns, self.schema())
+        faults: Faults = {}
+        records = split(chunk, b'"', self.encoding, self.max_record_bytes)
+        quoted = self._quoted()
+        lines = quoted_lines(records, 2 + 2 * len(quoted), bool(quoted), faults)
+        lines = _with_head(lines, faults)
+        pieces = self._pieces(lines, names)
+        requests = [name for name in names if name in _REQUEST_COLUMNS]
+        usual, parts = _usual_requests(lines, requests) if requests else (np.ones(0, np.bool_), {})
+        pieces |= parts
+        cut = lines.frame().select(ROW, *(piece.alias(name) for name, piece in pieces.items()))
+        if cut["time"].null_count():
+            for row in cut.filter(pl.col("time").is_null())[ROW]:
+                faults[row] = "there is no such time"
+        if not usual.all():
+            cut = _with_unusual_requests(cut, requests, lines, np.flatnonzero(~usual))
+        good = cut.with_columns(self._refined(cut, names))
+        good = typed_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
+        return records.result(keep_rows(good, faults).select(ROW, *names), faults)
+
+    def _pieces(self, lines: MarkedLines, names: Collection[str]) -> dict[str, pl.Expr]:
+        """The time, and the pieces of the lines that hold what is asked for outside the request."""
+        first, second = lines.marks[:, 0], lines.marks[:, 1]
+        time = lines.cut(first - _TIME_BEGINS, first - _TIME_ENDS)
+        pieces = {"time": time.str.to_datetime(_TIME_FORMAT, strict=False, time_unit="us")}
+        if not _HEAD_COLUMNS.isdisjoint(names):
+            pieces["_head"] = lines.cut(lines.starts, first - _USER_ENDS)
+        if not _NUMBERS.keys().isdisjoint(names):
+            pieces["_numbers"] = lines.cut(second + 1, lines.marks[:, 2] if self._quoted() else lines.ends)
+        for place, field in enumerate(self._quoted()):
+            if _name(field) in names:
+                pieces[_name(field)] = lines.cut(
+                    lines.marks[:, 2 * place + 2] + 1, lines.marks[:, 2 * place + 3]
+                )
+        return pieces
+
+    def _refined(self, cut: pl.DataFrame, names: Collection[str]) -> list[pl.Series | pl.Expr]:
+        """The asked columns that are only a part of a piece, or null where it is a dash."""
+        columns: list[pl.Series | pl.Expr] = []
+        if "_head" in cut.columns:
+            host, ident, user = cut["_head"].str.splitn(" ", 3).struct.unnest()
+            columns += [host.alias("host"), _dash_is_null(ident, "ident"), _dash_is_null(user, "user")]
+        if "_numbers" in cut.columns:
+            status, size = cut["_numbers"].str.strip_chars(" ").str.splitn(" ", 2).struct.unnest()
+            columns += [
+                _dash_is_null(status.fill_null(""), "status"),
+                _dash_is_null(size.fill_null(""), "bytes"),
+            ]
+        for field in self._quoted():
+            if isinstance(field, Cookie) and field.name in names:
+                columns.append(_cookie_value(cut[field.name]))
+            elif isinstance(field, str) and field in names:
+                columns.append(_dash_is_null(cut[field], field))
+        return columns
+
+
+def combined_log(extra: Iterable[str | Cookie] = (), common: bool = False) -> CombinedLog:
+    """A decoder of combined (or common) log lines with further quoted fields.
+
+    >>> combined_log(extra=[Cookie("session")]).schema()["session"]
+    String
+    """
+    return CombinedLog(tuple(extra), common)
+
+
+def _name(field: str | Cookie) -> str:
+    return field.name if isinstance(field, Cookie) else field
+
+
+def _dash_is_null(text: pl.Series, name: str) -> pl.Expr:
+    return pl.when(text != "-").then(text).alias(name)
+
+
+def _with_head(lines: MarkedLines, faults: Faults) -> MarkedLines:
+    """The lines that begin as an access log does; faults for the others."""
+    first = lines.marks[:, 0]
+    dashes = first - len(_USUAL_HEAD[0]) + 1
+    fine = (
+        lines.fits(dashes, *_USUAL_HEAD) & (dashes > lines.starts) & (lines.codes[lines.starts] != ord(" "))
+    )
+    if fine.all():
+        return lines
+    unusual = np.flatnonzero(~fine)
+    others = lines.take(unusual)
+    heads = others.frame().select(head=others.cut(others.starts, others.marks[:, 0]))
+    fine[unusual] = heads.select(pl.col("head").str.contains(_HEAD))["head"].to_numpy()
+    for row in lines.rows[~fine].tolist():
+        faults[row] = "does not begin with host, ident, user and [time]"
+    return lines.take(fine)
+
+
+def _usual_requests(lines: MarkedLines, names: Collection[str]) -> tuple[Bools, dict[str, pl.Expr]]:
+    """Which requests are a method of three or four letters, a path and HTTP/x.y, and their named parts."""
+    first, second = lines.marks[:, 0], lines.marks[:, 1]
+    three = lines.fits(first, b'"AAA ', b'"ZZZ ')
+    four = lines.fits(first, b'"AAAA ', b'"ZZZZ ') if not three.all() else ~three
+    space = np.where(four, first + 5, first + 4)
+    protocol = second - len(_USUAL_PROTOCOL[0]) + 1
+    usual = (three | four) & lines.fits(protocol, *_USUAL_PROTOCOL) & (protocol > space)
+    end = second
+    if not usual.all():
+        # Nothing is cut from the others: any place but a field's edge may be inside a character.
+        space, protocol, end = (
+            np.where(usual, at, first + place) for place, at in ((1, space), (2, protocol), (3, second))
+        )
+    places = {"method": (first + 1, space), "path": (space + 1, protocol), "protocol": (protocol + 1, end)}
+    return usual, {name: lines.cut(*places[name]) for name in names}
+
+
+def _with_unusual_requests(
+    good: pl.DataFrame, names: list[str], lines: MarkedLines, unusual: Ints
+) -> pl.DataFrame:
+    """Puts the parts of the unusual requests in their places; null where a request is none."""
+    others = lines.take(unusual)
+    request = others.cut(others.marks[:, 0] + 1, others.marks[:, 1])
+    parts = others.frame().select(request.str.extract_groups(_REQUEST).alias("request")).unnest("request")
+    return good.with_columns(good[name].scatter(pl.Series(unusual), parts[name]) for name in names)
+
+
+def _cookie_value(cookies: pl.Series) -> pl.Series:
+    """The value of the cookie the column is named after; the usual field holds that cookie alone."""
+    prefix = cookies.name + "="
+    alone = (cookies.str.starts_with(prefix) & ~cookies.str.contains(";", literal=True)).fill_null(True)
+    values = cookies.str.strip_prefix(prefix)
+    if alone.all():
+        return values
+    unusual = (~alone).arg_true()
+    found = cookies.gather(unusual).str.extract(rf"(?:^|;) *{re.escape(cookies.name)}=([^;]*)")
+    return values.scatter(unusual, found)

@@ -1,0 +1,46 @@
+"""What a decoder is: raw bytes of whole records in, typed columns out, what does not fit put aside.
+
+Receives chunks from the logs; hands Polars frames to the scan.
+
+Guarantees: a record comes out once, in `good` or in `bad`; the answer depends only on the chunk's bytes
+and the columns asked for. Never raises for bad data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import polars as pl
+
+from penstock.logs.contract import Chunk
+
+#: the number of the record inside its chunk, from 0; keeps the order of a partition (UInt32)
+ROW = "_row"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """`good`: the asked columns and `_row`, ordered by `_row`.
+
+    `bad`: `_row`, `reason` and `raw` (at most 4,096 bytes, undecodable bytes replaced), ordered by `_row`.
+    """
+
+    good: pl.DataFrame
+    bad: pl.DataFrame
+
+
+BAD_SCHEMA = {ROW: pl.UInt32, "reason": pl.String, "raw": pl.String}
+
+
+class Decoder(ABC):
+    """Bytes to columns. Picklable and without state."""
+
+    @abstractmethod
+    def schema(self) -> dict[str, pl.DataType]:
+        """Every column this decoder can give, with its type."""
+
+    @abstractmethod
+    def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
+        """The asked columns of a chunk's records."""

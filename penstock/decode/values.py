@@ -1,0 +1,130 @@
+"""Turns columns of text into the types a schema asks for, and says which values do not fit.
+
+Receives text columns from the decoders of text formats; hands typed columns back, and a fault for
+each row that has a value its column's type cannot hold.
+
+Invariants:
+- A value parses the same whatever stands in the other rows: nothing is inferred from the data.
+- Null text stays null and is no fault. A type is checked only when its column is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from penstock.decode.contract import ROW
+from penstock.decode.records import Faults, keep_rows
+from penstock.words.errors import UserError
+
+#: epoch units a time may be written in, with their count in a second
+EPOCH_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
+ISO = "iso"
+#: seconds from 1970 to the years 1 and 9999: outside, an epoch number is a mistake and not a time
+_EARLIEST_S, _LATEST_S = -62_135_596_800, 253_402_300_799
+_SHOWN_CHARACTERS = 40
+
+Schema = Mapping[str, pl.DataType]
+
+
+def checked_schema(
+    schema: Mapping[str, object], times: Mapping[str, str], nested: bool = False
+) -> dict[str, pl.DataType]:
+    """The schema with instances of types; refuses types that text cannot be turned into."""
+    types = {name: pl.Series(dtype=dtype).dtype for name, dtype in schema.items()}  # type: ignore[arg-type]
+    for name, how in times.items():
+        kind = types.get(name)
+        if kind is None or not kind.is_temporal():
+            raise UserError(
+                "BAD_TIME_FORMAT", f"column {name} has a time format but is not a time in the schema"
+            )
+        if how not in EPOCH_UNITS and how != ISO and "%" not in how:
+            raise UserError(
+                "BAD_TIME_FORMAT",
+                f"column {name}: {how!r} is no time format",
+                hint="Use 's', 'ms' or 'us' for epoch numbers, 'iso', or a pattern such as '%Y-%m-%d'.",
+            )
+    for name, kind in types.items():
+        if name == ROW or (kind.is_nested() and not nested) or kind in (pl.Object, pl.Binary):
+            raise UserError("BAD_SCHEMA", f"column {name} cannot be a {kind} read from text")
+    return types
+
+
+def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:
+    """The text as `dtype`, null where it does not parse. `how` is a time format (see `checked_schema`)."""
+    if dtype == pl.String:
+        return text
+    if dtype == pl.Boolean:
+        lower = text.str.to_lowercase()
+        return pl.when(lower == "true").then(True).when(lower == "false").then(False)
+    if isinstance(dtype, pl.Datetime):
+        return _instant(text, dtype, how or ISO)
+    if dtype == pl.Date:
+        return text.str.to_date(how or "%Y-%m-%d", strict=False)
+    if dtype == pl.Time:
+        return text.str.to_time(how or "%H:%M:%S", strict=False)
+    return text.cast(dtype, strict=False)
+
+
+def _instant(text: pl.Expr, dtype: pl.Datetime, how: str) -> pl.Expr:
+    if how in EPOCH_UNITS:
+        return from_epoch(text.cast(pl.Int64, strict=False), dtype, how)
+    unit = dtype.time_unit
+    if how != ISO:
+        time = text.str.to_datetime(how, strict=False, time_unit=unit)
+        return (
+            _aware(time, dtype)
+            if any(mark in how for mark in ("%z", "%:z", "%#z", "%+"))
+            else _naive(time, dtype)
+        )
+    has_zone = text.str.contains(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$")
+    zoned = pl.when(has_zone).then(text).str.to_datetime("%+", strict=False, time_unit=unit)
+    plain = pl.when(~has_zone).then(text.str.replace(" ", "T", literal=True))
+    local = plain.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False, time_unit=unit)
+    return pl.coalesce(_aware(zoned, dtype), _naive(local, dtype))
+
+
+def from_epoch(number: pl.Expr, dtype: pl.Datetime, unit: str) -> pl.Expr:
+    """Epoch numbers as times; null outside the years 1 to 9999."""
+    scale = EPOCH_UNITS[unit]
+    inside = number.is_between(_EARLIEST_S * scale, _LATEST_S * scale)
+    micros = pl.when(inside).then(number) * (1_000_000 // scale)
+    return _aware(micros.cast(pl.Datetime("us", "UTC")).dt.cast_time_unit(dtype.time_unit), dtype)
+
+
+def _aware(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
+    """A time with a zone, shown in the column's zone (in UTC when the column has none)."""
+    return time.dt.convert_time_zone(dtype.time_zone) if dtype.time_zone else time.dt.replace_time_zone(None)
+
+
+def _naive(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
+    """A time without a zone, read as the column's wall clock; an hour that clock skips is null."""
+    if dtype.time_zone is None:
+        return time
+    return time.dt.replace_time_zone(dtype.time_zone, ambiguous="earliest", non_existent="null")
+
+
+def typed_columns(
+    frame: pl.DataFrame, names: Sequence[str], schema: Schema, times: Mapping[str, str], faults: Faults
+) -> pl.DataFrame:
+    """The frame with its named text columns typed; rows that do not fit leave it for `faults`."""
+    typed = frame.with_columns(
+        parsed(pl.col(name), schema[name], times.get(name)).alias(name) for name in names
+    )
+    before = len(faults)
+    for name in names:
+        if schema[name] == pl.String or typed[name].null_count() == frame[name].null_count():
+            continue
+        wrong = frame.filter(typed[name].is_null() & frame[name].is_not_null())
+        for row, value in zip(wrong[ROW].to_list(), wrong[name].to_list(), strict=True):
+            faults.setdefault(row, mismatch(name, value, schema[name]))
+    return keep_rows(typed, faults) if len(faults) > before else typed
+
+
+def mismatch(column: str, value: object, dtype: pl.DataType) -> str:
+    """What to say of a value its column cannot hold."""
+    shown = repr(value)
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS] + "..."
+    return f"column {column}: {shown} is not {dtype}"

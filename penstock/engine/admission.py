@@ -1,0 +1,160 @@
+"""Admission: which spans the next epoch consists of, decided in the driver and asked for by Spark's source.
+
+Receives what the logs have and how fast the last epochs were; hands Spark the epoch's end offsets.
+
+An offset is JSON: `{"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ...}`
+(`from`: where partitions first seen in this epoch begin). It says everything that tells one epoch's input
+from another's, so that Spark's write-ahead log repeats it after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.engine.rate import RateControl, shares
+from penstock.engine.steps import reached
+from penstock.logs.contract import Partition, Span
+from penstock.query.physical import Plan
+
+Offset = dict[str, Any]
+#: how long one question of Spark's waits for news before it is answered with "nothing yet"
+PATIENCE_SECONDS = 0.05
+
+
+@dataclass
+class _Quiet:
+    """Since when a partition has had nothing new."""
+
+    latest: int = -1
+    since: float = field(default=0.0)
+
+
+class Admission:
+    """Decides the spans of epochs. Used by the thread that answers Spark's source and by the epoch runner."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rates: Mapping[str, RateControl],
+        recorded: Callable[[int], Mapping[str, Any] | None],
+        *,
+        drain: bool,
+        least_interval_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._rates = dict(rates)
+        self._recorded = recorded
+        self._drain = drain
+        self._interval = least_interval_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._quiet: dict[tuple[str, str], _Quiet] = {}
+        self._last_at = -1e9
+        self._stopping = False
+        self.backlog: dict[str, int] = {}
+        self.drained = threading.Event()
+        self.failure: BaseException | None = None
+
+    def initial(self) -> Offset:
+        """The offset before the first epoch."""
+        return {"epoch": -1, "at": {}, "from": {}, "finished": {}, "idle": {}}
+
+    def latest(self, start: Offset) -> Offset:
+        """The end of the next epoch, or `start` when there is no reason for one."""
+        deadline = self._clock() + PATIENCE_SECONDS
+        while True:
+            with self._lock:
+                if self._stopping:
+                    return start
+                end = self._next(start)
+            if end != start:
+                self._last_at = self._clock()
+                reached("admitted", end["epoch"])
+                return end
+            if self._clock() >= deadline:
+                return start
+            time.sleep(0.01)
+
+    def observed(self, units: Mapping[str, int], seconds: float) -> None:
+        """Told by the runner how long an epoch took."""
+        with self._lock:
+            total = sum(units.values())
+            for stream, rate in self._rates.items():
+                # streams of one epoch share its time; each is judged by the whole
+                if units.get(stream):
+                    self._rates[stream] = rate.observed(
+                        units[stream], seconds * units[stream] / max(1, total)
+                    )
+
+    def stop(self) -> None:
+        """Admit nothing more."""
+        with self._lock:
+            self._stopping = True
+
+    def budget(self, stream: str) -> int:
+        return self._rates[stream].budget
+
+    def _next(self, start: Offset) -> Offset:
+        epoch = start["epoch"] + 1
+        repeated = self._recorded(epoch)
+        if repeated is not None:
+            return dict(repeated)
+        if self._clock() - self._last_at < self._interval:
+            return start
+        end: Offset = {"epoch": epoch, "at": {}, "from": {}, "finished": {}, "idle": {}}
+        everything_read = True
+        for name, scan in self._plan.scans.items():
+            at: dict[str, int] = dict(start["at"].get(name, {}))
+            partitions = scan.stream.log.partitions(at)
+            available = {p.id: p.latest - at.get(p.id, p.earliest) for p in partitions}
+            self.backlog[name] = sum(available.values())
+            for pid, units in shares(available, self._rates[name].budget).items():
+                begin = at.get(pid, next(p.earliest for p in partitions if p.id == pid))
+                at[pid] = scan.stream.log.cut(pid, begin, units)
+            end["from"][name] = {
+                p.id: p.earliest for p in partitions if p.id not in start["at"].get(name, {})
+            }
+            for partition in partitions:
+                at.setdefault(partition.id, partition.earliest)
+            done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
+            end["at"][name] = at
+            end["finished"][name] = sorted(done)
+            end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
+            everything_read &= len(done) == len(partitions)
+        if all(end[part] == start[part] for part in ("at", "finished", "idle")):
+            if everything_read and self._drain:
+                self.drained.set()
+            return start
+        return end
+
+    def _idle(
+        self, stream: str, partitions: list[Partition], at: Mapping[str, int], idle_after: int | None
+    ) -> list[str]:
+        """The partitions that have been silent for too long to wait for."""
+        if idle_after is None:
+            return []
+        now, idle = self._clock(), []
+        for partition in partitions:
+            quiet = self._quiet.setdefault((stream, partition.id), _Quiet(since=now))
+            if partition.latest != quiet.latest or at[partition.id] < partition.latest:
+                quiet.latest, quiet.since = partition.latest, now
+            if (now - quiet.since) * 1e6 > idle_after and not partition.finished:
+                idle.append(partition.id)
+        return sorted(idle)
+
+
+def spans_between(start: Offset, end: Offset) -> list[tuple[str, Span]]:
+    """The spans (stream, span) that lie between two offsets."""
+    found = []
+    for stream, at in end["at"].items():
+        before = start["at"].get(stream, {})
+        for partition, offset in at.items():
+            begin = before.get(partition, end["from"][stream].get(partition, 0))
+            if offset > begin:
+                found.append((stream, Span(partition, begin, offset)))
+    return found

@@ -1,0 +1,230 @@
+"""The engine: one Spark application that runs an app's jobs, epoch after epoch, until it is told to stop.
+
+Receives an `App` and `Settings`; hands a report of every epoch to whoever watches, and results to the sinks.
+
+Guarantees: after `run` returns or raises, starting again with the same app and state directory goes on where
+it stopped; nothing is lost and nothing delivered twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock.engine.admission import Admission
+from penstock.engine.epoch import EpochReport, EpochRunner, state_place
+from penstock.engine.rate import RateControl
+from penstock.engine.session import session, warm_up
+from penstock.engine.settings import Settings, cores_of
+from penstock.engine.source import FORMAT, SourceDesk
+from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.query.physical import Plan
+from penstock.state.buckets import check_bucket_count
+from penstock.state.cache import HostCache
+from penstock.state.directory import StateDirectory
+from penstock.words.errors import InternalError, PenstockError
+
+Watcher = Callable[[EpochReport], None]
+
+
+@dataclass
+class Run:
+    """What a run of the engine did."""
+
+    epochs: int = 0
+    events: int = 0
+    late: int = 0
+    bad: int = 0
+    seconds: float = 0.0
+    first_epoch: int | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+class Engine:
+    """Runs one application. `spark` is the session to use; by default one is started."""
+
+    def __init__(self, app: App, settings: Settings | None = None, spark: SparkSession | None = None) -> None:
+        self.settings = settings or Settings()
+        check_bucket_count(self.settings.buckets)
+        self.plan: Plan = compiled(app)
+        self.state = StateDirectory(self.settings.state)
+        self.admission: Admission | None = None
+        self._spark = spark
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._busy = threading.Lock()
+
+    def stop(self) -> None:
+        """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
+        self._stop.set()
+
+    def run(self, watch: Watcher | None = None, *, for_seconds: float | None = None) -> Run:
+        """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
+        facts = self.state.claim(self.plan.fingerprint, self.plan.summary)
+        try:
+            self._start_logs(facts)
+            for output in self.plan.outputs.values():
+                for sink in output.sinks:
+                    sink.open(output.name, dict(output.schema))
+            spark = self._spark or session(self.settings)
+            if self.settings.warm_up:
+                warm_up(spark.sparkContext, self.settings.master)
+            return self._run(spark, watch, for_seconds)
+        finally:
+            for output in self.plan.outputs.values():
+                for sink in output.sinks:
+                    with contextlib.suppress(Exception):
+                        sink.close()
+            self.state.release()
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _start_logs(self, facts: dict[str, Any]) -> None:
+        if "buckets" in facts and facts["buckets"] != self.settings.buckets:
+            raise InternalError(
+                "BUCKETS_CHANGED",
+                f"this state was made with {facts['buckets']} buckets, not {self.settings.buckets}",
+                hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
+            )
+        reached = self.state.last_offsets()
+        for name, scan in self.plan.scans.items():
+            known = facts["logs"].get(name)
+            facts["logs"][name] = scan.stream.log.start(known, reached.get(name, {}))
+        facts["buckets"] = self.settings.buckets
+        self.state.remember(facts)
+
+    def _rates(self) -> dict[str, RateControl]:
+        most = self.settings.most_epoch_units
+        first = self.settings.first_epoch_units
+        if most is not None:
+            fixed = RateControl(float("inf"), most, most)
+            return dict.fromkeys(self.plan.scans, fixed)
+        found = {}
+        for name, scan in self.plan.scans.items():
+            bytes_ = scan.stream.log.unit == "bytes"
+            units = first if bytes_ else max(1, first // 200)
+            found[name] = RateControl(self.settings.epoch_seconds, units, 65_536 if bytes_ else 1_000)
+        return found
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _run(self, spark: SparkSession, watch: Watcher | None, for_seconds: float | None) -> Run:
+        cores = cores_of(self.settings.master)
+        if self._spark is not None or not self.settings.master.startswith("local"):
+            cores = int(spark.sparkContext.defaultParallelism)
+        slices = self.settings.slices or cores
+        place = state_place(self.state, self.settings.cache_root, self.settings.cache_bytes)
+        runner = EpochRunner(
+            spark.sparkContext,
+            self.plan,
+            self.state,
+            slices=slices,
+            scan_tasks=cores,
+            buckets=self.settings.buckets,
+            place=place,
+        )
+        admission = self.admission = Admission(
+            self.plan,
+            self._rates(),
+            self.state.recorded_end,
+            drain=self.settings.drain,
+            least_interval_seconds=self.settings.epoch_interval_seconds,
+        )
+        desk = SourceDesk(admission)
+        run, began = Run(), time.monotonic()
+        try:
+            query = self._query(spark, desk, self._each_epoch(runner, admission, desk, run, watch))
+            self._wait(query, admission, for_seconds)
+        finally:
+            desk.close()
+            if place.cache is not None:
+                HostCache(Path(place.cache), 0).clear()
+        run.seconds = time.monotonic() - began
+        run.counters = runner.manifest.counters
+        return run
+
+    def _each_epoch(
+        self, runner: EpochRunner, admission: Admission, desk: SourceDesk, run: Run, watch: Watcher | None
+    ) -> Callable[[DataFrame, int], None]:
+        def epoch(_: DataFrame, number: int) -> None:
+            with self._busy:
+                try:
+                    planned = desk.planned
+                    if planned is None or planned[1]["epoch"] != number:
+                        raise InternalError(
+                            "EPOCH_OUT_OF_STEP",
+                            f"Spark runs epoch {number}, but planned {planned and planned[1]['epoch']}",
+                            hint="The state directory and Spark's part of it do not belong together.",
+                        )
+                    report = runner.run(number, *planned)
+                    admission.observed(report.units, report.seconds)
+                    run.epochs += 1
+                    run.events += report.events
+                    run.late += report.late
+                    run.bad += report.bad
+                    run.first_epoch = number if run.first_epoch is None else run.first_epoch
+                    self._keep_house(runner, number)
+                    if watch is not None:
+                        watch(report)
+                except BaseException as failure:
+                    self._failure = failure
+                    raise
+
+        return epoch
+
+    def _keep_house(self, runner: EpochRunner, epoch: int) -> None:
+        if epoch % 10 == 9:
+            runner.recycle(self.settings.manifests_kept)
+
+    def _query(
+        self, spark: SparkSession, desk: SourceDesk, each: Callable[[DataFrame, int], None]
+    ) -> StreamingQuery:
+        rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
+        writer = rows.writeStream.foreachBatch(each).queryName(f"{self.plan.name}-{os.urandom(3).hex()}")
+        return writer.option("checkpointLocation", str(self.state.path / "spark")).start()
+
+    def _wait(self, query: StreamingQuery, admission: Admission, for_seconds: float | None) -> None:
+        deadline = None if for_seconds is None else time.monotonic() + for_seconds
+        while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            self._stop.wait(0.05)
+        admission.stop()
+        with self._busy:  # let the epoch under way end
+            pass
+        failure = None if query.isActive else query.exception()
+        query.stop()
+        self._raise(failure, admission)
+
+    def _raise(self, spark_says: Exception | None, admission: Admission) -> None:
+        """Tell what ended the run, if it was not us: the first cause, in our own words."""
+        cause = self._failure or admission.failure
+        if isinstance(cause, PenstockError):
+            raise cause
+        if cause is not None:
+            raise _explained(cause) from cause
+        if spark_says is not None:
+            raise _explained(spark_says) from spark_says
+
+
+def _explained(failure: BaseException) -> PenstockError:
+    text = str(failure).strip()
+    lines = [line for line in text.splitlines() if line.strip()]
+    kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
+    return InternalError(
+        "EPOCH_FAILED",
+        f"{kind}: {lines[-1] if lines else type(failure).__name__}",
+        detail=text[-2000:],
+        hint="The epoch is not committed; start again with the same state directory to repeat it.",
+    )

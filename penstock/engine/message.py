@@ -1,0 +1,90 @@
+"""What travels between tasks: a small JSON header and a payload, as one byte string.
+
+Receives frames and facts from scan and slice tasks; hands them to the next stage or the driver. Spark moves
+the bytes and never looks inside.
+
+Kinds: `rows` (an Arrow frame for a sub-query or an output), `time` (how far a scan task has read each
+partition), `facts` (what a task did: state changes, counts, timings), `aside` (rows put aside), `error`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
+
+_NEWEST = pl.CompatLevel.newest()
+
+
+@dataclass(frozen=True)
+class Message:
+    """A header and a frame, if it carries one. `to` is a sub-query's id or `driver`."""
+
+    kind: str
+    to: str
+    facts: dict[str, Any]
+    frame: pl.DataFrame | None = None
+
+    def to_bytes(self) -> bytes:
+        header = json.dumps([self.kind, self.to, self.facts], separators=(",", ":")).encode()
+        header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
+        if self.frame is None:
+            return struct.pack(">I", len(header)) + header
+        body = io.BytesIO()
+        body.write(struct.pack(">I", len(header)))
+        body.write(header)
+        self.frame.write_ipc_stream(body, compression="uncompressed", compat_level=_NEWEST)
+        return body.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Message:
+        kind, to, facts, at = _header(data)
+        return Message(kind, to, facts, _frame(memoryview(data)[at:]) if at < len(data) else None)
+
+
+def address(data: bytes) -> tuple[str, str]:
+    """The kind and the addressee of an encoded message, without decoding its payload."""
+    kind, to, _, _ = _header(data)
+    return kind, to
+
+
+def _frame(payload: memoryview) -> pl.DataFrame:
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        frame = pl.from_arrow(reader.read_all(), rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _header(data: bytes) -> tuple[str, str, dict[str, Any], int]:
+    (length,) = struct.unpack_from(">I", data)
+    kind, to, facts = json.loads(data[4 : 4 + length])
+    return kind, to, facts, 4 + length
+
+
+def error_message(error: PenstockError) -> Message:
+    """An error on its way to the driver: it ends the epoch without Spark trying the task again."""
+    facts = {
+        "class": type(error).__name__,
+        "condition": error.condition,
+        "primary": error.primary,
+        "detail": error.detail,
+        "hint": error.hint,
+        "where": error.where,
+    }
+    return Message("error", "driver", facts)
+
+
+def error_of(message: Message) -> PenstockError:
+    """The error that a task sent."""
+    kinds = {kind.__name__: kind for kind in (UserError, ExternalError, InternalError)}
+    facts = message.facts
+    return kinds.get(facts["class"], InternalError)(
+        facts["condition"], facts["primary"], detail=facts["detail"], hint=facts["hint"], where=facts["where"]
+    )

@@ -1,0 +1,192 @@
+"""The scan stage: a task reads its spans' raw bytes, decodes them once, runs the first steps of every job and
+reduces what can be reduced before it travels.
+
+Receives spans (never data) from the driver; hands addressed messages: rows for the slices of each edge, the
+highest event time of each partition to every slice, and to the driver what was put aside and counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from penstock.decode.contract import ROW
+from penstock.engine.message import Message
+from penstock.engine.task import EpochTask, addressed
+from penstock.logs.contract import Chunk, Span
+from penstock.operators.contract import NEVER, PARTITION, SEQUENCE, TIME
+from penstock.query.physical import Edge, ScanPlan, run_steps
+
+#: how many rows put aside per partition and epoch are kept word for word; all are counted
+KEPT_ASIDE = 1_000
+
+
+@dataclass
+class _Sums:
+    """What a scan task counts and collects."""
+
+    events: int = 0
+    bytes: int = 0
+    late: int = 0
+    bad: int = 0
+    seconds_read: float = 0.0
+    seconds_decode: float = 0.0
+    highest: dict[str, dict[str, int]] = field(default_factory=dict)
+    aside: list[pl.DataFrame] = field(default_factory=list)
+    frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
+
+
+def scan(task: EpochTask, spans: list[tuple[str, Span]]) -> Iterator[tuple[int, bytes]]:
+    """One scan task's work: `spans` are (stream, span)."""
+    began, sums = time.perf_counter(), _Sums()
+    for stream, span in spans:
+        _scan_span(task, task.plan.scans[stream], span, sums)
+    for edge in task.plan.edges:
+        if frames := sums.frames.pop(edge.id, []):
+            yield from _sent(task, edge, frames)
+    for slice_ in range(task.slices):
+        yield slice_, Message("time", "progress", sums.highest).to_bytes()
+    facts = {
+        "stage": "scan",
+        "events": sums.events,
+        "bytes": sums.bytes,
+        "late": sums.late,
+        "bad": sums.bad,
+        "seconds": time.perf_counter() - began,
+        "seconds_read": sums.seconds_read,
+        "seconds_decode": sums.seconds_decode,
+    }
+    yield 0, Message("facts", "driver", facts).to_bytes()
+    if sums.aside:
+        yield 0, Message("aside", "driver", {}, pl.concat(sums.aside)).to_bytes()
+
+
+def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) -> None:
+    stream = scan_plan.stream
+    known = task.streams[stream.name]
+    partition = known.partitions[span.partition]
+    highest = NEVER if partition.highest is None else partition.highest
+    floor = NEVER if known.watermark is None else known.watermark
+    chunks = iter(stream.log.read(span))
+    while True:
+        before = time.perf_counter()
+        chunk = next(chunks, None)
+        sums.seconds_read += time.perf_counter() - before
+        if chunk is None:
+            break
+        before = time.perf_counter()
+        frame = _decoded(scan_plan, chunk, sums)
+        sums.seconds_decode += time.perf_counter() - before
+        sums.bytes += len(chunk.data)
+        if not frame.height:
+            continue
+        frame = frame.with_columns(pl.lit(partition.ordinal, pl.UInt32).alias(PARTITION))
+        frame, highest = _on_time(frame, highest, floor, stream.lateness, scan_plan, chunk, sums)
+        sums.events += frame.height
+        where = f"stream {stream.name}, partition {span.partition}, offsets {span.start} to {span.end}"
+        for edge in task.plan.edges_from(f"scan:{stream.name}"):
+            rows = run_steps(edge.steps, frame, where)
+            operator = task.operator_of(edge)
+            if rows.height:
+                sums.frames.setdefault(edge.id, []).append(operator.prepare(rows) if operator else rows)
+    if highest > NEVER:
+        sums.highest.setdefault(stream.name, {})[span.partition] = highest
+
+
+def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
+    """The chunk's events with their event time and place; what does not fit is put aside."""
+    if chunk.damage is not None:
+        sums.bad += 1
+        sums.aside.append(_damage(scan_plan, chunk))
+    if not chunk.data:
+        return pl.DataFrame()
+    decoded = scan_plan.stream.decoder.decode(chunk, scan_plan.columns)
+    frame = decoded.good
+    instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
+    frame = frame.with_columns(instant, (pl.col(ROW).cast(pl.Int64) + chunk.start).alias(SEQUENCE))
+    if frame[TIME].null_count():
+        timeless = frame.filter(pl.col(TIME).is_null())
+        reason = f"no event time in {scan_plan.stream.time}"
+        sums.bad += timeless.height
+        sums.aside.append(_aside(scan_plan, chunk, timeless.head(KEPT_ASIDE), "dead", reason))
+        frame = frame.filter(pl.col(TIME).is_not_null())
+    if decoded.bad.height:
+        sums.bad += decoded.bad.height
+        kept = decoded.bad.head(KEPT_ASIDE)
+        sums.aside.append(
+            _aside(scan_plan, chunk, kept.select(ROW), "dead", "").with_columns(kept["reason"], kept["raw"])
+        )
+    return frame
+
+
+def _on_time(
+    frame: pl.DataFrame,
+    highest: int,
+    floor: int,
+    lateness: int,
+    scan_plan: ScanPlan,
+    chunk: Chunk,
+    sums: _Sums,
+) -> tuple[pl.DataFrame, int]:
+    """The events that are not late, and the highest event time seen so far in the partition."""
+    times = frame[TIME]
+    least, most = int(times.min()), int(times.max())  # type: ignore[arg-type]
+    if least < max(max(highest, most) - lateness, floor):
+        newest_before = times.cum_max().shift(1, fill_value=highest).to_numpy()
+        late = times.to_numpy() < np.maximum(np.maximum(newest_before, highest) - lateness, floor)
+        if late.any():
+            mask = pl.Series(late)
+            rows = frame.filter(mask)
+            sums.late += rows.height
+            sums.aside.append(_aside(scan_plan, chunk, rows.head(KEPT_ASIDE), "late", "late"))
+            frame = frame.filter(~mask)
+    return frame, max(highest, most)
+
+
+def _aside(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reason: str) -> pl.DataFrame:
+    """Rows put aside, with their partition, exact offset and raw text."""
+    lines = chunk.data.split(b"\n")
+    numbers = rows[ROW].to_list()
+    if scan_plan.stream.log.unit == "records":
+        offsets = [chunk.start + number for number in numbers]
+    else:
+        ends = np.cumsum([len(line) + 1 for line in lines])
+        offsets = [chunk.start + (int(ends[number - 1]) if number else 0) for number in numbers]
+    return pl.DataFrame(
+        {
+            "stream": [scan_plan.stream.name] * len(numbers),
+            "why": [why] * len(numbers),
+            "partition": [chunk.partition] * len(numbers),
+            "offset": offsets,
+            "reason": [reason] * len(numbers),
+            "raw": [lines[number][:4096].decode("utf-8", "replace") for number in numbers],
+        },
+        schema=ASIDE_SCHEMA,
+    )
+
+
+def _damage(scan_plan: ScanPlan, chunk: Chunk) -> pl.DataFrame:
+    row = [scan_plan.stream.name, "dead", chunk.partition, chunk.start + len(chunk.data), chunk.damage, ""]
+    return pl.DataFrame([row], schema=ASIDE_SCHEMA, orient="row")
+
+
+ASIDE_SCHEMA = {
+    "stream": pl.String,
+    "why": pl.String,
+    "partition": pl.String,
+    "offset": pl.Int64,
+    "reason": pl.String,
+    "raw": pl.String,
+}
+
+
+def _sent(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
+    rows = pl.concat(frames) if len(frames) > 1 else frames[0]
+    operator = task.operator_of(edge)
+    if operator is not None and len(frames) > 1:
+        rows = operator.combine(rows)
+    yield from addressed(task, edge, rows)

@@ -1,0 +1,87 @@
+"""The Spark session of an engine: started on the right Java, quiet, and with cheap checkpoint files.
+
+Receives settings; hands a `SparkSession`. Spark's own defaults fork a `chmod` or `readlink` process for every
+file of its checkpoint, which costs 100 ms an epoch; see docs/decisions/0003.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from penstock.engine.exchange import exchange
+from penstock.engine.java import java_home
+from penstock.engine.settings import Settings, cores_of
+from penstock.engine.source import EpochSource
+from penstock.words.errors import ExternalError
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_LOG_QUIET = "-Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
+
+
+def session(settings: Settings) -> SparkSession:
+    """Start Spark, or take the session this process already has."""
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+    builder = SparkSession.builder.master(settings.master).appName("penstock")
+    for key, value in _defaults(settings.master).items() | settings.spark.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as failure:
+        raise ExternalError(
+            "SPARK_DID_NOT_START",
+            f"Spark did not start with master {settings.master}",
+            detail=str(failure).splitlines()[0] if str(failure) else type(failure).__name__,
+            hint="Check the master's address, that Java runs, and that the machine has memory to spare.",
+        ) from failure
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(EpochSource)
+    return spark
+
+
+def _defaults(master: str) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.sql.streaming.minBatchesToRetain": "30",
+        "spark.sql.streaming.pollingDelay": "5ms",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        # payloads are Arrow that is dense already; compressing them again costs more than it saves on one host
+        "spark.shuffle.compress": "false",
+        "spark.broadcast.compress": "false",
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            # the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_LOG_QUIET}",
+        }
+    return settings
+
+
+def warm_up(context: SparkContext, master: str) -> None:
+    """Start the Python workers and load what they need, so that the first epoch finds them ready."""
+    tasks = cores_of(master) if master.startswith("local") else int(context.defaultParallelism)
+
+    def load(index: int, _: Any) -> Any:
+        import penstock.engine.epoch  # noqa: F401 - loaded here so that the worker has it
+
+        yield index % tasks, b"warm"
+
+    from penstock.engine.exchange import exchange
+
+    first = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(load)
+    exchange(context, first, tasks).mapPartitions(lambda items: [len(list(items))]).collect()

@@ -1,0 +1,49 @@
+"""Every setting of an engine, declared once with its unit and meaning."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.state.cache import default_cache_root
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an engine runs. None of these changes what it computes."""
+
+    #: where the state lies; one directory a query
+    state: Path = field(default_factory=lambda: Path("penstock-state"))
+    #: Spark's master: local[*], local[2], spark://host:port, yarn, k8s://...
+    master: str = "local[*]"
+    #: how long an epoch should take under load, in seconds
+    epoch_seconds: float = 1.0
+    #: epochs begin at least this far apart, in seconds, so that a trickle does not keep the machine busy
+    epoch_interval_seconds: float = 0.1
+    #: tasks a slice stage is cut into; None: as many as Spark has cores
+    slices: int | None = None
+    #: buckets per operator: the finest the state can be cut; fixed for the life of a state directory
+    buckets: int = 64
+    #: manifests kept; older state cannot be gone back to
+    manifests_kept: int = 20
+    #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it
+    first_epoch_units: int = 4_000_000
+    #: the most an epoch may ever take, in the log's units; None: no bound but the target length
+    most_epoch_units: int | None = None
+    #: end when the logs are finished and read, instead of waiting for more
+    drain: bool = False
+    #: the host's cache of hot runs; None: no cache
+    cache_root: Path | None = field(default_factory=default_cache_root)
+    #: the most the cache may hold, in bytes
+    cache_bytes: int = 2 << 30
+    #: run a small job first, so that the first epoch does not wait for Python workers
+    warm_up: bool = True
+    #: further Spark settings, as `spark.` keys
+    spark: dict[str, str] = field(default_factory=dict)
+
+
+def cores_of(master: str) -> int:
+    """The cores a local master stands for."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0]
+    return int(inside) if inside.isdigit() else (os.cpu_count() or 1) if inside == "*" else 1

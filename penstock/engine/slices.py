@@ -1,0 +1,151 @@
+"""The slice stage: a task works on its buckets of every sub-query of a level: state of the last epoch in,
+inputs merged, operators run, new runs written, results sent on.
+
+Receives the messages the exchange brought; hands messages for the next level or the driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from penstock.engine.message import Message, address
+from penstock.engine.steps import reached
+from penstock.engine.task import EpochTask, addressed, run_store
+from penstock.engine.watermark import advanced
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.contract import NEVER, TIME, Progress, SliceState
+from penstock.operators.top_k import TopK
+from penstock.query.physical import Edge, SubQuery, run_steps
+from penstock.state.collection import Changes, Scope
+from penstock.state.manifest import StreamTime
+
+
+@dataclass
+class _Inbox:
+    """What came for this slice: rows per sub-query, times, and what only passes through."""
+
+    rows: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    seen: dict[str, dict[str, int]] = field(default_factory=dict)
+    passing: list[bytes] = field(default_factory=list)
+
+
+def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """One slice task's work at one level."""
+    began = time.perf_counter()
+    inbox = _opened(task, level, incoming)
+    streams = _times(task, inbox)
+    yield slice_, Message("time", "progress", inbox.seen).to_bytes()
+    for data in inbox.passing:
+        yield slice_, data
+    scope = Scope(run_store(task.place), task.epoch, task.buckets_of_slice(slice_), len(task.bucket_map))
+    changes: list[Any] = []
+    for sub in task.plan.at_level(level):
+        frames = inbox.rows.get(sub.id, [])
+        rows = pl.concat(frames) if len(frames) > 1 else frames[0] if frames else None
+        yield from _run(task, sub, rows, scope, streams, changes)
+    reached("sliced", task.epoch, task.engine_pid)
+    facts = {
+        "stage": f"slice {level}",
+        "slice": slice_,
+        "changes": changes,
+        "seconds": time.perf_counter() - began,
+        "rows": sum(frame.height for frames in inbox.rows.values() for frame in frames),
+    }
+    yield 0, Message("facts", "driver", facts).to_bytes()
+
+
+def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
+    inbox, here = _Inbox(), {sub.id for sub in task.plan.at_level(level)}
+    for data in incoming:
+        kind, to = address(data)
+        if kind == "time":
+            for stream, partitions in Message.from_bytes(data).facts.items():
+                inbox.seen.setdefault(stream, {}).update(partitions)
+        elif kind == "rows" and to in here:
+            frame = Message.from_bytes(data).frame
+            assert frame is not None
+            inbox.rows.setdefault(to, []).append(frame)
+        else:
+            inbox.passing.append(data)
+    return inbox
+
+
+def _times(task: EpochTask, inbox: _Inbox) -> dict[str, StreamTime]:
+    return {
+        name: advanced(
+            stream,
+            inbox.seen.get(name, {}),
+            task.plan.scans[name].stream.lateness,
+            finished=task.finished[name],
+            idle=task.idle[name],
+        )
+        for name, stream in task.streams.items()
+    }
+
+
+def _run(
+    task: EpochTask,
+    sub: SubQuery,
+    rows: pl.DataFrame | None,
+    scope: Scope,
+    streams: dict[str, StreamTime],
+    changes: list[Any],
+) -> Iterator[tuple[int, bytes]]:
+    state = SliceState(sub.id, task.collections.get(sub.id, {}), scope)
+    before = [task.streams[name].watermark for name in sub.streams]
+    after = [streams[name].watermark for name in sub.streams]
+    progress = Progress(
+        min(NEVER if w is None else w for w in before), min(NEVER if w is None else w for w in after)
+    )
+    result = sub.operator.process(rows, state, progress)
+    where = f"the rows of {sub.id} in epoch {task.epoch}"
+    for edge in task.plan.edges_from(sub.id):
+        made = None if result is None else run_steps(edge.steps, result, where)
+        top = task.plan.outputs[edge.target[4:]].top if edge.target.startswith("out:") else None
+        if top is not None:
+            made = _ranked(task, edge, top, sub, made, state, scope, changes)
+        if made is not None and made.height:
+            operator = task.operator_of(edge)
+            yield from addressed(task, edge, operator.prepare(made) if operator else made)
+    changes += [[sub.id, name, _packed(change)] for name, change in state.changes().items()]
+
+
+def _ranked(
+    task: EpochTask,
+    edge: Edge,
+    top: TopK,
+    sub: SubQuery,
+    rows: pl.DataFrame | None,
+    state: SliceState,
+    scope: Scope,
+    changes: list[Any],
+) -> pl.DataFrame | None:
+    """The slice's candidates for a top-k."""
+    owner = edge.target.replace(":", "-")
+
+    def refill(instant: int) -> pl.DataFrame:
+        assert isinstance(sub.operator, Aggregation)
+        assert rows is not None
+        current = sub.operator.current(state)
+        changed = rows.filter(pl.col(TIME) <= instant)
+        if current is not None:
+            current = run_steps(edge.steps, current, f"the totals of {sub.id}")
+            changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
+        return changed.unique(subset=list(top.keys), keep="last", maintain_order=True).drop(TIME)
+
+    best = SliceState(owner, task.collections.get(owner, {}), scope)
+    made = top.local(rows, best, refill)
+    changes += [[owner, name, _packed(change)] for name, change in best.changes().items()]
+    return made
+
+
+def _packed(change: Changes) -> list[object]:
+    return [
+        [entry.to_json() for entry in change.added],
+        [[name, sorted(buckets)] for name, buckets in change.dropped],
+    ]

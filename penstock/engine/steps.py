@@ -1,0 +1,34 @@
+"""The named steps of an epoch, in order, and the place where a test can end the engine at one of them.
+
+`PENSTOCK_KILL_AT=sliced:3` in the environment kills the engine, as a power loss would, when it reaches the
+step `sliced` of epoch 3.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Literal, get_args
+
+StepName = Literal[
+    "admitted",  # the epoch's end offsets are fixed, Spark has not logged them
+    "planned",  # Spark has logged them, nothing of ours is written
+    "recorded",  # the epoch record is written
+    "scanned",  # a scan task has done its work
+    "sliced",  # a slice task has written its runs
+    "gathered",  # the answers are complete, in memory
+    "delivered",  # the sinks hold the epoch
+    "committed",  # the manifest is in place, Spark's commit is not
+]
+STEPS: tuple[StepName, ...] = get_args(StepName)
+
+
+def reached(step: StepName, epoch: int, engine_pid: int | None = None) -> None:
+    """Called at every step."""
+    asked = os.environ.get("PENSTOCK_KILL_AT")
+    if asked is not None and asked == f"{step}:{epoch}":
+        pid = os.getpid() if engine_pid is None else engine_pid
+        group = os.getpgid(pid)
+        if group == pid:
+            os.killpg(group, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)

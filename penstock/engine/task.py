@@ -1,0 +1,81 @@
+"""What every task of an epoch knows, and how rows find their slices.
+
+Receives the driver's decisions for one epoch, frozen; hands them to scan and slice tasks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from penstock.engine.message import Message
+from penstock.operators.contract import Operator
+from penstock.query.physical import Edge, Plan
+from penstock.state.buckets import HASH, buckets_of, with_hash
+from penstock.state.cache import HostCache
+from penstock.state.manifest import Collections, StreamTime
+from penstock.state.run import RunStore
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """Where the runs lie, and where the host's cache of them may be."""
+
+    runs: str
+    cache: str | None
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class EpochTask:
+    """One epoch as its tasks see it: the plan, the state before, the streams' times, the bucket map."""
+
+    plan: Plan
+    epoch: int
+    streams: Mapping[str, StreamTime]
+    finished: Mapping[str, tuple[str, ...]]
+    idle: Mapping[str, tuple[str, ...]]
+    collections: Collections
+    bucket_map: tuple[int, ...]
+    slices: int
+    place: StatePlace
+    engine_pid: int
+
+    def operator_of(self, edge: Edge) -> Operator | None:
+        """The operator an edge leads to; None for an output."""
+        found = self.plan.subqueries.get(edge.target)
+        return None if found is None else found.operator
+
+    def buckets_of_slice(self, slice_: int) -> frozenset[int]:
+        return frozenset(bucket for bucket, owner in enumerate(self.bucket_map) if owner == slice_)
+
+
+def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
+    """Rows for a sub-query, dealt out to the slices by their key; rows for an output, as they are."""
+    operator = task.operator_of(edge)
+    if operator is None:
+        yield 0, Message("rows", edge.target, {}, rows).to_bytes()
+        return
+    rows = with_hash(rows, operator.keys)
+    if task.slices == 1:
+        yield 0, Message("rows", edge.target, {}, rows).to_bytes()
+        return
+    owners = np.asarray(task.bucket_map, dtype=np.uint16)[
+        buckets_of(rows[HASH].to_numpy(), len(task.bucket_map))
+    ]
+    for slice_ in range(task.slices):
+        part = rows.filter(pl.Series(owners == slice_))
+        if part.height:
+            yield slice_, Message("rows", edge.target, {}, part).to_bytes()
+
+
+@functools.lru_cache(maxsize=8)
+def run_store(place: StatePlace) -> RunStore:
+    """The worker's store of runs: kept between tasks, so that hot runs stay mapped."""
+    cache = None if place.cache is None else HostCache(Path(place.cache), place.cache_bytes)
+    return RunStore(Path(place.runs), cache)

@@ -1,0 +1,176 @@
+"""Gzip archives of text: their identity, their size once unpacked, and their lines, also of damaged ones.
+
+Receives descriptors of `.gz` files that are no longer written; hands text in pieces and facts about it.
+
+Invariants:
+- Offsets count unpacked bytes, so a file that was compressed after its rotation keeps its offsets.
+- A damaged archive gives every whole line before the damage, always the same ones; the damage itself
+  takes one offset after them (`Archive.latest` is then `text_bytes + 1`), so it is handed on once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.logs.lines import HEAD_BYTES, PREFIX_BYTES, line_crc, pread
+
+_PIECE = 64 << 10
+_MOST = 4 << 20
+
+
+class DamagedError(Exception):
+    """The archive cannot be unpacked any further; everything before this has been given."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What one unpacking tells: whole lines make up `text_bytes`; `damage` says why there are not more."""
+
+    own_id: str
+    first_line_crc: int
+    text_bytes: int
+    damage: str | None
+
+    @property
+    def latest(self) -> int:
+        return self.text_bytes + (self.damage is not None)
+
+
+def inspect(fd: int) -> Archive:
+    """Unpack once and say what is in it."""
+    size = whole = 0
+    head = b""
+    damage = None
+    try:
+        for piece in unpack(fd):
+            if len(head) < PREFIX_BYTES:
+                head = (head + piece)[:PREFIX_BYTES]
+            newline = piece.rfind(b"\n")
+            whole = size + newline + 1 if newline >= 0 else whole
+            size += len(piece)
+    except DamagedError as error:
+        lost = f", inside a line of which {size - whole} bytes are dropped" if size > whole else ""
+        damage = f"{error} after {size} unpacked bytes{lost}"
+    return Archive(identity(fd, head), line_crc(head), whole if damage else size, damage)
+
+
+def identity(fd: int, text: bytes) -> str:
+    """The id of an archive that begins with `text` and has no older id: the same wherever it is moved."""
+    text = text or pread(fd, PREFIX_BYTES, 0)
+    return f"gz-{line_crc(text[:HEAD_BYTES]):08x}-{zlib.crc32(text):08x}"
+
+
+def prefix(fd: int, size: int = PREFIX_BYTES) -> bytes:
+    """The first `size` unpacked bytes, or as many as can be had."""
+    parts: list[bytes] = []
+    got = 0
+    try:
+        for piece in unpack(fd):
+            parts.append(piece)
+            got += len(piece)
+            if got >= size:
+                break
+    except DamagedError:
+        pass
+    return b"".join(parts)[:size]
+
+
+def is_boundary(fd: int, offset: int) -> bool:
+    """Whether a record can begin at `offset`: at the start, after a newline, or at the very end."""
+    if offset == 0:
+        return True
+    at = 0
+    try:
+        for piece in unpack(fd):
+            if at < offset <= at + len(piece) and piece[offset - at - 1] == 0x0A:
+                return True
+            at += len(piece)
+            if at > offset:
+                return False
+    except DamagedError:
+        return offset > at
+    return at == offset
+
+
+def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
+    """(offset, whole records, damage) from `start` to `end`; the damage, if it is in the span, comes last."""
+    if start > 0 and not is_boundary(fd, start) and is_boundary(fd, start - 1):
+        start -= 1  # the offset of a damage that has been mended since
+    held: list[bytes] = []
+    held_bytes = 0
+    begin, at, last = start, 0, b"\n"
+    damage: str | None = None
+    try:
+        for piece in unpack(fd):
+            low, high = max(0, begin + held_bytes - at), min(len(piece), end - at)
+            passed = piece.find(b"\n", max(0, end - 1 - at)) >= 0
+            at += len(piece)
+            for left in range(low, high, chunk_bytes):
+                part = piece[left : min(left + chunk_bytes, high)]
+                held.append(part)
+                held_bytes += len(part)
+                last = part[-1:]
+                if held_bytes >= chunk_bytes and (cut := part.rfind(b"\n") + 1):
+                    held[-1] = part[:cut]
+                    data = b"".join(held)
+                    yield begin, data, None
+                    begin += len(data)
+                    held = [part[cut:]] if cut < len(part) else []
+                    held_bytes = len(part) - cut
+            if passed:  # a line ends at `end` or beyond, so there is no damage in the span
+                break
+    except DamagedError as error:
+        damage = f"{error} after {at} unpacked bytes"
+    data = b"".join(held)
+    if damage is not None or at > end:
+        data = data[: data.rfind(b"\n") + 1]
+    elif held_bytes and last != b"\n":
+        data += b"\n"
+    if data:
+        yield begin, data, None
+        begin += len(data)
+    if damage is not None:
+        yield begin, b"", damage
+
+
+def unpack(fd: int) -> Iterator[bytes]:
+    """The text in pieces; `DamagedError` at the end if it is not all there."""
+    raw = pread(fd, _PIECE, 0)
+    at = len(raw)
+    if not raw:
+        raise DamagedError("the archive is empty")
+    while raw:
+        inflater = zlib.decompressobj(31)
+        while not inflater.eof:
+            before = inflater.copy()
+            try:
+                text = inflater.decompress(raw, _MOST)
+            except zlib.error as error:
+                if text := _salvage(before, raw):
+                    yield text
+                raise DamagedError(f"the archive is corrupt ({error})") from None
+            if text:
+                yield text
+            raw = inflater.unconsumed_tail
+            if not inflater.eof and not raw and len(text) < _MOST:
+                raw = pread(fd, _PIECE, at)
+                at += len(raw)
+                if not raw:
+                    raise DamagedError("the archive ends early")
+        raw = inflater.unused_data.lstrip(b"\0")
+        while not raw and (more := pread(fd, _PIECE, at)):
+            at += len(more)
+            raw = more.lstrip(b"\0")
+
+
+def _salvage(inflater: zlib._Decompress, raw: bytes) -> bytes:
+    """What comes out of a piece before the byte that is wrong."""
+    parts: list[bytes] = []
+    try:
+        for at in range(len(raw)):
+            parts.append(inflater.decompress(raw[at : at + 1]))
+    except zlib.error:
+        pass
+    return b"".join(parts)

@@ -1,0 +1,90 @@
+"""What a log is: partitions of records with offsets, that give the same records when a span is read again.
+
+Receives nothing of Penstock; hands raw bytes of whole records to the decoders, in chunks.
+
+Guarantees of every log:
+- The same span read twice, in any process on any machine that reaches the log, gives the same bytes.
+- Records of a partition come in the order of their offsets; a span holds whole records only.
+- A partition keeps its id for life (a rename or a rotation does not change it).
+Does not guarantee: any order between partitions, or that pruned offsets can still be read.
+On failure: `ExternalError`; nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One ordered sequence of a log, as seen now.
+
+    `latest` is the offset after the last whole record. `finished` means that nothing will ever be added.
+    """
+
+    id: str
+    earliest: int
+    latest: int
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """The records of a partition from offset `start` (included) to `end` (excluded)."""
+
+    partition: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole records of one partition: `data` begins at offset `start`; every record ends with a newline.
+
+    `damage`, when set, says why the log could not give all that it should have here (a truncated
+    archive): the engine hands it to the dead letters.
+    """
+
+    partition: str
+    start: int
+    data: bytes
+    damage: str | None = None
+
+
+class Log(ABC):
+    """A replayable source. Picklable: tasks read it on whatever machine they run."""
+
+    #: what an offset counts: bytes of a file, or records
+    unit: Literal["bytes", "records"] = "bytes"
+
+    def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
+        """Called once when an engine starts, before anything else.
+
+        Receives what an earlier start returned (None the first time) and the offsets reached so far;
+        returns what must be remembered. The engine keeps it in the state directory and ships it with
+        the log, so that a span of an earlier life is read again the same way. Most logs remember nothing.
+        """
+        return {}
+
+    @abstractmethod
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        """The partitions there are now. `offsets` tells how far each known one has been taken."""
+
+    @abstractmethod
+    def cut(self, partition: str, start: int, units: int) -> int:
+        """The end of a span that begins at `start` and holds about `units`: a record boundary,
+        at most `latest`, and beyond `start` whenever there is at least one whole record."""
+
+    @abstractmethod
+    def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+        """The records of a span, in order, in chunks of about `chunk_bytes`."""
+
+    def prune(self, offsets: Mapping[str, int]) -> None:  # noqa: B027 - most logs are not ours to shorten
+        """Told that nothing before these offsets will be read again. May forget it."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for people: what this log is."""

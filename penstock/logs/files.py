@@ -1,0 +1,201 @@
+"""The log of text files: a glob of files that grow, rotate, get compressed and appear.
+
+Receives a glob; hands the files' whole lines by byte offset, each file a partition under its identity.
+
+Invariants:
+- An offset is a byte position in the file, of a `.gz` in its unpacked text. It survives both rename and gzip.
+- A last line without a newline waits, unless the files are declared finished or the file is an archive:
+  then it counts, and is handed on with a newline that the offsets do not count.
+- A file is opened by identity, never by name alone.
+On failure: `ExternalError` with LOG_PATH_MISSING, LOG_UNREADABLE, LOG_TRUNCATED or LOG_SPAN_GONE.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.logs import archive as gz
+from penstock.logs.catalogue import Catalogue
+from penstock.logs.contract import Chunk, Log, Partition, Span
+from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
+from penstock.logs.textfile import inode_of, open_text, path_of, regular, unreadable
+from penstock.words.errors import ExternalError
+
+
+class FileLog(Log):
+    """Text files that match a glob, or several.
+
+    `finished` says that nothing will be added: every partition is reported finished. `gz_settle_seconds`
+    is how long a `.gz` must have been left alone before it is taken for complete.
+    """
+
+    unit = "bytes"
+
+    def __init__(
+        self, glob: str | Sequence[str], *, finished: bool = False, gz_settle_seconds: float = 2.0
+    ) -> None:
+        patterns = (glob,) if isinstance(glob, str) else tuple(glob)
+        self._catalogue = Catalogue(
+            tuple(os.path.abspath(os.path.expanduser(pattern)) for pattern in patterns),
+            finished,
+            gz_settle_seconds,
+        )
+
+    def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
+        """Refuse paths that cannot work: no directory, nothing to read of a finished log, no permission."""
+        catalogue = self._catalogue
+        matches = catalogue.matches()
+        if not catalogue.directories() or (catalogue.finished and not matches):
+            raise ExternalError(
+                "LOG_PATH_MISSING",
+                f"there is nothing at {', '.join(catalogue.patterns)}",
+                hint="Check the path. A log that is not finished may be empty, but its directory must exist.",
+            )
+        for path in matches:
+            if os.path.isdir(path):
+                if path.endswith(os.sep) or any(pattern.endswith("**") for pattern in catalogue.patterns):
+                    continue
+                raise unreadable(path, f"It is a directory; to read what is in it, write {path}/*")
+            try:
+                if regular(path) is None:
+                    os.stat(path)
+                    raise unreadable(path, "It is not a regular file")
+                os.close(os.open(path, os.O_RDONLY))
+            except OSError as error:
+                raise unreadable(path, error) from error
+        return {}
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        return [
+            Partition(place.id, 0, place.latest, place.finished) for place in self._catalogue.refresh(offsets)
+        ]
+
+    def cut(self, partition: str, start: int, units: int) -> int:
+        """A line's end near `start + units`; of an archive its end, since it unpacks from the start."""
+        place = self._catalogue.place(partition)
+        if place is None:
+            self._catalogue.refresh({partition: start})
+            place = self._catalogue.place(partition)
+        if place is None:
+            raise _gone(Span(partition, start, start + units), self._catalogue.homes.get(partition))
+        if place.archive or start + units >= place.latest:
+            return max(start, place.latest)
+        path, fd = self._open(Span(partition, start, place.latest))
+        try:
+            if path.endswith(".gz"):
+                return place.latest
+            return boundary_near(fd, start, units, place.latest)
+        finally:
+            os.close(fd)
+
+    def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+        if span.end <= span.start:
+            return
+        path, fd = self._open(span)
+        reading = _read_archive if path.endswith(".gz") else _read_text
+        try:
+            yield from reading(path, fd, span, max(chunk_bytes, 1))
+        finally:
+            os.close(fd)
+
+    def describe(self) -> str:
+        return f"files {', '.join(self._catalogue.patterns)}"
+
+    def _open(self, span: Span) -> tuple[str, int]:
+        """Where a partition is now, and a descriptor of it, text or archive. Searches if it has moved."""
+        catalogue, id = self._catalogue, span.partition
+        home = catalogue.homes.get(id)
+        if home:
+            archived = home.endswith(".gz")
+            fd = _open_archive(home, id) if archived else open_text(home, id)
+            if fd is not None:
+                return home, fd
+        matches = catalogue.matches()
+        directories = {*catalogue.directories(), *(os.path.dirname(path) for path in [*matches, home or ""])}
+        directories.discard("")
+        path = path_of(inode_of(id), sorted(directories)) if inode_of(id) is not None else None
+        if path and not path.endswith(".gz") and (fd := open_text(path, id)) is not None:
+            catalogue.homes[id] = path
+            return path, fd
+        for path in sorted({*matches, *_archives_in(directories)}):
+            fd = _open_archive(path, id, span) if path.endswith(".gz") else None
+            if fd is not None:
+                catalogue.homes[id] = path
+                return path, fd
+        raise _gone(span, home)
+
+
+def _read_text(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:
+    size = os.fstat(fd).st_size
+    fits = span.end <= size and (span.start == 0 or pread(fd, 1, span.start - 1) == b"\n")
+    if not fits or (span.end < size and pread(fd, 1, span.end - 1) != b"\n"):
+        raise _changed(span, path)
+    at = span.start
+    while at < span.end:
+        end = boundary_near(fd, at, chunk_bytes, span.end)
+        data = pread(fd, end - at, at)
+        if len(data) < end - at:
+            raise _changed(span, path)
+        if end == span.end and not data.endswith(b"\n"):
+            data += b"\n"
+        yield Chunk(span.partition, at, data)
+        at = end
+
+
+def _read_archive(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:
+    reached, damaged = span.start, False
+    for start, data, damage in gz.read(fd, span.start, span.end, chunk_bytes):
+        reached, damaged = start + len(data), damage is not None
+        yield Chunk(span.partition, start, data, f"{path}: {damage}" if damaged else None)
+    if reached < span.end - 1 and not damaged:  # one offset may have been a damage that was mended
+        raise _changed(span, path)
+
+
+def _open_archive(path: str, id: str, span: Span | None = None) -> int | None:
+    """A descriptor of an archive if it begins as the partition does and, where asked, fits a span."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if inode_of(id) is None:
+        found = gz.identity(fd, gz.prefix(fd)) == id
+    else:
+        found = id.endswith(f"-{line_crc(gz.prefix(fd, HEAD_BYTES)):08x}")
+        if found and span is not None:
+            edges = gz.is_boundary(fd, span.end) or gz.is_boundary(fd, span.end - 1)  # or a damage's offset
+            found = edges and gz.is_boundary(fd, span.start)
+    if found:
+        return fd
+    os.close(fd)
+    return None
+
+
+def _archives_in(directories: set[str]) -> list[str]:
+    """Every archive in some directories, also those that no glob matches."""
+    found: list[str] = []
+    for directory in directories:
+        if os.path.isdir(directory):
+            found += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".gz")]
+    return found
+
+
+def _gone(span: Span, home: str | None) -> ExternalError:
+    return ExternalError(
+        "LOG_SPAN_GONE",
+        "a file that is still needed has been removed or replaced",
+        where=f"partition {span.partition}, bytes {span.start} to {span.end}",
+        detail=f"It was last seen at {home}." if home else None,
+        hint="Put it back under any name that the glob matches, then start again.",
+    )
+
+
+def _changed(span: Span, path: str) -> ExternalError:
+    return ExternalError(
+        "LOG_TRUNCATED",
+        f"{path} no longer holds the lines that were planned from it",
+        where=f"partition {span.partition}, bytes {span.start} to {span.end}",
+        hint="Rotate by renaming rather than by truncating, and never edit a log in place.",
+    )

@@ -1,0 +1,204 @@
+"""The generated log: an endless or bounded click stream that needs no files and can be read again anywhere.
+
+Receives a seed, a rate and what an earlier life remembered; hands click-stream lines by record offset.
+
+Invariants:
+- Record k of a partition is the same bytes whichever span, process or machine asks for it.
+- Event times follow the rate profile. Of a live log they are wall-clock times: each life of the engine is a
+  segment that begins at the offsets reached, with event times from then on; older segments keep theirs.
+- While no engine runs, the log's clock stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import numpy as np
+
+from penstock.logs.clickstream import LINE_BYTES, Clicks
+from penstock.logs.contract import Chunk, Log, Partition, Span
+from penstock.logs.draw import Ints
+from penstock.logs.rates import Curve, Profile, Rate, Shape
+from penstock.words.errors import ExternalError, UserError
+
+_ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """One life of a live log: from these offsets on, starting at this instant."""
+
+    at_micros: int
+    first: tuple[int, ...]
+
+
+class GeneratedLog(Log):
+    """A made-up click stream over `partitions`, at `rate` events a second in all.
+
+    `total` bounds it (over all partitions). A `live` log gives records as time passes; otherwise all are
+    there at once, with event times from `start_time` (UTC unless it says otherwise). `disorder_seconds`
+    makes event times early by up to that much, at random. `clock` gives seconds since 1970.
+    `shape` takes the parameters of the profile:
+    `period_seconds`, `amplitude`, `spike_factor`, `step_factor`, `at_seconds`, `for_seconds` (see `Rate`).
+    """
+
+    unit = "records"
+
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        seed: int = 1,
+        users: int = 100_000,
+        pages: int = 1_000,
+        zipf_users: float = 1.05,
+        zipf_pages: float = 1.1,
+        rate: float = 20_000,
+        profile: Profile = "constant",
+        total: int | None = None,
+        live: bool = True,
+        disorder_seconds: float = 0.0,
+        start_time: datetime = _ORIGIN,
+        clock: Callable[[], float] = time.time,
+        **shape: Unpack[Shape],
+    ) -> None:
+        if min(partitions, users, pages) < 1 or disorder_seconds < 0 or (total is not None and total < 0):
+            raise UserError("BAD_GENERATED_LOG", "a count or a duration of the generated log is too small")
+        if not live and total is None:
+            raise UserError(
+                "BAD_GENERATED_LOG", "a generated log that is not live needs an end", hint="Give it a total."
+            )
+        self._clicks = Clicks(seed, users, pages, zipf_users, zipf_pages, disorder_seconds)
+        self._rate = Rate(rate, profile, **shape)
+        self._curve: Curve | None = None
+        self._count = partitions
+        self._total = total
+        self._live = live
+        origin = start_time if start_time.tzinfo else start_time.replace(tzinfo=UTC)
+        self._origin_micros = round(origin.timestamp()) * 1_000_000
+        self._clock = clock
+        self._segments: list[_Segment] = []
+        self._latest: dict[int, int] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_curve": None}
+
+    def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
+        """Begin a life: a live log goes on from the offsets reached, with event times from now."""
+        if not self._live:
+            return {}
+        remembered = cast("list[list[Any]]", (memory or {}).get("segments", []))
+        segments = [_Segment(int(at), tuple(first)) for at, first in remembered]
+        if any(len(segment.first) != self._count for segment in segments):
+            raise UserError(
+                "LOG_CHANGED",
+                f"the generated log had another number of partitions than {self._count} before",
+                hint="Give it the number it had, or start with an empty state directory.",
+            )
+        before = segments[-1].first if segments else (0,) * self._count
+        first = tuple(max(low, offsets.get(f"p{p}", 0)) for p, low in enumerate(before))
+        segments.append(_Segment(int(self._clock() * 1_000_000), first))
+        self._segments = segments
+        self._latest = {}
+        return {"segments": [[segment.at_micros, list(segment.first)] for segment in segments]}
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        if self._live and not self._segments:
+            self.start(None, offsets)
+        found = []
+        for p in range(self._count):
+            end = self._end(p)
+            latest = self._available(p) if self._live else cast("int", end)
+            latest = max(latest, self._latest.get(p, 0))  # a wall clock may be set back
+            self._latest[p] = latest
+            found.append(Partition(f"p{p}", 0, latest, finished=end is not None and latest >= end))
+        return found
+
+    def cut(self, partition: str, start: int, units: int) -> int:
+        p = self._number(partition)
+        if p not in self._latest:
+            self.partitions({})
+        return max(start, min(start + max(units, 1), self._latest[p]))
+
+    def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+        p = self._number(span.partition)
+        step = max(chunk_bytes // LINE_BYTES, 1)
+        for first in range(span.start, span.end, step):
+            instants = self.event_times(p, first, min(first + step, span.end))
+            yield Chunk(span.partition, first, self._clicks.lines(p, first, instants))
+
+    def describe(self) -> str:
+        size = "endless" if self._total is None else f"{self._total} events"
+        return f"generated click stream, {size}, {self._rate.profile} {self._rate.per_second:g}/s"
+
+    def event_times(self, partition: int, start: int, end: int) -> Ints:
+        """The event times of some records, in microseconds since 1970, before any disorder."""
+        due = self._due(partition, start, end)
+        if not self._live:
+            return due + self._origin_micros
+        for index, segment in enumerate(self._segments):
+            low = max(segment.first[partition] - start, 0)
+            high = len(due)
+            if index + 1 < len(self._segments):
+                high = min(self._segments[index + 1].first[partition] - start, high)
+            if low < high:
+                due[low:high] += segment.at_micros - self._begin(segment, partition)
+        return due
+
+    def materialise(self, directory: str | os.PathLike[str], *, chunk_bytes: int = 16 << 20) -> list[Path]:
+        """Write a log that is not live into files, one for each partition, for benchmarks and batches."""
+        if self._live:
+            raise UserError("BAD_GENERATED_LOG", "a live log has no end to write", hint="Make it live=False.")
+        target = Path(directory)
+        target.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for partition in self.partitions({}):
+            path = target / f"clicks-{partition.id}.log"
+            with open(path, "wb") as file:
+                for chunk in self.read(Span(partition.id, 0, partition.latest), chunk_bytes):
+                    file.write(chunk.data)
+            paths.append(path)
+        return paths
+
+    def _due(self, partition: int, start: int, end: int) -> Ints:
+        """When records are due by the log's own clock: partition p has every `count`-th event, from p on."""
+        return self._profile().instants(np.arange(start, end, dtype=np.int64) * self._count + partition)
+
+    def _available(self, partition: int) -> int:
+        segment = self._segments[-1]
+        first = segment.first[partition]
+        passed = int(self._clock() * 1_000_000) - segment.at_micros
+        if passed < 0:
+            return first
+        events = self._profile().count(self._begin(segment, partition) + passed)
+        count = -(-(events - partition) // self._count)
+        end = self._end(partition)
+        return max(first, count if end is None else min(count, end))
+
+    def _begin(self, segment: _Segment, partition: int) -> int:
+        """What the log's own clock shows when a segment begins; it had stood still since the one before."""
+        return self._profile().instant(segment.first[partition] * self._count)
+
+    def _end(self, partition: int) -> int | None:
+        return None if self._total is None else max(0, -(-(self._total - partition) // self._count))
+
+    def _profile(self) -> Curve:
+        if self._curve is None:
+            self._curve = self._rate.curve()
+        return self._curve
+
+    def _number(self, partition: str) -> int:
+        number = partition.removeprefix("p")
+        if not number.isdigit() or int(number) >= self._count:
+            raise ExternalError(
+                "LOG_SPAN_GONE",
+                f"the generated log has no partition {partition!r}",
+                hint=f"It has p0 to p{self._count - 1}; give it the number of partitions it had.",
+            )
+        return int(number)

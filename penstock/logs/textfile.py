@@ -1,0 +1,143 @@
+"""One text file that grows: who it is, how far its whole lines reach, and where it went when it was renamed.
+
+Receives a path and what was known of the file; hands a `TextFile`, having read only what is new in it.
+
+Invariants:
+- The id of a text file is its inode and the checksum of its first whole line, so a rename keeps it.
+- A file whose beginning has changed is looked at afresh; if even its id is the old one, it is `rewritten`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.logs.lines import HEAD_BYTES, PREFIX_BYTES, last_boundary, line_crc, pread
+from penstock.words.errors import ExternalError
+
+Inode = tuple[int, int]
+"""Device and inode number."""
+
+
+@dataclass
+class TextFile:
+    """A text file as last seen: under a `name` that may be a link to `path`.
+
+    `id` is None until its first line is whole.
+    """
+
+    inode: Inode
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    head: bytes
+    id: str | None
+    latest: int
+    prefix_bytes: int
+    prefix_crc: int
+    rewritten: bool
+
+
+def look(path: str, known: TextFile | None, finished: bool) -> TextFile:
+    """Open a file that is new or has changed; `finished` makes its last line whole as it stands."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        status = os.fstat(fd)
+        size = status.st_size
+        head = pread(fd, HEAD_BYTES, 0)
+        begins_alike = known is not None and head.startswith(known.head)
+        before = known if known is not None and begins_alike and size >= known.size else None
+        scanned = before.size if before else 0
+        latest = last_boundary(fd, scanned, size)
+        if latest == scanned:
+            latest = before.latest if before else 0
+        if finished:
+            latest = size
+        prefix_bytes, prefix_crc = (before.prefix_bytes, before.prefix_crc) if before else (0, 0)
+        if (end := min(latest, PREFIX_BYTES)) > prefix_bytes:
+            prefix_crc = zlib.crc32(pread(fd, end - prefix_bytes, prefix_bytes), prefix_crc)
+            prefix_bytes = end
+    finally:
+        os.close(fd)
+    id = text_id(status.st_ino, head) if latest else None
+    return TextFile(
+        inode=(status.st_dev, status.st_ino),
+        name=path,
+        path=os.path.realpath(path),
+        size=size,
+        mtime_ns=status.st_mtime_ns,
+        head=head,
+        id=id,
+        latest=latest,
+        prefix_bytes=prefix_bytes,
+        prefix_crc=prefix_crc,
+        rewritten=known is not None and id == known.id and (known.rewritten or not begins_alike),
+    )
+
+
+def text_id(inode: int, head: bytes) -> str:
+    """The partition id of a text file with this beginning."""
+    return f"{inode:x}-{line_crc(head):08x}"
+
+
+def inode_of(id: str) -> int | None:
+    """The inode number in a text file's id; None if the id is not of that form."""
+    try:
+        return int(id.split("-")[0], 16)
+    except ValueError:
+        return None
+
+
+def open_text(path: str, id: str) -> int | None:
+    """A descriptor of the file at `path` if it is the one with this id."""
+    try:
+        if os.stat(path).st_ino != inode_of(id):
+            return None
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if text_id(os.fstat(fd).st_ino, pread(fd, HEAD_BYTES, 0)) == id:
+        return fd
+    os.close(fd)
+    return None
+
+
+def path_of(inode: int | None, directories: Iterable[str]) -> str | None:
+    """Where the file with an inode number lies in these directories."""
+    for directory in directories:
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.inode() == inode and not entry.is_symlink():
+                        return entry.path
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def regular(path: str) -> os.stat_result | None:
+    """The status of a regular file; None if it is gone or something else."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def unreadable(path: str, why: object) -> ExternalError:
+    """The error for a path that matches but cannot be read."""
+    reason = why.strerror if isinstance(why, OSError) and why.strerror else str(why)
+    return ExternalError(
+        "LOG_UNREADABLE",
+        f"{path} cannot be read as a log file",
+        detail=f"{reason}.",
+        hint="Give Penstock the right to read it, or write the glob so that it does not match.",
+    )

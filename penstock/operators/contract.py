@@ -1,0 +1,107 @@
+"""What a stateful operator is: frames of one slice and its state in, frames out; never Spark, never a clock.
+
+Receives the slice's input of one epoch; hands its output and, through the state, the runs of the epoch.
+
+Guarantees of every operator: the output depends on the input events, their order by (event time, partition,
+offset) and the watermark alone; not on where epochs or slices were cut.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from penstock.state.collection import Changes, Journal, Scope, Table
+from penstock.state.run import RunEntry
+
+#: event time in microseconds since 1970 (Int64)
+TIME = "_time"
+#: the ordinal of the event's partition (UInt32) and the event's place in it (Int64): the order among equal times
+PARTITION = "_partition"
+SEQUENCE = "_sequence"
+ORDER = (TIME, PARTITION, SEQUENCE)
+
+#: watermarks before the first event and after the last
+NEVER = -(2**62)
+FOREVER = 2**62
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`."""
+
+    before: int
+    after: int
+
+
+class SliceState:
+    """The collections of one operator on one slice in one epoch."""
+
+    def __init__(self, operator: str, entries: Mapping[str, Sequence[RunEntry]], scope: Scope) -> None:
+        self._operator = operator
+        self._entries = entries
+        self._scope = scope
+        self._opened: dict[str, Journal | Table] = {}
+
+    @property
+    def bucket_count(self) -> int:
+        return self._scope.bucket_count
+
+    def journal(self, name: str, *, time: str) -> Journal:
+        """A collection of rows that wait for their time."""
+        found = self._opened.get(name)
+        if found is None:
+            found = Journal(f"{self._operator}.{name}", self._entries.get(name, ()), self._scope, time=time)
+            self._opened[name] = found
+        assert isinstance(found, Journal)
+        return found
+
+    def table(self, name: str, *, keys: Sequence[str]) -> Table:
+        """A collection of one row a key."""
+        found = self._opened.get(name)
+        if found is None:
+            found = Table(f"{self._operator}.{name}", self._entries.get(name, ()), self._scope, keys=keys)
+            self._opened[name] = found
+        assert isinstance(found, Table)
+        return found
+
+    def changes(self) -> dict[str, Changes]:
+        """What the operator did to its collections."""
+        found = {name: collection.changes() for name, collection in self._opened.items()}
+        return {name: change for name, change in found.items() if change.added or change.dropped}
+
+
+class Operator(ABC):
+    """A stateful operator: a frozen description that can do one slice's work of one epoch."""
+
+    #: the columns its input is exchanged by
+    keys: tuple[str, ...]
+
+    @abstractmethod
+    def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """The columns it puts out, given those that come in (user columns only)."""
+
+    @abstractmethod
+    def needs(self) -> set[str]:
+        """The columns it reads from its input."""
+
+    def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The sender's part: what can be done before the exchange (pre-reduction). Carries no state."""
+        return frame
+
+    def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Merge prepared frames of one sender, where that makes them smaller."""
+        return frame
+
+    @abstractmethod
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        """The slice's part. `frame` carries `_hash`; None when nothing came. The result carries `_time`."""
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return type(self).__name__

@@ -1,0 +1,152 @@
+"""Aggregate functions, each as four expressions: start from events, merge partial answers, run on, finish.
+
+Receives nothing; hands the aggregate operator what to compute. A function is a frozen description, so plans
+can be compared, explained and shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import polars as pl
+
+from penstock.words.errors import UserError
+
+Name = Literal["count", "sum", "min", "max", "avg"]
+
+
+#: sums of floats are kept as whole numbers and 2**-40ths, so that no order of summing can change a result
+_FRACTION = 2**40
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate column: a function over a column, named `alias` in the output.
+
+    `floating` is known once the plan knows its types (see `resolved`).
+    """
+
+    function: Name
+    column: str | None
+    alias: str
+    floating: bool = False
+
+    def resolved(self, incoming: Mapping[str, pl.DataType]) -> Aggregate:
+        """The same, knowing whether it sums floats; raises if the column's type does not fit."""
+        self.dtype(incoming)
+        sums = self.function in ("sum", "avg")
+        return replace(self, floating=sums and self.column is not None and incoming[self.column].is_float())
+
+    def parts(self) -> tuple[Part, ...]:
+        """The partial answers it needs."""
+        if self.function == "count":
+            return (Part(f"{self.alias}.n", "sum", pl.len().cast(pl.Int64)),)
+        assert self.column is not None
+        value = pl.col(self.column)
+        if self.function in ("min", "max"):
+            return (
+                Part(
+                    f"{self.alias}.x", self.function, value.min() if self.function == "min" else value.max()
+                ),
+            )
+        if self.floating:
+            whole = value.floor()
+            fraction = ((value - whole) * _FRACTION).round().cast(pl.Int64, strict=False)
+            sums = [
+                Part(f"{self.alias}.s", "sum", whole.cast(pl.Int64, strict=False).sum()),
+                Part(f"{self.alias}.f", "sum", fraction.sum()),
+            ]
+        else:
+            sums = [Part(f"{self.alias}.s", "sum", value.cast(pl.Int64).sum())]
+        if self.function == "avg":
+            sums.append(Part(f"{self.alias}.n", "sum", value.count().cast(pl.Int64)))
+        return tuple(sums)
+
+    def result(self) -> pl.Expr:
+        """The answer, from merged parts."""
+        answer = pl.col(self.parts()[0].name)
+        if self.floating:
+            answer = answer + pl.col(f"{self.alias}.f") / _FRACTION
+        if self.function == "avg":
+            count = pl.col(f"{self.alias}.n")
+            answer = pl.when(count > 0).then(answer / count)
+        return answer.alias(self.alias)
+
+    def dtype(self, incoming: Mapping[str, pl.DataType]) -> pl.DataType:
+        """The type of the answer."""
+        if self.function == "count":
+            return pl.Int64()
+        assert self.column is not None
+        given = incoming[self.column]
+        if self.function in ("sum", "avg") and not given.is_numeric():
+            raise UserError(
+                "TYPE_MISMATCH",
+                f"{self.function} of column {self.column!r} needs numbers, but it is {given}",
+                hint=f"Cast it first: .map({self.column}=col({self.column!r}).cast(pl.Int64)).",
+            )
+        if self.function == "avg":
+            return pl.Float64()
+        if self.function == "sum":
+            return pl.Int64() if given.is_integer() else pl.Float64()
+        return given
+
+    def describe(self) -> str:
+        return f"{self.function}({self.column or '*'}) as {self.alias}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partial answer: how it starts from events, and how partial answers become one."""
+
+    name: str
+    merge: Literal["sum", "min", "max"]
+    start: pl.Expr
+
+    def started(self) -> pl.Expr:
+        return self.start.alias(self.name)
+
+    def merged(self) -> pl.Expr:
+        column = pl.col(self.name)
+        return {"sum": column.sum, "min": column.min, "max": column.max}[self.merge]()
+
+    def joined(self, other: pl.Expr) -> pl.Expr:
+        """This part together with another partial answer that may be null."""
+        column = pl.col(self.name)
+        if self.merge == "sum":
+            return column.fill_null(0) + other.fill_null(0)
+        return (pl.min_horizontal if self.merge == "min" else pl.max_horizontal)(column, other)
+
+    def running(self, group: str) -> pl.Expr:
+        """Merged with all rows before it of the same group."""
+        column = pl.col(self.name)
+        if self.merge == "sum":
+            return column.cum_sum().over(group)
+        ran = column.cum_min() if self.merge == "min" else column.cum_max()
+        return ran.forward_fill().over(group)
+
+
+def count(alias: str = "count") -> Aggregate:
+    """How many events."""
+    return Aggregate("count", None, alias)
+
+
+def sum_(column: str, alias: str | None = None) -> Aggregate:
+    """The sum of a column; nulls count as nothing."""
+    return Aggregate("sum", column, alias or f"sum_{column}")
+
+
+def min_(column: str, alias: str | None = None) -> Aggregate:
+    """The least value of a column."""
+    return Aggregate("min", column, alias or f"min_{column}")
+
+
+def max_(column: str, alias: str | None = None) -> Aggregate:
+    """The greatest value of a column."""
+    return Aggregate("max", column, alias or f"max_{column}")
+
+
+def avg(column: str, alias: str | None = None) -> Aggregate:
+    """The mean of a column's values."""
+    return Aggregate("avg", column, alias or f"avg_{column}")

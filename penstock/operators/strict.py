@@ -1,0 +1,89 @@
+"""Strict order: events wait in their bucket until nothing earlier can come, then leave in total order.
+
+Receives a slice's events as they came; hands those before the watermark, grouped by key and within a key
+ordered by (event time, partition, offset). What is not yet due waits in a journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.contract import ORDER, TIME, Progress, SliceState
+from penstock.state.buckets import HASH
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Rows grouped by key, in total order within each; `first` marks where a key begins."""
+
+    rows: pl.DataFrame
+    first: npt.NDArray[np.bool_]
+
+    @property
+    def last(self) -> npt.NDArray[np.bool_]:
+        """Marks the last row of each key."""
+        return np.append(self.first[1:], True)
+
+    @property
+    def number(self) -> npt.NDArray[np.int64]:
+        """For each row the number of its key, from 0."""
+        return np.cumsum(self.first) - 1
+
+    @property
+    def place(self) -> npt.NDArray[np.int64]:
+        """For each row its place within its key, from 0."""
+        return np.arange(len(self.first)) - np.flatnonzero(self.first)[self.number]
+
+
+def in_order(
+    frame: pl.DataFrame | None, keys: tuple[str, ...], state: SliceState, progress: Progress
+) -> Ordered | None:
+    """The events due now; None when there are none."""
+    waiting = state.journal("waiting", time=TIME)
+    earlier = waiting.flush(progress.before, progress.after)
+    due = [earlier] if earlier is not None and earlier.height else []
+    if frame is not None and frame.height:
+        early = frame.filter(pl.col(TIME) >= progress.after)
+        if early.height:
+            waiting.insert(early)
+            frame = frame.filter(pl.col(TIME) < progress.after)
+        if frame.height:
+            due.append(frame)
+    waiting.compact(progress.after)
+    if not due:
+        return None
+    rows = pl.concat(due) if len(due) > 1 else due[0]
+    return grouped(rows if _in_total_order(rows) else rows.sort(*ORDER), keys)
+
+
+def grouped(rows: pl.DataFrame, keys: tuple[str, ...]) -> Ordered:
+    """Rows brought together by key, otherwise in the order they stand."""
+    rows = rows.sort(HASH, maintain_order=True)
+    new_hash, new_key = rows.select(
+        pl.col(HASH).ne_missing(pl.col(HASH).shift(1)).alias("hash"),
+        pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in (HASH, *keys)).alias("key"),
+    )
+    if (new_hash != new_key).any():  # two keys share a 64-bit hash: bring them apart
+        rows = rows.sort(HASH, *keys, maintain_order=True)
+        new_key = rows.select(
+            pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in (HASH, *keys))
+        ).to_series()
+    first = new_key.to_numpy().copy()
+    first[0] = True
+    return Ordered(rows, first)
+
+
+def _in_total_order(rows: pl.DataFrame) -> bool:
+    time, partition, sequence = (pl.col(name) for name in ORDER)
+    behind = (time < time.shift(1)) | (
+        (time == time.shift(1))
+        & (
+            (partition < partition.shift(1))
+            | ((partition == partition.shift(1)) & (sequence < sequence.shift(1)))
+        )
+    )
+    return not rows.select(behind.any()).item()

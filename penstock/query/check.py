@@ -1,0 +1,98 @@
+"""Checks made while a query is written: columns exist, types fit, names are free.
+
+Receives what the user said of a step and the columns it starts from; hands the step's columns, or raises a
+`UserError` that names the user's line and the nearest right name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from penstock.query.origin import Origin
+from penstock.words.errors import UserError
+
+Schema = Mapping[str, pl.DataType]
+
+
+def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: str) -> None:
+    """Raise unless every name is a column."""
+    for name in names:
+        if name not in schema:
+            near = difflib.get_close_matches(name, schema, n=1)
+            raise UserError(
+                "UNKNOWN_COLUMN",
+                f"there is no column {name!r} for {what}",
+                where=str(origin),
+                detail=f"the columns here are {', '.join(schema)}",
+                hint=f"Did you mean {near[0]!r}?" if near else None,
+            )
+
+
+def names_free(names: Iterable[str], origin: Origin) -> None:
+    """Raise for names that Penstock keeps for itself."""
+    for name in names:
+        if name.startswith("_"):
+            raise UserError(
+                "RESERVED_NAME",
+                f"the column name {name!r} is reserved",
+                where=str(origin),
+                hint="Names that begin with an underscore are Penstock's own; choose another.",
+            )
+
+
+def mapped(
+    schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
+) -> dict[str, pl.DataType]:
+    """The columns after a map or select."""
+    names_free(columns, origin)
+    for name, expr in columns.items():
+        columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
+    frame = pl.LazyFrame(schema=dict(schema))
+    aliased = [expr.alias(name) for name, expr in columns.items()]
+    return _resolved(frame.select(aliased) if only else frame.with_columns(aliased), origin)
+
+
+def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
+    """Raise unless a predicate is a condition over columns that exist."""
+    columns_exist(predicate.meta.root_names(), schema, origin, "the filter")
+    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(predicate.alias("condition")), origin)
+    if found["condition"] != pl.Boolean:
+        raise UserError(
+            "TYPE_MISMATCH",
+            f"a filter needs a condition, but this is {found['condition']}",
+            where=str(origin),
+            hint='Compare something, as in col("status") == 200.',
+        )
+
+
+def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
+    """The columns of a union: all parts must agree."""
+    first = dict(schemas[0])
+    for other in schemas[1:]:
+        if dict(other) != first:
+            differing = sorted({n for n in {**first, **other} if first.get(n) != other.get(n)})
+            raise UserError(
+                "SCHEMA_MISMATCH",
+                "the parts of a union have different columns",
+                where=str(origin),
+                detail="; ".join(
+                    f"{n}: {first.get(n, 'absent')} and {other.get(n, 'absent')}" for n in differing
+                ),
+                hint="Bring them to the same columns with .select(...) first.",
+            )
+    return first
+
+
+def _resolved(frame: pl.LazyFrame, origin: Origin) -> dict[str, pl.DataType]:
+    try:
+        return dict(frame.collect_schema())
+    except pl.exceptions.PolarsError as failure:
+        raise UserError(
+            "TYPE_MISMATCH",
+            "this expression does not fit its columns",
+            where=str(origin),
+            detail=str(failure),
+        ) from failure

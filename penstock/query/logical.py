@@ -1,0 +1,177 @@
+"""The logical plan: what the user said, as frozen nodes from sources to outputs. Building it runs nothing.
+
+Receives calls of the stream API; hands the compiler a graph in which every node knows its columns and
+the user's line it came from.
+
+Invariant: a node that exists has passed its checks (columns exist, types fit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from penstock.decode.contract import Decoder
+from penstock.logs.contract import Log
+from penstock.operators.functions import Aggregate
+from penstock.query.origin import Origin
+from penstock.sinks.contract import Sink
+
+Schema = Mapping[str, pl.DataType]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamDefinition:
+    """A named log with a decoder, an event-time column, and how late an event may be (microseconds)."""
+
+    name: str
+    log: Log
+    decoder: Decoder
+    time: str
+    lateness: int
+    idle_after: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One step of the plan. Nodes are told apart by identity, so a shared input is one node."""
+
+    origin: Origin
+    schema: Schema
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    def describe(self) -> str:
+        raise AssertionError("every node describes itself")
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Node):
+    stream: StreamDefinition
+
+    def describe(self) -> str:
+        return f"stream {self.stream.name}: {self.stream.log.describe()}"
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Node):
+    """A stateless node: one input, no memory."""
+
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Map(Step):
+    """Columns computed from columns; with `only`, these and no others are left."""
+
+    columns: tuple[tuple[str, pl.Expr], ...]
+    only: bool
+
+    def describe(self) -> str:
+        what = ", ".join(f"{name} = {expr}" for name, expr in self.columns)
+        return f"{'select' if self.only else 'map'} {what}"
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(Step):
+    predicate: pl.Expr
+
+    def describe(self) -> str:
+        return f"filter {self.predicate}"
+
+
+@dataclass(frozen=True, eq=False)
+class MapBatches(Step):
+    """A user function from frame to frame, row for row or not, without memory."""
+
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def describe(self) -> str:
+        return f"map batches with {getattr(self.function, '__name__', 'a function')}"
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Node):
+    parts: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.parts
+
+    def describe(self) -> str:
+        return f"union of {len(self.parts)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Last(Step):
+    keys: tuple[str, ...]
+    n: int
+    values: tuple[str, ...]
+    partial: bool
+
+    def describe(self) -> str:
+        return f"last {self.n} of {', '.join(self.values)} per {', '.join(self.keys)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregated(Step):
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    size: int
+    running: bool
+
+    def describe(self) -> str:
+        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
+        return f"aggregate {what} per {', '.join(self.keys) or 'everything'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Top(Step):
+    k: int
+    by: str
+    descending: bool
+    changes_only: bool
+
+    def describe(self) -> str:
+        return f"top {self.k} by {self.by}"
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """A named result and the sinks it goes to: one job."""
+
+    name: str
+    node: Node
+    sinks: tuple[Sink, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True, eq=False)
+class App:
+    """Everything one engine runs: outputs over streams."""
+
+    name: str
+    outputs: tuple[Output, ...]
+
+
+def nodes_of(app: App) -> list[Node]:
+    """Every node of an application once, inputs before those who read them."""
+    seen: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in seen:
+            for before in node.inputs:
+                visit(before)
+            seen[node] = None
+
+    for output in app.outputs:
+        visit(output.node)
+    return list(seen)

@@ -1,0 +1,190 @@
+"""The physical plan: sub-queries, the edges between them and their levels; what the engine's tasks carry out.
+
+Receives its shape from the compiler; hands every task the same frozen description.
+
+A *sub-query* is a stateful operator with the stateless steps after it on each edge. An *edge* leads the rows
+of a scan or a sub-query to the next sub-query (exchanged by its key) or to an output. A *level* is one
+exchange and one slice stage: sub-queries of a level share both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from penstock.operators.contract import ORDER, TIME, Operator
+from penstock.operators.top_k import TopK
+from penstock.query.logical import StreamDefinition
+from penstock.query.origin import Origin
+from penstock.sinks.contract import Sink
+from penstock.state.buckets import HASH
+from penstock.words.errors import PenstockError, UserError
+
+#: columns that travel with the rows and are never the user's
+CARRIED = (*ORDER, HASH)
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """Compute columns."""
+
+    columns: tuple[tuple[str, pl.Expr], ...]
+    origin: Origin
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(expr.alias(name) for name, expr in self.columns)
+
+
+@dataclass(frozen=True)
+class KeepStep:
+    """Keep some columns."""
+
+    names: tuple[str, ...]
+    origin: Origin
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(*(name for name in CARRIED if name in frame.columns), *self.names)
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """Keep some rows."""
+
+    predicate: pl.Expr
+    origin: Origin
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.filter(self.predicate)
+
+
+@dataclass(frozen=True)
+class FunctionStep:
+    """The user's own function on a batch."""
+
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+    schema: Mapping[str, pl.DataType]
+    origin: Origin
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        result = self.function(frame)
+        carried = [name for name in CARRIED if name in frame.columns]
+        lost = [name for name in (*carried, *self.schema) if name not in result.columns]
+        if lost:
+            raise UserError(
+                "FUNCTION_LOST_COLUMNS",
+                f"the function returned rows without the columns {', '.join(lost)}",
+                where=str(self.origin),
+                hint="Return the frame you were given with columns added or rows left out; keep the columns "
+                "whose names begin with an underscore.",
+            )
+        return result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+
+
+Step = MapStep | KeepStep | FilterStep | FunctionStep
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows on their way: from a stream (`scan:name`) or a sub-query, through steps, to a sub-query or an output."""
+
+    id: int
+    source: str
+    steps: tuple[Step, ...]
+    target: str
+
+
+@dataclass(frozen=True)
+class SubQuery:
+    """A stateful operator and, if rows are ranked right after it, the local part of a top-k."""
+
+    id: str
+    level: int
+    operator: Operator
+    streams: tuple[str, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """A named result: its columns, how slices' answers are gathered, the steps after that, and its sinks."""
+
+    name: str
+    schema: Mapping[str, pl.DataType]
+    sinks: tuple[Sink, ...]
+    top: TopK | None = None
+    after: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A stream to read and the columns that are needed of it."""
+
+    stream: StreamDefinition
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One application, ready to run."""
+
+    name: str
+    scans: Mapping[str, ScanPlan]
+    subqueries: Mapping[str, SubQuery]
+    edges: tuple[Edge, ...]
+    outputs: Mapping[str, OutputPlan]
+    fingerprint: str = ""
+    summary: str = ""
+    levels: int = field(default=0)
+
+    def edges_from(self, source: str) -> list[Edge]:
+        return [edge for edge in self.edges if edge.source == source]
+
+    def at_level(self, level: int) -> list[SubQuery]:
+        return [sub for sub in self.subqueries.values() if sub.level == level]
+
+
+def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Apply steps; a failure names the user's line and `where` it happened."""
+    for step in steps:
+        if not frame.height and isinstance(step, FunctionStep):
+            frame = frame.select(
+                *(name for name in CARRIED if name in frame.columns),
+                *(pl.lit(None, dtype).alias(name) for name, dtype in step.schema.items()),
+            )
+            continue
+        try:
+            frame = step.apply(frame)
+        except PenstockError as error:
+            raise type(error)(
+                error.condition, error.primary, detail=where, hint=error.hint, where=error.where
+            ) from error
+        except Exception as failure:
+            raise step_failed(step, failure, where) from failure
+    return frame
+
+
+def step_failed(step: Step, failure: Exception, where: str) -> UserError:
+    """What to tell when a user's expression or function raises."""
+    at = str(step.origin)
+    trace = failure.__traceback__
+    while trace is not None:
+        if (
+            isinstance(step, FunctionStep)
+            and trace.tb_frame.f_code.co_filename == step.function.__code__.co_filename
+        ):
+            at = str(Origin(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return UserError(
+        "USER_FUNCTION_FAILED" if isinstance(step, FunctionStep) else "EXPRESSION_FAILED",
+        f"{type(failure).__name__}: {failure}",
+        where=at,
+        detail=f"while working on {where}",
+        hint="Nothing is lost: mend it and start again with the same state directory; the epoch is repeated.",
+    )
+
+
+def user_columns(frame: pl.DataFrame) -> list[str]:
+    """The columns that are the user's."""
+    return [name for name in frame.columns if name not in CARRIED and name != TIME]

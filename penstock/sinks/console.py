@@ -1,0 +1,117 @@
+"""A sink for people at a terminal: the latest epoch's rows as a table that replaces the one before.
+
+Receives an epoch's rows; hands a table to a terminal, or one plain line a row to a pipe or a file.
+
+Guarantees: within one process an epoch is shown once, and in one piece.
+Does not guarantee: anything across a restart; what was printed is not remembered.
+On failure: `ExternalError` SINK_UNWRITABLE when nobody reads the pipe any more.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TextIO
+
+import polars as pl
+from rich.console import Console as Terminal
+from rich.live import Live
+from rich.table import Table
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.words.errors import ExternalError
+
+
+class Console(Sink):
+    """Shows rows on the standard output, or on `output`. A table shows at most `most_rows` of an epoch."""
+
+    def __init__(self, output: TextIO | None = None, most_rows: int = 20) -> None:
+        self._output = output
+        self._most_rows = most_rows
+        self._job = ""
+        self._shown = -1
+        self._live: Live | None = None
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        self.close()
+        self._job = job
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """Show the epoch. One without rows leaves the former table where it is."""
+        if epoch <= self._shown:
+            return False
+        if not rows.is_empty():
+            output = self._output or sys.stdout
+            try:
+                if output.isatty():
+                    self._replace_table(output, epoch, rows)
+                else:
+                    output.write("".join(f"{line}\n" for line in _plain_lines(epoch, rows)))
+                    output.flush()
+            except OSError as problem:
+                raise ExternalError(
+                    "SINK_UNWRITABLE",
+                    "could not print the rows",
+                    detail=f"{problem.strerror or problem}.",
+                    hint="Keep the reader of the pipe running, or choose a sink that keeps the rows.",
+                ) from problem
+        self._shown = epoch
+        return True
+
+    def close(self) -> None:
+        """Leave the last table on the screen and give the cursor back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def describe(self) -> str:
+        return "the console"
+
+    def _replace_table(self, output: TextIO, epoch: int, rows: pl.DataFrame) -> None:
+        if self._live is None:
+            self._live = Live(console=Terminal(file=output), auto_refresh=False)
+            self._live.start()
+        self._live.update(_table(self._job, epoch, rows, self._most_rows), refresh=True)
+
+
+def _table(job: str, epoch: int, rows: pl.DataFrame, most_rows: int) -> Table:
+    hidden = rows.height - most_rows
+    table = Table(
+        title=f"{job}  epoch {epoch}",
+        caption=f"and {hidden:,} more rows" if hidden > 0 else None,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for name, dtype in rows.schema.items():
+        table.add_column(_escaped(name), justify="right" if dtype.is_numeric() else "left", overflow="fold")
+    for row in portable(rows.head(most_rows)).iter_rows():
+        table.add_row(*(_escaped(_cell(value)) for value in row))
+    return table
+
+
+def _plain_lines(epoch: int, rows: pl.DataFrame) -> list[str]:
+    """`epoch 12  page=/index  visits=3`; what holds blanks or is nested is written as JSON."""
+    return [
+        "  ".join([f"epoch {epoch}", *(f"{name}={_word(value)}" for name, value in row.items())])
+        for row in portable(rows).iter_rows(named=True)
+    ]
+
+
+def _word(value: object) -> str:
+    text = _cell(value)
+    if isinstance(value, str) and (not text or any(sign.isspace() or sign == '"' for sign in text)):
+        return json.dumps(text, ensure_ascii=False)
+    return text
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")  # brackets are rich's markup

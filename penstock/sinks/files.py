@@ -1,0 +1,183 @@
+"""Sinks that keep one file per epoch in a directory: JSON lines for people and scripts, Parquet for analysis.
+
+Receives an epoch's rows; hands `epoch-000000000012.jsonl` (or `.parquet`) to whoever reads the directory.
+
+Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden
+name, synced, then renamed. The directory belongs to one job, named in `.penstock-job`.
+Does not guarantee: a file for an epoch without rows; anything when two engines write the same job at once
+(their generations must keep them apart).
+On failure: `ExternalError` SINK_UNWRITABLE, and the epoch is not visible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.words.errors import ExternalError, UserError
+
+_OWNER = ".penstock-job"
+_EPOCH = re.compile(r"epoch-(\d{12,})")
+
+
+class EpochFiles(Sink):
+    """What the file sinks share; a format adds its suffix, `_encode` and `read`."""
+
+    suffix: str
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self._columns: list[str] = []
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        """Claim the directory for the job and remove what a crashed writer left half done."""
+        self._columns = list(schema)
+        with _reporting(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._claim(job)
+            for draft in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
+                draft.unlink(missing_ok=True)
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
+        target = self.directory / f"epoch-{epoch:012d}{self.suffix}"
+        if target.exists():
+            return False
+        if rows.is_empty():
+            return True
+        content = self._encode(rows.select(self._columns) if self._columns else rows)
+        draft = target.with_name(f".{target.name}.tmp")
+        with _reporting(self.directory):
+            try:
+                with draft.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(draft, target)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    draft.unlink(missing_ok=True)
+                raise
+            _sync_directory(self.directory)
+        return True
+
+    def epochs(self) -> list[int]:
+        """The epochs that have a file, ascending."""
+        return [epoch for epoch, _ in self._files()]
+
+    @abstractmethod
+    def read(self) -> pl.DataFrame:
+        """All rows of all epochs, in epoch order, with a column `_epoch` before the others."""
+
+    def describe(self) -> str:
+        return f"{self.directory}/epoch-*{self.suffix}"
+
+    @abstractmethod
+    def _encode(self, rows: pl.DataFrame) -> bytes: ...
+
+    def _files(self) -> list[tuple[int, Path]]:
+        named = ((_EPOCH.fullmatch(path.stem), path) for path in self.directory.glob(f"epoch-*{self.suffix}"))
+        return sorted((int(name.group(1)), path) for name, path in named if name)
+
+    def _claim(self, job: str) -> None:
+        """Write the owner's name in one atomic step, or find that another job was first."""
+        marker = self.directory / _OWNER
+        if not marker.exists():
+            if self._files():
+                raise self._taken("an unknown job", f"It holds epoch files but no {_OWNER} file.")
+            handle, draft = tempfile.mkstemp(dir=self.directory, prefix=f"{_OWNER}-", suffix=".tmp")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(job)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, marker)  # unlike a rename, refuses to replace another's claim
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without hard links
+                os.replace(draft, marker)
+            Path(draft).unlink(missing_ok=True)
+            _sync_directory(self.directory)
+        owner = marker.read_text(encoding="utf-8")
+        if owner != job:
+            raise self._taken(f"job {owner!r}", f"This is job {job!r}.")
+
+    def _taken(self, owner: str, detail: str) -> UserError:
+        return UserError(
+            "SINK_TAKEN",
+            f"{self.directory} already holds the rows of {owner}",
+            detail=detail,
+            hint="Give each job an output directory of its own.",
+        )
+
+
+class JsonLines(EpochFiles):
+    """One JSON object a line; times as ISO-8601 with Z; NaN and infinity, which JSON lacks, as null."""
+
+    suffix = ".jsonl"
+
+    def read(self) -> pl.DataFrame:
+        """All rows; types are what JSON tells (times stay text)."""
+        files = [(epoch, path.read_bytes()) for epoch, path in self._files()]
+        if not files:
+            return pl.DataFrame(schema={"_epoch": pl.Int64})
+        rows = pl.read_ndjson(b"".join(data for _, data in files), infer_schema_length=None)
+        epochs = [epoch for epoch, data in files for _ in range(data.count(b"\n"))]
+        return rows.insert_column(0, pl.Series("_epoch", epochs, dtype=pl.Int64))
+
+    def _encode(self, rows: pl.DataFrame) -> bytes:
+        return portable(rows).write_ndjson().encode()
+
+
+class Parquet(EpochFiles):
+    """One Parquet file an epoch, with Arrow's own types."""
+
+    suffix = ".parquet"
+
+    def read(self) -> pl.DataFrame:
+        """All rows; a column that some epochs lack is null there."""
+        frames = [
+            pl.read_parquet(path).insert_column(0, pl.lit(epoch, dtype=pl.Int64).alias("_epoch"))
+            for epoch, path in self._files()
+        ]
+        if not frames:
+            return pl.DataFrame(schema={"_epoch": pl.Int64})
+        return pl.concat(frames, how="diagonal_relaxed")
+
+    def _encode(self, rows: pl.DataFrame) -> bytes:
+        buffer = io.BytesIO()
+        rows.write_parquet(buffer)
+        return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _reporting(directory: Path) -> Iterator[None]:
+    """Give what the file system refuses Penstock's own form."""
+    try:
+        yield
+    except OSError as problem:
+        raise ExternalError(
+            "SINK_UNWRITABLE",
+            f"could not write to {directory}",
+            detail=f"{problem.strerror or problem}.",
+            hint="Free space or mend the permissions, then start again: nothing of the epoch is visible.",
+        ) from problem
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,68 @@
+"""Turns columns into what JSON and SQL can hold: times as ISO-8601 text in UTC, bytes as base64, and so on.
+
+Receives an epoch's rows from a sink; hands back the same rows, same columns, same order, in plain types.
+
+Invariants:
+- A time without a zone is taken as UTC. A column's times have equally many digits: text sorts as time.
+- Durations become seconds, decimals their exact digits. Null stays null, at any depth of lists and structs.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+_SECOND_DIGITS = {"ms": 3, "us": 6, "ns": 9}
+
+
+def portable(rows: pl.DataFrame, *, keep_bytes: bool = False) -> pl.DataFrame:
+    """The rows in types every reader knows. `keep_bytes` leaves top-level binary columns as they are."""
+    return rows.with_columns(
+        _plain(pl.col(name), dtype).alias(name)
+        for name, dtype in rows.schema.items()
+        if _foreign(dtype) and not (keep_bytes and dtype == pl.Binary)
+    )
+
+
+def _foreign(dtype: pl.DataType) -> bool:
+    """Whether something in the type, at any depth, has no portable form of its own."""
+    if isinstance(dtype, pl.List | pl.Array):
+        return isinstance(dtype, pl.Array) or _foreign(_instance(dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        return any(_foreign(_instance(field.dtype)) for field in dtype.fields)
+    return dtype.is_temporal() or isinstance(dtype, pl.Binary | pl.Decimal)
+
+
+def _plain(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    match dtype:
+        case pl.Datetime():
+            if dtype.time_zone:
+                value = value.dt.convert_time_zone("UTC")
+            return value.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.{_SECOND_DIGITS[dtype.time_unit]}fZ")
+        case pl.Date():
+            return value.dt.strftime("%Y-%m-%d")
+        case pl.Time():
+            return value.dt.strftime("%H:%M:%S%.6f")
+        case pl.Duration():
+            return value.dt.total_microseconds() / 1e6
+        case pl.Decimal():
+            return value.cast(pl.String)
+        case pl.Binary():
+            return value.bin.encode("base64")
+        case pl.Array():
+            return _plain(value.arr.to_list(), pl.List(dtype.inner))
+        case pl.List():
+            inner = _instance(dtype.inner)
+            return value.list.eval(_plain(pl.element(), inner)) if _foreign(inner) else value
+        case pl.Struct():
+            fields = [
+                _plain(value.struct.field(field.name), _instance(field.dtype)).alias(field.name)
+                for field in dtype.fields
+            ]
+            return pl.when(value.is_not_null()).then(pl.struct(fields))
+        case _:
+            return value
+
+
+def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:
+    return dtype if isinstance(dtype, pl.DataType) else dtype()

@@ -1,0 +1,180 @@
+"""A sink that appends to a table of a SQLite file, which any number of jobs and readers may share.
+
+Receives an epoch's rows; hands them to a table, in the same transaction as a line in the ledger
+`penstock_epochs(job, target, epoch)`.
+
+Guarantees: rows and ledger line are committed together and synced, so an epoch is in the table once, whole.
+Does not guarantee: who comes first when several jobs write one table.
+On failure: `ExternalError` SINK_UNWRITABLE and the transaction is rolled back; `UserError` when the table,
+or a value, does not fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.words.errors import ExternalError, InternalError, UserError
+
+_LEDGER = "penstock_epochs"
+_WAIT_SECONDS = 30.0  # for another job's transaction
+
+
+class Sqlite(Sink):
+    """Rows in a table: lists and structs as JSON text, times as ISO text in UTC, booleans as 0 and 1."""
+
+    def __init__(self, path: str | os.PathLike[str], table: str) -> None:
+        if not table or table.lower() == _LEDGER or table.lower().startswith("sqlite_"):
+            raise UserError(
+                "BAD_TABLE_NAME", f"{table!r} cannot be a sink's table", hint="Choose another table name."
+            )
+        self.path = Path(path)
+        self.table = table
+        self._job = ""
+        self._columns: dict[str, str] = {}
+        self._database: sqlite3.Connection | None = None
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        """Connect, make ledger and table, and check that a table made earlier has the job's columns."""
+        self.close()
+        self._job = job
+        self._columns = {name: _sql_type(dtype) for name, dtype in schema.items()}
+        with self._reporting():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # `write` comes from another thread than `open`, never at the same time
+            database = sqlite3.connect(
+                self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._database = database
+            # readers are not held up by the writer; a commit is on disk before it is reported
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            with self._transaction():
+                database.execute(
+                    f"CREATE TABLE IF NOT EXISTS {_LEDGER} (job TEXT NOT NULL, target TEXT NOT NULL, "
+                    "epoch INTEGER NOT NULL, PRIMARY KEY (job, target, epoch)) WITHOUT ROWID"
+                )
+                self._make_table(database)
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """Append the rows and the ledger line in one transaction. An epoch without rows leaves neither."""
+        if self._database is None:
+            raise InternalError("SINK_NOT_OPEN", f"{self.describe()} was written to before it was opened")
+        if rows.is_empty():
+            return True
+        places = ", ".join("?" for _ in self._columns)
+        insert = f"INSERT INTO {_name(self.table)} ({', '.join(map(_name, self._columns))}) VALUES ({places})"
+        lines = _lines(rows.select(list(self._columns)))
+        with self._reporting(), self._transaction():
+            taken = self._database.execute(
+                f"INSERT OR IGNORE INTO {_LEDGER} VALUES (?, ?, ?)", (self._job, self.table.lower(), epoch)
+            )
+            if taken.rowcount == 0:
+                return False
+            self._database.executemany(insert, lines)
+        return True
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def describe(self) -> str:
+        return f"table {self.table} in {self.path}"
+
+    def _make_table(self, database: sqlite3.Connection) -> None:
+        found = {
+            name: kind for _, name, kind, *_ in database.execute(f"PRAGMA table_info({_name(self.table)})")
+        }
+        if not found:
+            columns = ", ".join(f"{_name(name)} {kind}" for name, kind in self._columns.items())
+            try:
+                database.execute(f"CREATE TABLE {_name(self.table)} ({columns})")
+            except sqlite3.OperationalError as problem:
+                if "duplicate column" not in str(problem):
+                    raise
+                raise self._mismatch(
+                    "SQLite does not tell upper from lower case in column names"
+                ) from problem
+        elif found != self._columns:
+            raise self._mismatch(f"The table has {_listed(found)}; the job gives {_listed(self._columns)}")
+
+    def _mismatch(self, detail: str) -> UserError:
+        return UserError(
+            "SINK_SCHEMA_MISMATCH",
+            f"{self.describe()} cannot take the job's columns",
+            detail=f"{detail}.",
+            hint="Name another table, drop this one, or rename the job's columns.",
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing. Takes the write lock at the start, so that waiting happens before any work."""
+        assert self._database is not None
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:
+                with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                    self._database.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Give what SQLite or the file system refuses Penstock's own form."""
+        try:
+            yield
+        except OverflowError as problem:
+            raise UserError(
+                "SINK_VALUE_TOO_LARGE",
+                f"a whole number does not fit into {self.describe()}",
+                detail="SQLite holds signed 64-bit integers.",
+                hint="Cast the column to text in the query.",
+            ) from problem
+        except (sqlite3.Error, OSError) as problem:
+            raise ExternalError(
+                "SINK_UNWRITABLE",
+                f"could not write to {self.describe()}",
+                detail=f"{problem}.",
+                hint="Check space, permissions and that the file is a SQLite database, then start again: "
+                "nothing of the epoch is visible.",
+            ) from problem
+
+
+def _sql_type(dtype: pl.DataType) -> str:
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return "INTEGER"
+    if dtype.is_float() or dtype == pl.Duration:
+        return "REAL"
+    return "BLOB" if dtype == pl.Binary else "TEXT"
+
+
+def _lines(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    plain = portable(rows, keep_bytes=True)
+    nested = {at for at, dtype in enumerate(plain.dtypes) if dtype.is_nested()}
+    if not nested:
+        return plain.iter_rows()
+    return (
+        tuple(
+            json.dumps(value, ensure_ascii=False) if at in nested and value is not None else value
+            for at, value in enumerate(row)
+        )
+        for row in plain.iter_rows()
+    )
+
+
+def _name(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _listed(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

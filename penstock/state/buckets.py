@@ -1,0 +1,104 @@
+"""Keys to hashes to buckets: the part of the state's format that decides where a key lives.
+
+Receives frames and the names of their key columns; hands a 64-bit hash column and bucket numbers.
+
+Invariants:
+- The hash is xxHash64 of a canonical text of the key (a published function with a fixed seed), equal on
+  every machine, process and library version. Golden values in the tests pin it.
+- A bucket is the hash's upper bits, so rows sorted by hash are sorted by bucket too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import polars_hash  # noqa: F401 - registers the `nchash` namespace
+
+from penstock.words.errors import UserError
+
+#: the key hash of a row (UInt64)
+HASH = "_hash"
+
+_NULL = 0x6E756C6C6E756C6C
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def with_hash(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The frame with the column `_hash` of its key columns. Without keys every row hashes alike."""
+    return frame.with_columns(pl.Series(HASH, key_hash(frame, keys), dtype=pl.UInt64))
+
+
+def key_hash(frame: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """The hash of each row's key."""
+    if not keys:
+        return np.zeros(frame.height, dtype=np.uint64)
+    parts = frame.select(
+        _canonical(frame.schema[key], pl.col(key))
+        .nchash.xxhash64()  # type: ignore[attr-defined]
+        .fill_null(pl.lit(_NULL, dtype=pl.UInt64))
+        .alias(str(at))
+        for at, key in enumerate(keys)
+    )
+    hashed: npt.NDArray[np.uint64] = parts.to_series(0).to_numpy()
+    for part in parts.get_columns()[1:]:
+        hashed = (hashed ^ (hashed >> np.uint64(29))) * _MIX + part.to_numpy()
+    return hashed
+
+
+def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
+    """A column as text whose spelling no library release may change."""
+    if dtype == pl.String:
+        return expr
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return expr.cast(pl.Int64 if dtype == pl.Boolean else dtype).cast(pl.String)
+    if dtype.is_temporal():
+        return expr.to_physical().cast(pl.Int64).cast(pl.String)
+    if dtype.is_float():
+        # one spelling for both zeros and for every NaN; the bits of the rest
+        wide = expr.cast(pl.Float64)
+        return (
+            pl.when(wide == 0)
+            .then(0.0)
+            .otherwise(wide.fill_nan(float("nan")))
+            .reinterpret(signed=True)
+            .cast(pl.String)
+        )
+    if isinstance(dtype, pl.Categorical | pl.Enum):
+        return expr.cast(pl.String)
+    raise UserError(
+        "BAD_KEY_TYPE",
+        f"a column of type {dtype} cannot be a key",
+        hint="Key by text, numbers, booleans or times; map a list or struct to one of these first.",
+    )
+
+
+def check_bucket_count(count: int) -> int:
+    """A usable number of buckets: a power of two from 1 to 32,768."""
+    if count < 1 or count > 1 << 15 or count & (count - 1):
+        raise UserError(
+            "BAD_BUCKET_COUNT",
+            f"{count} buckets cannot be had",
+            hint="Choose a power of two from 1 to 32768; 64 is the default.",
+        )
+    return count
+
+
+def buckets_of(hashes: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.uint16]:
+    """The bucket of each hash: its upper bits."""
+    if count == 1:
+        return np.zeros(len(hashes), dtype=np.uint16)
+    shift = np.uint64(64 - (count.bit_length() - 1))
+    return (hashes >> shift).astype(np.uint16)
+
+
+def first_hash_of(bucket: int, count: int) -> int:
+    """The least hash of a bucket; of `count`, one past the greatest hash there is."""
+    return bucket << (64 - (count.bit_length() - 1)) if count > 1 else bucket << 64
+
+
+def spread(buckets: int, slices: int) -> tuple[int, ...]:
+    """The plain bucket map: bucket `b` belongs to slice `spread(...)[b]`; contiguous and even."""
+    return tuple(bucket * slices // buckets for bucket in range(buckets))

@@ -1,0 +1,70 @@
+"""The host's cache of hot runs: uncompressed Arrow files in shared memory, mapped by every worker of the host.
+
+Receives frames as runs are written or first read; hands them back without copying.
+
+Guarantees: what it gives is what was put under that name (run names are never reused). May forget anything
+at any time. Never fails an epoch: when it has no room it declines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+
+def default_cache_root() -> Path:
+    """Shared memory where there is some, else the temporary directory."""
+    shared = Path("/dev/shm")
+    root = shared if os.access(shared, os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))
+    return root / f"penstock-{os.getuid()}"
+
+
+class HostCache:
+    """One directory of the host, one per state directory; `limit_bytes` bounds what it may hold."""
+
+    def __init__(self, directory: Path, limit_bytes: int) -> None:
+        self.directory = directory
+        self._limit_bytes = limit_bytes
+
+    def put(self, name: str, frame: pl.DataFrame) -> None:
+        """Keep a frame under a run's name, unless there is no room."""
+        path = self._path(name)
+        with contextlib.suppress(OSError, pl.exceptions.PolarsError):
+            if path.exists() or frame.estimated_size() > self._room():
+                return
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary = path.with_suffix(f".{os.getpid()}.tmp")
+            frame.write_ipc(temporary, compression="uncompressed", compat_level=pl.CompatLevel.newest())
+            os.replace(temporary, path)
+
+    def get(self, name: str) -> pl.DataFrame | None:
+        """The frame kept under a run's name, mapped, or None."""
+        try:
+            with pa.memory_map(str(self._path(name))) as mapped, pa.ipc.open_file(mapped) as reader:
+                frame = pl.from_arrow(reader.read_all(), rechunk=False)
+        except (OSError, pa.ArrowException):
+            return None
+        return frame if isinstance(frame, pl.DataFrame) else None
+
+    def forget(self, name: str) -> None:
+        """Drop a run that no manifest needs any more."""
+        self._path(name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _path(self, name: str) -> Path:
+        return self.directory / (name.replace("/", "_") + ".arrow")
+
+    def _room(self) -> int:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        space = os.statvfs(self.directory)
+        with os.scandir(self.directory) as files:
+            held = sum(file.stat().st_size for file in files)
+        return min(self._limit_bytes - held, space.f_bavail * space.f_frsize // 2)

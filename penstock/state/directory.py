@@ -1,0 +1,241 @@
+"""The state directory: one query's epoch records, manifests and runs, and who may write them.
+
+    DIR/penstock.json     format, the query's fingerprint, what logs must remember
+    DIR/engine.lock       held by the engine that writes
+    DIR/epochs/           one epoch record each: what an epoch consists of, written before it runs
+    DIR/manifests/        one manifest each: the state after an epoch
+    DIR/runs/             the runs the manifests name
+    DIR/dead/, DIR/late/  rows put aside, by stream
+    DIR/spark/            Spark's own offsets and commits
+
+Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes.
+Does not guarantee the lock between hosts whose shared file system has no working `flock`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.state.durable import write_once, write_whole
+from penstock.state.manifest import Manifest
+from penstock.state.run import check_run, unwritable
+from penstock.words.errors import ExternalError, InternalError, UserError
+
+FORMAT = 1
+
+
+class StateDirectory:
+    """Opens, checks and locks a state directory; reads and writes what lies in it, except runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs = path / "runs"
+        self._lock: int | None = None
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def claim(self, query: str, summary: str) -> dict[str, Any]:
+        """Take the directory for an engine that runs the query with this fingerprint; returns its facts."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            facts = self.facts()
+            if facts is None:
+                facts = {"format": FORMAT, "query": query, "summary": summary, "logs": {}}
+                self.remember(facts)
+        except OSError as failure:
+            raise unwritable(self.path, failure) from failure
+        if facts["query"] != query:
+            raise UserError(
+                "STATE_OF_ANOTHER_QUERY",
+                f"the state directory {self.path} belongs to another query",
+                detail=f"it holds: {facts.get('summary', '?')}; this one is: {summary}",
+                hint="Choose another directory with --state, or remove this one to start from the beginning.",
+            )
+        return facts
+
+    def facts(self) -> dict[str, Any] | None:
+        """What penstock.json says; None for a new directory."""
+        try:
+            facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_text())
+        except FileNotFoundError:
+            if self.path.exists() and any(p.name != "engine.lock" for p in self.path.iterdir()):
+                raise UserError(
+                    "NOT_A_STATE_DIRECTORY",
+                    f"{self.path} holds files but no state of Penstock",
+                    hint="Name an empty or a new directory with --state.",
+                ) from None
+            return None
+        except ValueError as failure:
+            raise InternalError(
+                "STATE_DAMAGED", f"{self.path / 'penstock.json'} is damaged", detail=str(failure)
+            ) from failure
+        if facts["format"] > FORMAT:
+            raise UserError(
+                "STATE_OF_NEWER_FORMAT",
+                f"the state directory {self.path} was written by a newer Penstock",
+                detail=f"its format is {facts['format']}, this Penstock knows up to {FORMAT}",
+                hint="Use the newer Penstock, or another directory.",
+            )
+        return facts
+
+    def remember(self, facts: dict[str, Any]) -> None:
+        """Replace penstock.json."""
+        write_whole(self.path / "penstock.json", json.dumps(facts, indent=1).encode())
+
+    def _take_lock(self) -> None:
+        handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(handle, 200).decode(errors="replace").strip()
+            os.close(handle)
+            raise ExternalError(
+                "STATE_IN_USE",
+                f"another engine runs on the state directory {self.path}",
+                detail=f"it is held by {owner or 'an unknown process'}",
+                hint="Stop that engine first, or give this one its own directory with --state.",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        self._lock = handle
+
+    def release(self) -> None:
+        """Let another engine have the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # -- epoch records and manifests -------------------------------------------------------------
+
+    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+        """Write an epoch's record unless it has one; returns the one in force."""
+        path = self._record_path(epoch)
+        try:
+            if not path.exists():
+                write_once(path, json.dumps(content, separators=(",", ":")).encode())
+            in_force: dict[str, Any] = json.loads(path.read_bytes())
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+        return in_force
+
+    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+        """The end offset an epoch was recorded with; None when it has no record."""
+        try:
+            end: dict[str, Any] = json.loads(self._record_path(epoch).read_bytes())["end"]
+        except FileNotFoundError:
+            return None
+        return end
+
+    def last_offsets(self) -> dict[str, dict[str, int]]:
+        """The offsets that the newest epoch record reaches, per stream."""
+        with contextlib.suppress(FileNotFoundError):
+            names = sorted(n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != ".")
+            if names:
+                reached: dict[str, dict[str, int]] = json.loads(
+                    (self.path / "epochs" / names[-1]).read_bytes()
+                )["end"]["at"]
+                return reached
+        return {}
+
+    def commit(self, manifest: Manifest) -> None:
+        """Put the manifest of an epoch in place."""
+        path = self._manifest_path(manifest.epoch)
+        try:
+            fresh = write_once(path, manifest.to_bytes())
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+        if not fresh:
+            raise InternalError(
+                "EPOCH_COMMITTED_TWICE",
+                f"epoch {manifest.epoch} already has a manifest",
+                detail=str(path),
+                hint="Another engine wrote to this state directory; stop both and start one of them again.",
+            )
+
+    def epochs(self) -> list[int]:
+        """The epochs that have a manifest, ascending."""
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(self.path / "manifests")
+            return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[0] != ".")
+        return []
+
+    def manifest(self, epoch: int) -> Manifest:
+        """The state after an epoch; epoch -1 is the empty state."""
+        if epoch < 0:
+            return Manifest()
+        path = self._manifest_path(epoch)
+        try:
+            return Manifest.from_bytes(path.read_bytes())
+        except (OSError, ValueError, KeyError) as failure:
+            raise InternalError(
+                "STATE_DAMAGED",
+                f"the manifest of epoch {epoch} is damaged",
+                detail=f"{failure} ({path})",
+                hint="Run `penstock state verify DIR`, then `penstock state rollback DIR` to go back to the "
+                "last good epoch.",
+            ) from failure
+
+    def latest(self) -> Manifest:
+        """The newest manifest, or the empty state."""
+        epochs = self.epochs()
+        return self.manifest(epochs[-1] if epochs else -1)
+
+    # -- keeping house ---------------------------------------------------------------------------
+
+    def recycle(self, keep: int) -> list[str]:
+        """Remove all but the newest `keep` manifests, older records, and the runs nobody needs.
+
+        Returns the names of the runs removed. Runs newer than the newest manifest are left: they may
+        belong to an epoch under way.
+        """
+        epochs = self.epochs()
+        if len(epochs) <= keep:
+            return []
+        kept = epochs[-keep:]
+        needed = set().union(*(self.manifest(epoch).runs() for epoch in kept))
+        gone = []
+        for run in self.run_names():
+            if run not in needed and _epoch_of(run) <= kept[-1]:
+                (self.runs / run).unlink(missing_ok=True)
+                gone.append(run)
+        for epoch in epochs[:-keep]:
+            self._manifest_path(epoch).unlink(missing_ok=True)
+            self._record_path(epoch).unlink(missing_ok=True)
+        return gone
+
+    def run_names(self) -> Iterator[str]:
+        """Every run file there is, needed or not."""
+        for path in self.runs.glob("*/*.run"):
+            yield f"{path.parent.name}/{path.name}"
+
+    def verify(self, epoch: int) -> list[str]:
+        """What is wrong with the state of an epoch; an empty list when it is whole."""
+        try:
+            manifest = self.manifest(epoch)
+        except InternalError as damage:
+            return [str(damage)]
+        problems = []
+        for run in sorted(manifest.runs()):
+            try:
+                check_run(self.runs / run)
+            except (InternalError, ExternalError) as damage:
+                problems.append(str(damage))
+        return problems
+
+    def _record_path(self, epoch: int) -> Path:
+        return self.path / "epochs" / f"{epoch:012d}.json"
+
+    def _manifest_path(self, epoch: int) -> Path:
+        return self.path / "manifests" / f"{epoch:012d}.json"
+
+
+def _epoch_of(run: str) -> int:
+    return int(run.rpartition("/")[2].split("-")[0])

@@ -1,0 +1,145 @@
+"""Manifests: the list of runs that is the state after an epoch, and what else must survive one.
+
+Receives the changes of all slices from the driver; hands the next epoch its starting point.
+
+Guarantees: the manifest of an epoch is put in place by one atomic step and never replaced; a damaged one
+is detected. Only the driver writes manifests.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.state.collection import Changes
+from penstock.state.run import RunEntry
+
+#: operator id -> collection name -> entries, oldest first
+Collections = Mapping[str, Mapping[str, tuple[RunEntry, ...]]]
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """How far a partition has been read in event time: the highest seen, in microseconds (None: no event yet).
+
+    `ordinal` breaks ties of event time between partitions; it is given at first sight, for life.
+    """
+
+    ordinal: int
+    highest: int | None = None
+    idle: bool = False
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class StreamTime:
+    """The event time of one stream: its partitions and its watermark (nothing earlier can come)."""
+
+    partitions: Mapping[str, PartitionTime] = field(default_factory=dict)
+    watermark: int | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state after `epoch`; epoch -1 is the empty state before the first.
+
+    `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
+    `counters` are totals since the beginning, by name.
+    """
+
+    epoch: int = -1
+    collections: Collections = field(default_factory=dict)
+    streams: Mapping[str, StreamTime] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
+        return self.collections.get(operator, {}).get(collection, ())
+
+    def runs(self) -> set[str]:
+        """The names of all runs this state needs."""
+        return {
+            entry.name
+            for group in self.collections.values()
+            for entries in group.values()
+            for entry in entries
+        }
+
+    def state_bytes(self) -> int:
+        unique = {
+            e.name: e.bytes
+            for group in self.collections.values()
+            for entries in group.values()
+            for e in entries
+        }
+        return sum(unique.values())
+
+    def advanced(self, epoch: int, changes: Iterable[tuple[str, str, Changes]], **parts: object) -> Manifest:
+        """The manifest of the next epoch: these changes (operator, collection, changes) and other parts applied."""
+        collections = {op: dict(group) for op, group in self.collections.items()}
+        for operator, name, change in changes:
+            group = collections.setdefault(operator, {})
+            group[name] = applied(group.get(name, ()), change)
+        return replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
+
+    def to_bytes(self) -> bytes:
+        """One line of JSON and its checksum."""
+        body = {
+            "epoch": self.epoch,
+            "collections": {
+                op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
+                for op, group in sorted(self.collections.items())
+            },
+            "streams": {
+                name: {
+                    "watermark": stream.watermark,
+                    "partitions": {
+                        pid: [p.ordinal, p.highest, p.idle, p.finished]
+                        for pid, p in stream.partitions.items()
+                    },
+                }
+                for name, stream in self.streams.items()
+            },
+            "answers": dict(self.answers),
+            "counters": dict(self.counters),
+        }
+        text = json.dumps(body, separators=(",", ":")).encode()
+        return b"%s\n%08x\n" % (text, zlib.crc32(text))
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Manifest:
+        """The manifest that was written; ValueError if a byte of it is not as it was."""
+        text, _, check = content.rstrip(b"\n").rpartition(b"\n")
+        if not check or zlib.crc32(text) != int(check, 16):
+            raise ValueError("the checksum does not match")
+        body = json.loads(text)
+        return Manifest(
+            epoch=body["epoch"],
+            collections={
+                op: {
+                    name: tuple(RunEntry.from_json(entry) for entry in entries)
+                    for name, entries in group.items()
+                }
+                for op, group in body["collections"].items()
+            },
+            streams={
+                name: StreamTime(
+                    {pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"]
+                )
+                for name, s in body["streams"].items()
+            },
+            answers=body["answers"],
+            counters=body["counters"],
+        )
+
+
+def applied(entries: tuple[RunEntry, ...], change: Changes) -> tuple[RunEntry, ...]:
+    """The entries of a collection after a slice's changes."""
+    dropped: dict[str, frozenset[int]] = {}
+    for run, buckets in change.dropped:
+        dropped[run] = dropped.get(run, frozenset()) | buckets
+    kept = [entry.without(dropped[entry.name]) if entry.name in dropped else entry for entry in entries]
+    together = [entry for entry in kept if entry is not None] + list(change.added)
+    return tuple(sorted(together, key=lambda entry: entry.upto))

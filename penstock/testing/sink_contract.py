@@ -1,0 +1,248 @@
+"""The tests every sink must pass. A sink's own test class inherits them and says how to make and read it.
+
+Receives a sink through `make` and what its readers see through `read`; hands verdicts to pytest.
+
+    class TestJsonLines(SinkContract):
+        @staticmethod
+        def make(folder):
+            return JsonLines(folder / "out")
+
+        @staticmethod
+        def read(sink):
+            return sink.read().drop("_epoch")
+
+`make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
+after its process has ended sets `persists = False`; the crash and full-disk tests are then left out.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.words.errors import ExternalError
+
+Make = Callable[[Path], Sink]
+
+SCHEMA: dict[str, pl.DataType] = {"epoch": pl.Int64(), "row": pl.Int64(), "text": pl.String()}
+RICH: dict[str, pl.DataType] = {
+    "at": pl.Datetime("us", "UTC"),
+    "pages": pl.List(pl.String()),
+    "seen": pl.List(pl.Datetime("us", "UTC")),
+    "share": pl.Float64(),
+    "place": pl.Struct({"city": pl.String(), "zone": pl.Int64()}),
+    "name": pl.String(),
+    "new": pl.Boolean(),
+}
+_KILLS = 5
+_DEADLINE_SECONDS = 60.0
+_LIMIT_BYTES = 96 * 1024
+
+
+class SinkContract:
+    """Inherit, define `make` and `read`, and pytest does the rest."""
+
+    persists = True
+
+    @staticmethod
+    def make(folder: Path) -> Sink:
+        """A new sink object on the folder; made again, it finds what an earlier one left there."""
+        raise NotImplementedError
+
+    @staticmethod
+    def read(sink: Sink) -> pl.DataFrame:
+        """The visible rows, in the order a reader meets them, with the job's columns only."""
+        raise NotImplementedError
+
+    def test_an_epoch_offered_twice_is_written_once(self, tmp_path: Path) -> None:
+        sink = self._opened(tmp_path)
+        assert sink.write(0, epoch_rows(0))
+        assert not sink.write(0, epoch_rows(0))
+        assert self._counted(sink) == {0: size(0)}
+
+    def test_rows_are_read_in_the_order_of_their_epochs(self, tmp_path: Path) -> None:
+        sink = self._opened(tmp_path)
+        for epoch in (0, 9, 10, 100, 2_000_000_000):
+            sink.write(epoch, epoch_rows(epoch % 7).with_columns(epoch=pl.lit(epoch, pl.Int64)))
+        assert self.read(sink)["epoch"].is_sorted()
+
+    def test_an_epoch_without_rows_shows_nothing_and_stops_nothing(self, tmp_path: Path) -> None:
+        sink = self._opened(tmp_path)
+        sink.write(0, epoch_rows(0).clear())
+        assert self.read(sink).height == 0
+        assert sink.write(1, epoch_rows(1))
+        assert self._counted(sink) == {1: size(1)}
+
+    def test_a_sink_opened_again_still_holds_its_epochs(self, tmp_path: Path) -> None:
+        sink = self._opened(tmp_path)
+        sink.write(0, epoch_rows(0))
+        sink.close()
+        again = self._opened(tmp_path) if self.persists else sink
+        again.open("job", SCHEMA)
+        assert not again.write(0, epoch_rows(0))
+        assert again.write(1, epoch_rows(1))
+        assert self._counted(again) == {0: size(0), 1: size(1)}
+
+    def test_nulls_lists_times_and_unicode_come_back(self, tmp_path: Path) -> None:
+        rows = pl.DataFrame(
+            [
+                [datetime(2024, 2, 29, 23, 59, 59, 123456, UTC), datetime(1970, 1, 1, tzinfo=UTC), None],
+                [["/a", None, "/ü 漢字"], [], None],
+                [[datetime(2024, 1, 1, tzinfo=UTC), None], [], None],
+                [0.1, -1e300, None],
+                [{"city": "Zürich", "zone": 3}, {"city": None, "zone": None}, None],
+                ['quote " and \\ and\nnew line\t', "🚲", None],
+                [True, False, None],
+            ],
+            schema=RICH,
+        )
+        sink = self.make(tmp_path)
+        sink.open("job", RICH)
+        sink.write(0, rows)
+        assert _comparable(self.read(sink)) == _comparable(rows)
+        assert self.read(sink).columns == rows.columns
+
+    @pytest.mark.kill
+    def test_a_writer_killed_at_any_moment_leaves_whole_epochs(self, tmp_path: Path) -> None:
+        """A child writes epoch after epoch and is killed, again and again, while this process reads."""
+        if not self.persists:
+            pytest.skip("keeps nothing after its process has ended")
+        chance = random.Random(20240229)
+        last = -1
+        for _ in range(_KILLS):
+            writer = _child(_write_on, self.make, tmp_path, max(0, last - 2))  # some epochs are offered again
+            try:
+                last = self._watch(tmp_path, beyond=last, looks=chance.randint(1, 8), writer=writer)
+            finally:
+                writer.kill()
+                writer.join()
+            last = max(last, max(self._whole(tmp_path), default=-1))
+        sink = self._opened(tmp_path)
+        for epoch in range(last + 1):
+            sink.write(epoch, epoch_rows(epoch))
+        assert self._counted(sink) == {epoch: size(epoch) for epoch in range(last + 1)}
+
+    @pytest.mark.kill
+    def test_a_full_disk_is_reported_and_shows_no_part_of_an_epoch(self, tmp_path: Path) -> None:
+        """A child may not write files beyond a limit; its epochs double in size until one does not fit."""
+        if not self.persists:
+            pytest.skip("writes no files")
+        verdict = tmp_path / "verdict"
+        writer = _child(_write_until_full, self.make, tmp_path / "sink", verdict)
+        writer.join(_DEADLINE_SECONDS)
+        assert writer.exitcode == 0
+        condition, last = json.loads(verdict.read_text())
+        assert condition == "SINK_UNWRITABLE"
+        sink = self._opened(tmp_path / "sink")
+        assert Counter(self.read(sink)["epoch"].to_list()) == {e: 2**e for e in range(last)}
+        assert sink.write(last, doubled_rows(last)), "once there is room, the same epoch goes in"
+        assert Counter(self.read(sink)["epoch"].to_list()) == {e: 2**e for e in range(last + 1)}
+
+    def _opened(self, folder: Path) -> Sink:
+        sink = self.make(folder)
+        sink.open("job", SCHEMA)
+        return sink
+
+    def _counted(self, sink: Sink) -> dict[int, int]:
+        """Rows per epoch; fails unless each epoch is there whole, once, in its own order."""
+        seen = self.read(sink)
+        if seen.is_empty():
+            return {}
+        in_order = pl.col("row") == pl.int_range(pl.len()).over("epoch")
+        assert seen.select(in_order.all()).item(), "rows are missing, doubled or out of order"
+        counts = dict(seen.group_by("epoch").len().iter_rows())
+        torn = {epoch: count for epoch, count in counts.items() if count != size(epoch)}
+        assert not torn, f"these epochs show other numbers of rows than they have: {torn}"
+        return counts
+
+    def _whole(self, folder: Path) -> dict[int, int]:
+        """What a reader that is not the writer sees now."""
+        return self._counted(self.make(folder))
+
+    def _watch(self, folder: Path, beyond: int, looks: int, writer: BaseProcess) -> int:
+        """Look again and again until the child has written something new; then `looks` more times."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        newest = beyond
+        while looks > 0:
+            assert writer.is_alive(), f"the writer ended by itself ({writer.exitcode})"
+            assert time.monotonic() < deadline, "the writer wrote nothing new"
+            newest = max(self._whole(folder), default=-1)
+            looks -= newest > beyond
+        return newest
+
+
+def size(epoch: int) -> int:
+    """How many rows the contract's epoch has: at least one, and not always the same."""
+    return 1 + (epoch * 37) % 1009
+
+
+def epoch_rows(epoch: int) -> pl.DataFrame:
+    """The rows of an epoch; the same whenever asked."""
+    return _rows(epoch, size(epoch))
+
+
+def doubled_rows(epoch: int) -> pl.DataFrame:
+    """Rows of an epoch that has twice as many as the one before."""
+    return _rows(epoch, 2**epoch)
+
+
+def _rows(epoch: int, count: int) -> pl.DataFrame:
+    row = pl.int_range(count, dtype=pl.Int64, eager=True)
+    text = row.hash(seed=epoch).cast(pl.String)  # nothing that compression makes small
+    return pl.DataFrame({"epoch": row * 0 + epoch, "row": row, "text": text}, schema=SCHEMA)
+
+
+def _comparable(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows in the form JSON gives them, so that stores with fewer types can be held to the same values."""
+    return [
+        {name: _decoded(value) for name, value in row.items()} for row in portable(rows).iter_rows(named=True)
+    ]
+
+
+def _decoded(value: Any) -> Any:
+    """Text that holds a JSON list or object counts as that list or object."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        return json.loads(value)
+    return value
+
+
+def _child(work: Callable[..., None], *arguments: object) -> BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def _write_on(make: Make, folder: Path, epoch: int) -> None:
+    """Write epochs without end; somebody will kill this process."""
+    sink = make(folder)
+    sink.open("job", SCHEMA)
+    while True:
+        sink.write(epoch, epoch_rows(epoch))
+        epoch += 1
+
+
+def _write_until_full(make: Make, folder: Path, verdict: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LIMIT_BYTES, _LIMIT_BYTES))
+    sink = make(folder)
+    sink.open("job", SCHEMA)
+    for epoch in range(20):
+        try:
+            sink.write(epoch, doubled_rows(epoch))
+        except ExternalError as problem:
+            sink.close()
+            verdict.write_text(json.dumps([problem.condition, epoch]))
+            return

@@ -1,0 +1,1 @@
+"""The vocabulary of Penstock: errors, durations, identifiers. Imports nothing else of Penstock."""

@@ -1,0 +1,89 @@
+"""The error tree: what went wrong, where, whose it is to mend, and whether trying again can help.
+
+Receives facts from every layer; hands the user one readable message of the form
+``[CONDITION] primary. Detail: ... Hint: ...``.
+
+Invariants:
+- Everything Penstock raises on purpose derives from :class:`PenstockError`.
+- A condition is a stable upper-case word that tests, docs and scripts may rely on.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Root of the tree.
+
+    ``retry`` says whether the same run, unchanged, may succeed later. ``where`` names the place
+    (an operator, a span, the user's line).
+    """
+
+    exit_code = 1
+    retry = False
+
+    def __init__(
+        self,
+        condition: str,
+        primary: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        where: str | None = None,
+    ) -> None:
+        self.condition = condition
+        self.primary = primary.rstrip(".")
+        self.detail = detail
+        self.hint = hint
+        self.where = where
+        super().__init__(self.text())
+
+    def text(self) -> str:
+        """The whole message, one part a sentence."""
+        parts = [f"[{self.condition}] {self.primary}."]
+        if self.where:
+            parts.append(f"At: {self.where}.")
+        if self.detail:
+            parts.append(f"Detail: {self.detail}")
+        if self.hint:
+            parts.append(f"Hint: {self.hint}")
+        return " ".join(parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (
+            type(self),
+            self.condition,
+            self.primary,
+            self.detail,
+            self.hint,
+            self.where,
+        )
+
+
+def _rebuild(
+    kind: type[PenstockError],
+    condition: str,
+    primary: str,
+    detail: str | None,
+    hint: str | None,
+    where: str | None,
+) -> PenstockError:
+    return kind(condition, primary, detail=detail, hint=hint, where=where)
+
+
+class UserError(PenstockError):
+    """The query, its settings or its functions must change before a retry can help."""
+
+    exit_code = 2
+
+
+class ExternalError(PenstockError):
+    """Something outside Penstock failed (a disk, a path, a server); the run can be resumed once it is mended."""
+
+    exit_code = 3
+    retry = True
+
+
+class InternalError(PenstockError):
+    """A promise inside Penstock was broken: a defect, or damaged state."""
+
+    exit_code = 4

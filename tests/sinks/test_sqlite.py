@@ -1,0 +1,119 @@
+"""The SQLite sink: shared files, tables that do not fit, values that do not fit."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import polars as pl
+import pytest
+
+from penstock.sinks import Sqlite, sqlite
+from penstock.words.errors import ExternalError, UserError
+
+SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
+ROWS = pl.DataFrame({"page": ["/a", "/b"], "visits": [3, 1]})
+
+
+def opened(path: Path, table: str = "answers", job: str = "job") -> Sqlite:
+    sink = sqlite(path, table)
+    sink.open(job, SCHEMA)
+    return sink
+
+
+def ask(path: Path, question: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(question).fetchall()
+
+
+def test_two_jobs_share_a_file(tmp_path: Path) -> None:
+    first, second = opened(tmp_path / "db", "one", "a"), opened(tmp_path / "db", "two", "b")
+    assert first.write(0, ROWS)
+    assert second.write(0, ROWS)
+    assert ask(tmp_path / "db", "SELECT * FROM one UNION ALL SELECT * FROM two") == ROWS.rows() * 2
+
+
+def test_two_jobs_append_to_one_table_each_with_its_own_epochs(tmp_path: Path) -> None:
+    for job in ("a", "b"):
+        sink = opened(tmp_path / "db", job=job)
+        assert sink.write(0, ROWS)
+        assert not sink.write(0, ROWS)
+    assert ask(tmp_path / "db", "SELECT count(*) FROM answers") == [(4,)]
+
+
+def test_one_job_may_fill_two_tables_of_a_file(tmp_path: Path) -> None:
+    for table in ("one", "two"):
+        assert opened(tmp_path / "db", table).write(0, ROWS)
+    assert ask(tmp_path / "db", "SELECT count(*) FROM two") == [(2,)]
+
+
+def test_jobs_that_write_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    sinks = [opened(tmp_path / "db", job=f"job{number}") for number in range(4)]
+
+    def fill(sink: Sqlite) -> None:
+        for epoch in range(10):
+            sink.write(epoch, ROWS)
+
+    writers = [Thread(target=fill, args=(sink,)) for sink in sinks]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert ask(tmp_path / "db", "SELECT count(*) FROM answers") == [(4 * 10 * 2,)]
+
+
+def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path / "db")
+    other = sqlite(tmp_path / "db", "answers")
+    with pytest.raises(UserError) as caught:
+        other.open("job", {"page": pl.String(), "visits": pl.Float64()})
+    assert caught.value.condition == "SINK_SCHEMA_MISMATCH"
+    assert "visits INTEGER" in str(caught.value)
+    assert "visits REAL" in str(caught.value)
+
+
+def test_column_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        sqlite(tmp_path / "db", "answers").open("job", {"page": pl.String(), "Page": pl.String()})
+    assert caught.value.condition == "SINK_SCHEMA_MISMATCH"
+
+
+def test_odd_names_are_only_names(tmp_path: Path) -> None:
+    sink = sqlite(tmp_path / "db", 'select "x"; --')
+    sink.open("o'job", {'a "b"': pl.Int64(), "group": pl.Int64()})
+    assert sink.write(0, pl.DataFrame({'a "b"': [1], "group": [2]}))
+    assert ask(tmp_path / "db", 'SELECT * FROM "select ""x""; --"') == [(1, 2)]
+
+
+@pytest.mark.parametrize("table", ["", "penstock_epochs", "Penstock_Epochs", "sqlite_master"])
+def test_reserved_table_names_are_refused_before_anything_happens(tmp_path: Path, table: str) -> None:
+    with pytest.raises(UserError) as caught:
+        sqlite(tmp_path / "db", table)
+    assert caught.value.condition == "BAD_TABLE_NAME"
+
+
+def test_a_number_beyond_64_bits_is_refused_and_the_epoch_stays_out(tmp_path: Path) -> None:
+    sink = sqlite(tmp_path / "db", "answers")
+    sink.open("job", {"key": pl.UInt64()})
+    with pytest.raises(UserError) as caught:
+        sink.write(0, pl.DataFrame({"key": [1, 2**64 - 1]}, schema={"key": pl.UInt64}))
+    assert caught.value.condition == "SINK_VALUE_TOO_LARGE"
+    assert ask(tmp_path / "db", "SELECT count(*) FROM answers") == [(0,)]
+    assert sink.write(0, pl.DataFrame({"key": [1]}, schema={"key": pl.UInt64}))
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+    (tmp_path / "db").write_text("these are not the pages of a database, but there are many of them " * 50)
+    with pytest.raises(ExternalError) as caught:
+        opened(tmp_path / "db")
+    assert caught.value.condition == "SINK_UNWRITABLE"
+
+
+def test_bytes_stay_bytes(tmp_path: Path) -> None:
+    sink = sqlite(tmp_path / "db", "answers")
+    sink.open("job", {"raw": pl.Binary()})
+    sink.write(0, pl.DataFrame({"raw": [b"\x00\xff"]}))
+    assert ask(tmp_path / "db", "SELECT raw FROM answers") == [(b"\x00\xff",)]
