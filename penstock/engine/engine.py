@@ -22,11 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.engine.admission import Admission
-from penstock.engine.epoch import EpochReport, EpochRunner, state_place
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings, cores_of
 from penstock.engine.source import FORMAT, SourceDesk
+from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -125,15 +126,9 @@ class Engine:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
         place = state_place(self.state, self.settings.cache_root, self.settings.cache_bytes)
-        runner = EpochRunner(
-            spark.sparkContext,
-            self.plan,
-            self.state,
-            slices=slices,
-            scan_tasks=cores,
-            buckets=self.settings.buckets,
-            place=place,
-        )
+        stages = SparkStages(spark.sparkContext, self.plan)
+        shape = Shape(cores, slices, self.settings.buckets)
+        runner = EpochRunner(stages, self.plan, self.state, shape, place)
         admission = self.admission = Admission(
             self.plan,
             self._rates(),

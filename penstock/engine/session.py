@@ -77,11 +77,8 @@ def warm_up(context: SparkContext, master: str) -> None:
     tasks = cores_of(master) if master.startswith("local") else int(context.defaultParallelism)
 
     def load(index: int, _: Any) -> Any:
-        import penstock.engine.epoch  # noqa: F401 - loaded here so that the worker has it
-
+        importlib.import_module("penstock.engine.stages")  # in the worker
         yield index % tasks, b"warm"
-
-    from penstock.engine.exchange import exchange
 
     first = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(load)
     exchange(context, first, tasks).mapPartitions(lambda items: [len(list(items))]).collect()

@@ -1,0 +1,95 @@
+"""An epoch's stages: scan, exchange, slices, again and again, as one Spark job.
+
+Receives what every task must know and how the spans are dealt out; hands the driver the messages for it.
+
+Guarantees: each task's work is carried out at least once and its messages arrive once. Spark decides where
+tasks run and tries them again when a worker is lost; an error a task foresees travels as a message and is
+not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from pyspark import SparkContext
+from pyspark.core.broadcast import Broadcast
+
+from penstock.engine.exchange import RawBytes, exchange
+from penstock.engine.message import error_message
+from penstock.engine.scan import scan
+from penstock.engine.slices import work
+from penstock.engine.steps import reached
+from penstock.engine.task import EpochTask
+from penstock.logs.contract import Span
+from penstock.query.physical import Plan
+from penstock.words.errors import PenstockError
+
+Addressed = Iterator[tuple[int, bytes]]
+Shares = list[list[tuple[str, Span]]]
+
+
+class Stages(Protocol):
+    """Whatever carries out the tasks of an epoch."""
+
+    def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
+        """Run the scan over the shares and every level of slices; returns what reaches the driver."""
+
+
+class SparkStages:
+    """The stages on Spark. The plan travels once, as a broadcast."""
+
+    def __init__(self, context: SparkContext, plan: Plan) -> None:
+        self._context = context
+        self._shipped: Broadcast[Plan] = context.broadcast(plan)
+
+    def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
+        shipped, light = self._shipped, _without_plan(task)
+
+        def scan_stage(index: int, _: Iterable[int]) -> Addressed:
+            return scan_task(light(shipped.value), shares[index])
+
+        def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
+            return lambda index, incoming: slice_task(light(shipped.value), level, index, incoming)
+
+        stage: Any = self._context.parallelize(range(len(shares)), len(shares))
+        stage = stage.mapPartitionsWithIndex(scan_stage)
+        for level in range(1, task.plan.levels + 1):
+            stage = exchange(self._context, stage, task.slices).mapPartitionsWithIndex(slice_stage(level))
+        stage = stage.mapPartitions(lambda pairs: (data for _, data in pairs))
+        stage._jrdd_deserializer = RawBytes()
+        found: list[bytes] = stage.collect()
+        return found
+
+
+def scan_task(task: EpochTask, spans: list[tuple[str, Span]]) -> Addressed:
+    """A scan task, with what can go wrong sent to the driver."""
+    try:
+        yield from scan(task, spans)
+    except PenstockError as error:
+        yield 0, error_message(error).to_bytes()
+    reached("scanned", task.epoch, task.engine_pid)
+
+
+def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) -> Addressed:
+    """A slice task, with what can go wrong sent to the driver."""
+    try:
+        yield from work(task, level, slice_, incoming)
+    except PenstockError as error:
+        yield 0, error_message(error).to_bytes()
+
+
+def _without_plan(task: EpochTask) -> Callable[[Plan], EpochTask]:
+    parts = {name: getattr(task, name) for name in task.__dataclass_fields__ if name != "plan"}
+    return lambda plan: EpochTask(plan=plan, **parts)
+
+
+def dealt(spans: list[tuple[str, Span]], tasks: int) -> Shares:
+    """Spans dealt out to at most `tasks` tasks, the largest first, each to the least loaded."""
+    shares: Shares = [[] for _ in range(max(1, min(tasks, len(spans))))]
+    loads = [0] * len(shares)
+    for stream, span in sorted(spans, key=lambda s: (s[1].start - s[1].end, s[0], s[1].partition)):
+        least = loads.index(min(loads))
+        shares[least].append((stream, span))
+        loads[least] += span.end - span.start
+    return shares
