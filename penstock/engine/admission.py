@@ -56,7 +56,10 @@ class Admission:
         self._quiet: dict[tuple[str, str], _Quiet] = {}
         self._last_at = -1e9
         self._stopping = False
+        #: what the logs hold beyond the last epoch admitted, per stream, in the log's units
         self.backlog: dict[str, int] = {}
+        #: the last epoch that Spark was given
+        self.admitted = -1
         self.drained = threading.Event()
         self.failure: BaseException | None = None
 
@@ -74,6 +77,7 @@ class Admission:
                 end = self._next(start)
             if end != start:
                 self._last_at = self._clock()
+                self.admitted = end["epoch"]
                 reached("admitted", end["epoch"])
                 return end
             if self._clock() >= deadline:
@@ -112,10 +116,12 @@ class Admission:
             at: dict[str, int] = dict(start["at"].get(name, {}))
             partitions = scan.stream.log.partitions(at)
             available = {p.id: p.latest - at.get(p.id, p.earliest) for p in partitions}
-            self.backlog[name] = sum(available.values())
+            waiting = sum(available.values())
             for pid, units in shares(available, self._rates[name].budget).items():
                 begin = at.get(pid, next(p.earliest for p in partitions if p.id == pid))
                 at[pid] = scan.stream.log.cut(pid, begin, units)
+                waiting -= at[pid] - begin
+            self.backlog[name] = waiting
             end["from"][name] = {
                 p.id: p.earliest for p in partitions if p.id not in start["at"].get(name, {})
             }

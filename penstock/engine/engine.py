@@ -37,6 +37,8 @@ from penstock.state.directory import StateDirectory
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
+#: told in a word or two what the engine is about while there are no epochs yet
+Teller = Callable[[str], None]
 
 
 @dataclass
@@ -65,22 +67,31 @@ class Engine:
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._busy = threading.Lock()
+        self._ended_epoch = -1
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
         self._stop.set()
 
-    def run(self, watch: Watcher | None = None, *, for_seconds: float | None = None) -> Run:
+    def run(
+        self, watch: Watcher | None = None, *, for_seconds: float | None = None, tell: Teller | None = None
+    ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
+        tell = tell or (lambda _: None)
         facts = self.state.claim(self.plan.fingerprint, self.plan.summary)
         try:
-            self._start_logs(facts)
+            known = dict(facts["logs"])
+            self._start_logs(facts, known)  # a wrong path is told before Spark is started
             for output in self.plan.outputs.values():
                 for sink in output.sinks:
                     sink.open(output.name, dict(output.schema))
-            spark = self._spark or session(self.settings)
+            tell("starting Spark")
+            spark = self._spark or session(self.settings, self.state.path / "engine.log")
             if self.settings.warm_up:
+                tell("warming up")
                 warm_up(spark.sparkContext, self.settings.master)
+            tell("running")
+            self._start_logs(facts, known)  # the clock of a live log begins when we are ready for it
             return self._run(spark, watch, for_seconds)
         finally:
             for output in self.plan.outputs.values():
@@ -91,7 +102,7 @@ class Engine:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start_logs(self, facts: dict[str, Any]) -> None:
+    def _start_logs(self, facts: dict[str, Any], known: Mapping[str, Any]) -> None:
         if "buckets" in facts and facts["buckets"] != self.settings.buckets:
             raise InternalError(
                 "BUCKETS_CHANGED",
@@ -100,22 +111,20 @@ class Engine:
             )
         reached = self.state.last_offsets()
         for name, scan in self.plan.scans.items():
-            known = facts["logs"].get(name)
-            facts["logs"][name] = scan.stream.log.start(known, reached.get(name, {}))
+            facts["logs"][name] = scan.stream.log.start(known.get(name), reached.get(name, {}))
         facts["buckets"] = self.settings.buckets
         self.state.remember(facts)
 
     def _rates(self) -> dict[str, RateControl]:
-        most = self.settings.most_epoch_units
-        first = self.settings.first_epoch_units
-        if most is not None:
-            fixed = RateControl(float("inf"), most, most)
-            return dict.fromkeys(self.plan.scans, fixed)
+        most, first = self.settings.most_epoch_units, self.settings.first_epoch_units
         found = {}
         for name, scan in self.plan.scans.items():
             bytes_ = scan.stream.log.unit == "bytes"
             units = first if bytes_ else max(1, first // 200)
-            found[name] = RateControl(self.settings.epoch_seconds, units, 65_536 if bytes_ else 1_000)
+            least = 65_536 if bytes_ else 1_000
+            if most is not None:
+                units, least = min(units, most), min(least, most)
+            found[name] = RateControl(self.settings.epoch_seconds, units, least, most or 1 << 60)
         return found
 
     # -- running ---------------------------------------------------------------------------------
@@ -175,6 +184,8 @@ class Engine:
                 except BaseException as failure:
                     self._failure = failure
                     raise
+                finally:
+                    self._ended_epoch = number
 
         return epoch
 
@@ -196,11 +207,18 @@ class Engine:
                 break
             self._stop.wait(0.05)
         admission.stop()
-        with self._busy:  # let the epoch under way end
-            pass
+        self._let_end(query, admission)
         failure = None if query.isActive else query.exception()
         query.stop()
         self._raise(failure, admission)
+
+    def _let_end(self, query: StreamingQuery, admission: Admission) -> None:
+        """Wait for the epoch under way, also when Spark has its offsets and has not begun it yet."""
+        deadline = time.monotonic() + 10
+        while query.isActive and self._ended_epoch < admission.admitted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with self._busy:
+            pass
 
     def _raise(self, spark_says: Exception | None, admission: Admission) -> None:
         """Tell what ended the run, if it was not us: the first cause, in our own words."""

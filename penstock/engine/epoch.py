@@ -37,7 +37,11 @@ from penstock.words.errors import InternalError
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch did, for people and for the rate control."""
+    """What an epoch did, for people and for the rate control.
+
+    `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
+    `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
+    """
 
     epoch: int
     events: int
@@ -51,6 +55,9 @@ class EpochReport:
     state_bytes: int
     rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     repeated: bool = False
+    oldest: int | None = None
+    newest: int | None = None
+    committed_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,9 @@ class EpochRunner:
             watermark=min(marks, default=None),
             state_bytes=result.manifest.state_bytes(),
             rows=result.rows,
+            oldest=min(result.all("oldest"), default=None),
+            newest=max(result.all("newest"), default=None),
+            committed_at=time.time(),
         )
 
     def recycle(self, keep: int) -> None:

@@ -37,6 +37,10 @@ class Gathered:
     def total(self, name: str) -> int:
         return sum(fact.get(name, 0) for fact in self.facts)
 
+    def all(self, name: str) -> list[int]:
+        """A fact of every task that has it."""
+        return [fact[name] for fact in self.facts if fact.get(name) is not None]
+
     def stage_seconds(self) -> dict[str, float]:
         """Seconds of work per stage, summed over its tasks."""
         sums: dict[str, float] = {}

@@ -19,6 +19,7 @@ class RateControl:
     target_seconds: float
     budget: int
     least: int
+    most: int = 1 << 60
     speed: float | None = None
 
     #: an epoch may take at most this much more than the last full one
@@ -36,9 +37,8 @@ class RateControl:
         speed = units / seconds
         if self.speed is not None and seconds <= self.target_seconds:
             speed = self.FRESH * speed + (1 - self.FRESH) * self.speed
-        wanted = speed * self.target_seconds
-        ceiling = max(self.least, int(min(units, self.budget) * self.GROWTH))
-        return replace(self, speed=speed, budget=max(self.least, min(int(wanted), ceiling)))
+        wanted = min(speed * self.target_seconds, min(units, self.budget) * self.GROWTH, self.most)
+        return replace(self, speed=speed, budget=max(self.least, int(wanted)))
 
 
 def shares(available: dict[str, int], budget: int) -> dict[str, int]:

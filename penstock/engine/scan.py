@@ -36,6 +36,9 @@ class _Sums:
     seconds_read: float = 0.0
     seconds_decode: float = 0.0
     highest: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: the event times of the oldest and the newest event that is not late
+    oldest: int | None = None
+    newest: int | None = None
     aside: list[pl.DataFrame] = field(default_factory=list)
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
 
@@ -56,6 +59,8 @@ def scan(task: EpochTask, spans: list[tuple[str, Span]]) -> Iterator[tuple[int, 
         "bytes": sums.bytes,
         "late": sums.late,
         "bad": sums.bad,
+        "oldest": sums.oldest,
+        "newest": sums.newest,
         "seconds": time.perf_counter() - began,
         "seconds_read": sums.seconds_read,
         "seconds_decode": sums.seconds_decode,
@@ -144,6 +149,11 @@ def _on_time(
             sums.late += rows.height
             sums.aside.append(_aside(scan_plan, chunk, rows.head(KEPT_ASIDE), "late", "late"))
             frame = frame.filter(~mask)
+            if not frame.height:
+                return frame, max(highest, most)
+            least = int(frame[TIME].min())  # type: ignore[arg-type]
+    sums.oldest = least if sums.oldest is None else min(sums.oldest, least)
+    sums.newest = most if sums.newest is None else max(sums.newest, most)
     return frame, max(highest, most)
 
 

@@ -2,13 +2,19 @@
 
 Receives settings; hands a `SparkSession`. Spark's own defaults fork a `chmod` or `readlink` process for every
 file of its checkpoint, which costs 100 ms an epoch; see docs/decisions/0003.
+
+What the JVM and the Python workers print goes to a file when one is named: pyspark lets the JVM inherit our
+standard error, so that descriptor points to the file while the JVM is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -24,8 +30,8 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 _LOG_QUIET = "-Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
 
 
-def session(settings: Settings) -> SparkSession:
-    """Start Spark, or take the session this process already has."""
+def session(settings: Settings, log: Path | None = None) -> SparkSession:
+    """Start Spark, or take the session this process already has. `log` gets what Spark's processes print."""
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -34,17 +40,36 @@ def session(settings: Settings) -> SparkSession:
     for key, value in _defaults(settings.master).items() | settings.spark.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _standard_error_to(log):
+            spark = builder.getOrCreate()
     except Exception as failure:
         raise ExternalError(
             "SPARK_DID_NOT_START",
             f"Spark did not start with master {settings.master}",
             detail=str(failure).splitlines()[0] if str(failure) else type(failure).__name__,
-            hint="Check the master's address, that Java runs, and that the machine has memory to spare.",
+            hint="Check the master's address, that Java runs, and that the machine has memory to spare."
+            + (f" What Spark printed is in {log}." if log else ""),
         ) from failure
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(EpochSource)
     return spark
+
+
+@contextlib.contextmanager
+def _standard_error_to(log: Path | None) -> Iterator[None]:
+    """Let the standard error, for us and for the processes started meanwhile, be a file."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def _defaults(master: str) -> dict[str, str]:

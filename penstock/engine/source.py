@@ -9,6 +9,7 @@ question raises, and Spark ends the query.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -117,7 +118,8 @@ class SourceDesk:
             threading.Thread(target=self._answer_all, args=(line,), daemon=True).start()
 
     def _answer_all(self, line: socket.socket) -> None:
-        with line, line.makefile("rw", encoding="utf-8") as file:
+        # the reader hangs up, or dies, when its query ends
+        with contextlib.suppress(OSError), line, line.makefile("rw", encoding="utf-8") as file:
             for text in file:
                 try:
                     answer = ["ok", self._answer(*json.loads(text))]

@@ -9,10 +9,11 @@ not tried again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
@@ -37,20 +38,20 @@ class Stages(Protocol):
 
 
 class SparkStages:
-    """The stages on Spark. The plan travels once, as a broadcast."""
+    """The stages on Spark. The plan travels once, as a broadcast, with the user's functions in it by value."""
 
     def __init__(self, context: SparkContext, plan: Plan) -> None:
         self._context = context
-        self._shipped: Broadcast[Plan] = context.broadcast(plan)
+        self._shipped: Broadcast[bytes] = context.broadcast(cloudpickle.dumps(plan))
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         shipped, light = self._shipped, _without_plan(task)
 
         def scan_stage(index: int, _: Iterable[int]) -> Addressed:
-            return scan_task(light(shipped.value), shares[index])
+            return scan_task(light(_unpacked(shipped.value)), shares[index])
 
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
-            return lambda index, incoming: slice_task(light(shipped.value), level, index, incoming)
+            return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
 
         stage: Any = self._context.parallelize(range(len(shares)), len(shares))
         stage = stage.mapPartitionsWithIndex(scan_stage)
@@ -77,6 +78,13 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
         yield from work(task, level, slice_, incoming)
     except PenstockError as error:
         yield 0, error_message(error).to_bytes()
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(shipped: bytes) -> Plan:
+    """The plan in a worker: unpacked once, then kept."""
+    plan: Plan = cloudpickle.loads(shipped)
+    return plan
 
 
 def _without_plan(task: EpochTask) -> Callable[[Plan], EpochTask]:

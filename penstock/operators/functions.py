@@ -17,8 +17,11 @@ from penstock.words.errors import UserError
 Name = Literal["count", "sum", "min", "max", "avg"]
 
 
-#: sums of floats are kept as whole numbers and 2**-40ths, so that no order of summing can change a result
-_FRACTION = 2**40
+#: Sums of floats are kept as integers, so that no order of summing can change a result: the whole numbers,
+#: 2**-20ths, and 2**-40ths. Two small parts, so that their sums have room for 2**43 events.
+_FRACTION = 2**20
+#: floats from here on have no fraction; their sum, and that of infinities and NaN, is kept as a float
+_LARGE = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -37,42 +40,49 @@ class Aggregate:
         """The same, knowing whether it sums floats; raises if the column's type does not fit."""
         self.dtype(incoming)
         sums = self.function in ("sum", "avg")
-        return replace(self, floating=sums and self.column is not None and incoming[self.column].is_float())
+        return replace(self, floating=sums and self.column is not None and not incoming[self.column].is_integer())
 
     def parts(self) -> tuple[Part, ...]:
         """The partial answers it needs."""
         if self.function == "count":
-            return (Part(f"{self.alias}.n", "sum", pl.len().cast(pl.Int64)),)
+            return (Part(self._part("n"), "sum", pl.len().cast(pl.Int64)),)
         assert self.column is not None
         value = pl.col(self.column)
         if self.function in ("min", "max"):
             return (
-                Part(
-                    f"{self.alias}.x", self.function, value.min() if self.function == "min" else value.max()
-                ),
+                Part(self._part("x"), self.function, value.min() if self.function == "min" else value.max()),
             )
         if self.floating:
-            whole = value.floor()
-            fraction = ((value - whole) * _FRACTION).round().cast(pl.Int64, strict=False)
+            wide = value.cast(pl.Float64)
+            plain = wide.abs() < _LARGE
+            whole = pl.when(plain).then(wide.floor())
+            fraction = ((wide - whole) * _FRACTION**2).round().cast(pl.Int64)
             sums = [
-                Part(f"{self.alias}.s", "sum", whole.cast(pl.Int64, strict=False).sum()),
-                Part(f"{self.alias}.f", "sum", fraction.sum()),
+                Part(self._part("s"), "sum", whole.cast(pl.Int64).sum()),
+                Part(self._part("f"), "sum", (fraction // _FRACTION).sum()),
+                Part(self._part("g"), "sum", (fraction % _FRACTION).sum()),
+                Part(self._part("o"), "sum", pl.when(~plain).then(wide).sum()),
             ]
         else:
-            sums = [Part(f"{self.alias}.s", "sum", value.cast(pl.Int64).sum())]
+            sums = [Part(self._part("s"), "sum", value.cast(pl.Int64).sum())]
         if self.function == "avg":
-            sums.append(Part(f"{self.alias}.n", "sum", value.count().cast(pl.Int64)))
+            sums.append(Part(self._part("n"), "sum", value.count().cast(pl.Int64)))
         return tuple(sums)
 
     def result(self) -> pl.Expr:
         """The answer, from merged parts."""
         answer = pl.col(self.parts()[0].name)
         if self.floating:
-            answer = answer + pl.col(f"{self.alias}.f") / _FRACTION
+            fraction = (pl.col(self._part("f")) + pl.col(self._part("g")) / _FRACTION) / _FRACTION
+            answer = answer + fraction + pl.col(self._part("o"))
         if self.function == "avg":
-            count = pl.col(f"{self.alias}.n")
+            count = pl.col(self._part("n"))
             answer = pl.when(count > 0).then(answer / count)
         return answer.alias(self.alias)
+
+    def _part(self, name: str) -> str:
+        """A column for a partial answer; the underscore keeps it apart from the user's columns."""
+        return f"_{self.alias}.{name}"
 
     def dtype(self, incoming: Mapping[str, pl.DataType]) -> pl.DataType:
         """The type of the answer."""

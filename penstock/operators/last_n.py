@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import ORDER, Operator, Progress, SliceState
+from penstock.operators.contract import ORDER, PARTITION, SEQUENCE, Operator, Progress, SliceState
 from penstock.operators.strict import Ordered, in_order
 from penstock.state.buckets import HASH
 
@@ -33,6 +33,10 @@ class LastN(Operator):
         return {*self.keys, *self.values}
 
     def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
+        if SEQUENCE not in frame.columns:
+            # the rows of an aggregate: at one instant they come in the order of their own keys' hashes
+            place = pl.col(HASH).reinterpret(signed=True).alias(SEQUENCE)
+            frame = frame.with_columns(pl.lit(0, pl.UInt32).alias(PARTITION), place)
         return frame.select(*ORDER, *dict.fromkeys((*self.keys, *self.values)))
 
     def process(
@@ -87,4 +91,4 @@ class LastN(Operator):
 
 
 def _slot(value: str, back: int) -> str:
-    return f"{value}.{back}"
+    return f"_{value}.{back}"

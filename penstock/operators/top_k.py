@@ -78,7 +78,7 @@ class TopK:
     def _improved(self, best: pl.DataFrame | None, step: pl.DataFrame) -> pl.DataFrame:
         """The best rows per bucket once some keys have new totals."""
         if best is not None:
-            kept = best.join(step, on=list(self.keys), how="anti", nulls_equal=True)
+            kept = best.join(step, on=self._identity, how="anti", nulls_equal=True)
             step = pl.concat([kept, step.select(kept.columns)])
         return self._best(step, _BUCKET)
 
@@ -87,20 +87,30 @@ class TopK:
         if self._worsened(rows, best):
             return False
         value = pl.col(self.by)
-        fell = value < value.shift(1) if self.descending else value > value.shift(1)
-        return not rows.select(fell.over(list(self.keys)).any()).item()
+        fell = self._worse(value, value.shift(1))
+        return not rows.select(fell.over(self._identity).any()).item()
 
     def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        met = rows.select(*self.keys, self.by).join(
-            best.select(*self.keys, pl.col(self.by).alias("_was")), on=list(self.keys), nulls_equal=True
+        met = rows.select(*self._identity, self.by).join(
+            best.select(*self._identity, pl.col(self.by).alias("_was")), on=self._identity, nulls_equal=True
         )
-        value, was = met[self.by], met["_was"]
-        return bool((value < was if self.descending else value > was).any())
+        return bool(met.select(self._worse(pl.col(self.by), pl.col("_was")).any()).item())
+
+    def _worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
+        """Whether a value ranks below a former one; null ranks below everything."""
+        below = value < was if self.descending else value > was
+        return below | (value.is_null() & was.is_not_null())
+
+    @property
+    def _identity(self) -> list[str]:
+        """What tells rows apart: their keys, and the hash so that there is something without keys."""
+        return [HASH, *self.keys]
 
     def _promising(self, rows: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
         """Leave out rows that cannot enter their bucket's best, where those can only get better."""
         bar = pl.col(self.by).min() if self.descending else pl.col(self.by).max()
-        bars = best.group_by(_BUCKET).agg(bar.alias("_bar"), pl.len().alias("_held"))
+        # a null is beaten by anything, so a bucket's nulls count as free places
+        bars = best.group_by(_BUCKET).agg(bar.alias("_bar"), pl.col(self.by).count().alias("_held"))
         value = pl.col(self.by)
         passes = value >= pl.col("_bar") if self.descending else value <= pl.col("_bar")
         return (

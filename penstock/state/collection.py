@@ -57,7 +57,8 @@ class _Collection:
         self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
         self._entries.remove(entry)
 
-    def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> None:
+    def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
+        entry = None
         if rows.height:
             entry = self._scope.store.write(
                 rows,
@@ -68,6 +69,7 @@ class _Collection:
                 time=time,
             )
             self._added.append(entry)
+        return entry
 
     def _compact(self, merge: Combine, time: str | None = None) -> None:
         chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
@@ -75,9 +77,12 @@ class _Collection:
             return
         entries = self._entries[chosen]
         rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
-        self._write(merge(rows.sort(HASH, maintain_order=True)), max(entry.upto for entry in entries), time)
+        upto = max(entry.upto for entry in entries)
+        merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
         for entry in entries:
             self._drop(entry)
+        if merged is not None:
+            self._entries.insert(chosen.start, merged)
 
 
 class Journal(_Collection):

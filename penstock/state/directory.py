@@ -113,6 +113,27 @@ class StateDirectory:
             os.close(self._lock)
             self._lock = None
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold an existing directory, as an engine would, while a person changes something in it."""
+        self.existing()
+        self._take_lock()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def existing(self) -> dict[str, Any]:
+        """The facts of a directory that must be there."""
+        facts = self.facts()
+        if facts is None:
+            raise UserError(
+                "NOT_A_STATE_DIRECTORY",
+                f"there is no state of Penstock at {self.path}",
+                hint="Name the directory given with --state; by default it is .penstock/NAME.",
+            )
+        return facts
+
     # -- epoch records and manifests -------------------------------------------------------------
 
     def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:

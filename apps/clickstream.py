@@ -1,0 +1,60 @@
+"""The click stream: which three pages do visitors look at in a row, and which pages are hot right now?
+
+    penstock run apps/clickstream.py           on a made-up web shop
+    penstock demo --log '/var/log/nginx/*.log' on your own access logs
+
+Receives lines of an access log; hands two outputs, each as JSON lines and told only when it changes:
+- `patterns`: the most frequent rows of pages that a visitor saw one after the other, since the beginning;
+- `pages`: the most requested pages of each window of 30 seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import penstock as ps
+from penstock import col
+from penstock.logs.contract import Log
+
+#: what a page brings along with itself: nobody "visits" these
+ASSETS = r"(?i)\.(css|js|png|jpe?g|gif|svg|ico|woff2?|ttf|map)$"
+
+
+def build(
+    log: Log,
+    results: str | Path = "out/clickstream",
+    *,
+    cookie: str | None = "session",
+    lateness: str = "2s",
+    steps: int = 3,
+    best: int = 10,
+) -> ps.App:
+    """The application over a log of combined lines.
+
+    `cookie` names the session cookie in the field after the agent. Without one (None) a visitor is told by
+    host and agent. `steps` pages make a pattern; the `best` most frequent ones are told.
+    """
+    decoder = ps.combined_log(extra=[ps.Cookie(cookie)] if cookie else [])
+    requests = ps.stream("clicks", log, decoder, time="time", lateness=lateness)
+    visitor = col(cookie) if cookie else col("host") + " " + col("agent").fill_null("-")
+
+    clicks = requests.select(visitor=visitor, page=col("path").str.split("?").list.first()).filter(
+        col("visitor").is_not_null() & col("page").is_not_null() & ~col("page").str.contains(ASSETS)
+    )
+
+    # the last pages of every visitor, as each click comes in; counted; the best of them
+    walks = clicks.key_by("visitor").last(steps, "page")
+    patterns = walks.select(pattern=col("page").list.join(" > "))
+    top_patterns = patterns.key_by("pattern").running("5s").count().top(best)
+
+    # the hottest pages of every half minute
+    top_pages = clicks.key_by("page").window("30s").count().top(best)
+
+    return ps.app(
+        "clickstream",
+        ps.output("patterns", top_patterns, ps.jsonl(Path(results) / "patterns")),
+        ps.output("pages", top_pages, ps.jsonl(Path(results) / "pages")),
+    )
+
+
+app = build(ps.generated())

@@ -1,0 +1,123 @@
+"""`penstock bench`: runs a benchmark and tells its findings, as a table for people or as JSON lines.
+
+Receives the user's choice; hands findings to standard output and progress to standard error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.bench.clicks import QUICK, Clicks, Size
+from penstock.bench.dataset import cache_root
+from penstock.bench.findings import Finding
+from penstock.words.errors import PenstockError
+
+bench_app = typer.Typer(help="Measure Penstock beside its peers.", no_args_is_help=True)
+
+
+class Case(StrEnum):
+    """A case of the click-stream benchmark."""
+
+    patterns = "patterns"
+    windows = "windows"
+    small_epochs = "small-epochs"
+    decode = "decode"
+
+
+@bench_app.callback()
+def _bench() -> None:
+    """Measure Penstock beside its peers."""
+
+
+@bench_app.command()
+def clicks(
+    json: Annotated[bool, typer.Option("--json", help="One line, one JSON object a finding.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A look of a minute or two, one run each.")] = False,
+    events: Annotated[int | None, typer.Option(min=1_000, help="Events of the two queries.")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each engine.")] = None,
+    only: Annotated[Case | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Click patterns, window counts, small epochs and decoding, beside plain PySpark on the same lines."""
+    people = Console(stderr=True)
+    out = Console()
+    with people.status("starting") as status:
+        bench = Clicks(sized(quick, events, runs), cache_root(), lambda text: status.update(text))
+        wanted = [case for name, case in bench.cases().items() if only in (None, name)]
+        if only in (None, Case.patterns):
+            for line in bench.left_out():
+                people.print(line)
+        found: list[Finding] = []
+        for case in wanted:
+            try:
+                made = list(case())
+            except PenstockError as error:
+                people.print(error.text(), markup=False, soft_wrap=True)
+                raise typer.Exit(error.exit_code) from None
+            found += made
+            if json:
+                for finding in made:
+                    print(finding.to_json(), flush=True)
+    if not json:
+        out.print(table(found))
+        for line in stage_lines(bench.stages):
+            out.print(line, markup=False)
+
+
+def sized(quick: bool, events: int | None, runs: int | None) -> Size:
+    """The size the user asked for; the smaller data sets never exceed the largest."""
+    size = QUICK if quick else Size()
+    events = size.events if events is None else events
+    return dataclasses.replace(
+        size,
+        events=events,
+        slow_events=min(size.slow_events, events),
+        warm_events=min(size.warm_events, events),
+        runs=size.runs if runs is None else runs,
+    )
+
+
+def table(findings: Iterable[Finding]) -> Table:
+    """The findings for people."""
+    made = Table(title="clicks")
+    for name in ("case", "engine", "metric"):
+        made.add_column(name)
+    for name in ("median", "best", "target"):
+        made.add_column(name, justify="right")
+    made.add_column("unit")
+    made.add_column("met")
+    for f in findings:
+        target = (
+            ""
+            if f.target is None
+            else f"{'≥' if f.target.sense == 'at least' else '≤'} {spelled(f.target.value)}"
+        )
+        met = {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[f.met]
+        made.add_row(f.case, f.engine, f.metric, spelled(f.value), spelled(f.best), target, f.unit, met)
+    return made
+
+
+def stage_lines(stages: dict[str, dict[str, float]]) -> list[str]:
+    """Where Penstock's time went in its last run, a line a case; stages are summed over tasks."""
+    return [
+        f"{case}: "
+        + ", ".join(
+            f"{stage} {value:.4g}{'' if stage == 'epochs' else ' s'}" for stage, value in parts.items()
+        )
+        for case, parts in stages.items()
+    ]
+
+
+def spelled(value: float) -> str:
+    """A figure with as many digits as one can believe."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    bench_app()

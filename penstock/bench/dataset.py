@@ -1,0 +1,125 @@
+"""The benchmark's input: the same click-stream lines for every engine, made once and kept between runs.
+
+Receives how many events are wanted; hands two folders with the same lines:
+
+- `whole`: one growing file for each web server, as Penstock's file log follows them;
+- `rotated`: those files cut by log rotation, because Spark's file source admits whole files only.
+
+Invariants:
+- A smaller data set with the same parameters is a prefix of a larger one in event time.
+- All servers rotate at the same instants, so files of one rotation never hold events older than those before.
+- The last rotated file of the first server ends with one line of a far later time: it moves Spark's
+  watermark past the last window. Its own session has no second event and its own window never closes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.logs.contract import Span
+from penstock.logs.generated import GeneratedLog
+
+#: how the files look; part of the name under which they are kept
+_LAYOUT = 1
+_CLOSING_LINE = (
+    b'10.255.255.255 - - [01/Jan/2027:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "session=closing"\n'
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the events look like. `rate` and `rotate_seconds` are in event time."""
+
+    events: int
+    servers: int = 4
+    rate: float = 10_000
+    users: int = 100_000
+    pages: int = 1_000
+    seed: int = 1
+    rotate_seconds: int = 10
+
+    def log(self) -> GeneratedLog:
+        """The generated log that says what the lines are."""
+        return GeneratedLog(
+            partitions=self.servers,
+            seed=self.seed,
+            users=self.users,
+            pages=self.pages,
+            rate=self.rate,
+            total=self.events,
+            live=False,
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Files of click-stream lines."""
+
+    events: int
+    servers: int
+    whole: Path
+    rotated: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """The servers' files, in the order of the servers."""
+        return sorted(self.whole.glob("*.log"))
+
+
+def cache_root() -> Path:
+    """Where benchmarks keep what they made."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".cache") / "penstock" / "bench"
+
+
+def materialised(parameters: Parameters, root: Path) -> Dataset:
+    """The files for these parameters, made now unless they lie there from an earlier run."""
+    facts = json.dumps([_LAYOUT, asdict(parameters)], sort_keys=True)
+    name = f"clicks-{parameters.events}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
+    place = root / name
+    if not place.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
+        try:
+            _write(parameters, draft)
+            (draft / "parameters.json").write_text(facts + "\n")
+            os.rename(draft, place)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    return Dataset(parameters.events, parameters.servers, place / "whole", place / "rotated")
+
+
+def _write(parameters: Parameters, place: Path) -> None:
+    whole, rotated = place / "whole", place / "rotated"
+    whole.mkdir()
+    rotated.mkdir()
+    log = parameters.log()
+    rotation_micros = parameters.rotate_seconds * 1_000_000
+    last = 0
+    for server, partition in enumerate(log.partitions({})):
+        times = log.event_times(server, 0, partition.latest)
+        rotations = times // rotation_micros
+        starts = np.flatnonzero(np.diff(rotations, prepend=-1)) if len(times) else np.zeros(0, np.int64)
+        with open(whole / f"clicks-p{server}.log", "wb") as everything:
+            for number, start in enumerate(starts):
+                end = int(starts[number + 1]) if number + 1 < len(starts) else len(times)
+                with open(rotated / f"{number:05d}-p{server}.log", "wb") as piece:
+                    for chunk in log.read(Span(partition.id, int(start), end)):
+                        everything.write(chunk.data)
+                        piece.write(chunk.data)
+        last = max(last, len(starts) - 1)
+    with open(rotated / f"{last:05d}-p0.log", "ab") as piece:
+        piece.write(_CLOSING_LINE)
+    # Spark takes files in the order in which they were last changed
+    for path in rotated.iterdir():
+        changed_at = 1_700_000_000 + int(path.name[:5])
+        os.utime(path, (changed_at, changed_at))

@@ -1,0 +1,60 @@
+"""What one run of one engine says: its answer, and how long it took for how much.
+
+Receives the figures of a run in its own process; hands them to the benchmark as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+#: rows of an answer: (rank, pattern, count), or (start of the window in seconds, rank, path, count)
+Answer = list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run over one data set.
+
+    `seconds`: from the start of the first epoch that had input to the end of the last one, Spark's
+    commit included. `samples`: the figure of every epoch, where a case is about single epochs.
+    `stages`: for people, where the time went, in seconds summed over tasks.
+    """
+
+    events: int
+    seconds: float
+    epochs: int
+    answer: Answer = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def events_per_second(self) -> float:
+        return self.events / self.seconds
+
+
+def written(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Put the outcomes of a process where the benchmark looks for them."""
+    path.write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
+
+
+def read(path: Path) -> list[Outcome]:
+    """The outcomes that a process has written."""
+    return [Outcome(**facts) for facts in json.loads(path.read_text())]
+
+
+def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
+    """From the first trigger's start to the last one's end, by Spark's own progress reports; and how many.
+
+    Reports of triggers that ran no batch (Spark sends them when it is idle) do not count.
+    """
+    ran = [report for report in progress if "addBatch" in report["durationMs"]]
+    began = [datetime.fromisoformat(report["timestamp"]).timestamp() for report in ran]
+    ended = [
+        at + report["durationMs"]["triggerExecution"] / 1000 for at, report in zip(began, ran, strict=True)
+    ]
+    return max(ended) - min(began), len(ran)

@@ -1,0 +1,109 @@
+"""Runs one engine in a process of its own, so that no engine inherits another's JVM, heat or memory.
+
+Receives a task on the benchmark's side; hands outcomes back through a file. Both sides are here: `performed`
+starts the process, `main` is what runs in it.
+
+On failure: `InternalError` BENCH_FAILED with the end of what the process printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.bench.dataset import Dataset
+from penstock.bench.outcome import Outcome, read, written
+from penstock.words.errors import InternalError
+
+_DEADLINE_SECONDS = 3600
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process does: an engine ("penstock", "pyspark", a `transformWithState` method), a case, its input."""
+
+    engine: str
+    case: str
+    datasets: tuple[Dataset, ...] = ()
+    warm_epochs: int = 0
+    epochs: int = 0
+    epoch_events: int = 1_000
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        facts = json.loads(text)
+        datasets = tuple(
+            Dataset(d["events"], d["servers"], Path(d["whole"]), Path(d["rotated"]))
+            for d in facts.pop("datasets")
+        )
+        return cls(datasets=datasets, **facts)
+
+
+def performed(task: Task) -> list[Outcome]:
+    """The outcomes of a task, one for each data set; its state and checkpoints are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+        place, printed = Path(folder), Path(folder) / "printed"
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        with open(printed, "wb") as log:
+            code = subprocess.run(
+                [sys.executable, "-m", "penstock.bench.worker", task.to_json(), str(place)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": path},
+                timeout=_DEADLINE_SECONDS,
+                check=False,
+            ).returncode
+        if code:
+            raise InternalError(
+                "BENCH_FAILED",
+                f"the process of {task.engine} for {task.case} ended with code {code}",
+                detail=printed.read_text(errors="replace")[-3000:],
+            )
+        return read(place / "outcomes.json")
+
+
+def main(text: str, place: Path) -> None:
+    """In the process: do the task and write its outcomes."""
+    written(_outcomes(Task.from_json(text), place), place / "outcomes.json")
+
+
+def _outcomes(task: Task, place: Path) -> list[Outcome]:
+    # each engine imports its own, so that what one needs does not slow the other's start
+    datasets = list(task.datasets)
+    match task.engine, task.case:
+        case "penstock", "small epochs":
+            from penstock.bench.penstock_runs import small_epochs
+
+            return [small_epochs(task.warm_epochs, task.epochs, task.epoch_events, place)]
+        case "penstock", _:
+            from penstock.bench.penstock_runs import runs
+
+            return runs(task.case, datasets, place)
+        case "pyspark", "small epochs":
+            from penstock.bench.empty_epochs import empty_epochs
+            from penstock.bench.penstock_runs import started
+
+            return [empty_epochs(started(), task.warm_epochs, task.epochs, place / "checkpoint")]
+        case "pyspark", "windows":
+            from penstock.bench import pyspark_windows
+
+            return pyspark_windows.runs(datasets, place)
+        case ("transformWithState" | "transformWithStateInPandas") as form, "patterns":
+            from penstock.bench import pyspark_patterns
+
+            return pyspark_patterns.runs(form, datasets, place)
+    raise InternalError("BENCH_FAILED", f"nobody knows how to run {task.engine} for {task.case}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

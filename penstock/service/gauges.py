@@ -1,0 +1,148 @@
+"""What a running engine looks like in numbers: rate, latency, epochs, totals, and the latest answers.
+
+Receives the report of every epoch; hands figures for the live view, the plain lines and the summary.
+
+*Latency* is end to end: from the time an event carries to the moment its epoch is committed, that is, its
+results are in the sinks. An epoch tells its oldest and newest event time; its events are taken as spread evenly
+between the two, each epoch weighing as many as it had. Access logs carry whole seconds, so up to one second of
+it is rounding. Events older than an hour are a replay: for them latency means nothing, and none is told.
+What a window has to wait for its end is not latency and not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from penstock.engine.epoch import EpochReport
+
+#: rates and latencies of the live view look back this far, in seconds
+RECENT_SECONDS = 10.0
+#: epochs the sparklines show
+SHOWN_EPOCHS = 60
+#: epochs the summary's latency looks back
+KEPT_EPOCHS = 5_000
+_REPLAY_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds within which half and 99 of 100 events were through."""
+
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    at: float
+    events: int
+    seconds: float
+    newest_seconds: float | None
+    oldest_seconds: float | None
+
+
+@dataclass
+class Gauges:
+    """Collects reports. Not safe for two threads: the view holds a lock."""
+
+    clock: Callable[[], float] = time.time
+    epochs: int = 0
+    events: int = 0
+    late: int = 0
+    bad: int = 0
+    last_epoch: int | None = None
+    state_bytes: int = 0
+    watermark: int | None = None
+    answers: dict[str, pl.DataFrame] = field(default_factory=dict)
+    began_at: float | None = None
+    ended_at: float | None = None
+    _kept: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=KEPT_EPOCHS))
+    _recent: deque[_Epoch] = field(default_factory=lambda: deque(maxlen=SHOWN_EPOCHS))
+
+    def began(self) -> None:
+        """The engine is ready; epochs follow."""
+        self.began_at = self.clock()
+
+    def add(self, report: EpochReport) -> None:
+        """Take in an epoch."""
+        self.last_epoch = report.epoch
+        self.state_bytes = report.state_bytes
+        if report.repeated:
+            return
+        self.epochs += 1
+        self.events += report.events
+        self.late += report.late
+        self.bad += report.bad
+        self.watermark = report.watermark
+        self.ended_at = report.committed_at
+        age = [
+            None if instant is None else report.committed_at - instant / 1e6
+            for instant in (report.newest, report.oldest)
+        ]
+        epoch = _Epoch(report.committed_at, report.events, report.seconds, *age)
+        self._kept.append(epoch)
+        self._recent.append(epoch)
+        for name, rows in report.rows.items():
+            if rows.height:
+                self.answers[name] = latest_answer(rows)
+
+    def rate(self) -> float:
+        """Events a second of late."""
+        now = self.clock()
+        since = max(now - RECENT_SECONDS, self.began_at or now - RECENT_SECONDS)
+        return sum(e.events for e in self._recent if e.at > since) / max(now - since, 1e-3)
+
+    def mean_rate(self) -> float:
+        """Events a second from the engine's readiness to the last commit."""
+        if self.began_at is None or self.ended_at is None:
+            return 0.0
+        return self.events / max(self.ended_at - self.began_at, 1e-3)
+
+    def latency(self, *, recent: bool) -> Latency | None:
+        """Of late, or of the whole run (its last 5,000 epochs); None without live events."""
+        if not recent:
+            return latency_of(self._kept)
+        since = self.clock() - RECENT_SECONDS
+        return latency_of(epoch for epoch in self._recent if epoch.at > since)
+
+    def epoch_seconds(self) -> list[float]:
+        """How long the last epochs took, oldest first."""
+        return [epoch.seconds for epoch in self._recent]
+
+    def epoch_events(self) -> list[float]:
+        """How many events the last epochs had."""
+        return [float(epoch.events) for epoch in self._recent]
+
+
+def latency_of(epochs: Iterable[_Epoch], points: int = 101) -> Latency | None:
+    """Quantiles over all events of these epochs, each epoch's spread evenly from its newest to its oldest."""
+    ages, weights = [], []
+    for epoch in epochs:
+        if epoch.newest_seconds is None or epoch.oldest_seconds is None or not epoch.events:
+            continue
+        if epoch.newest_seconds > _REPLAY_SECONDS:
+            continue
+        ages.append(np.linspace(epoch.newest_seconds, epoch.oldest_seconds, points))
+        weights.append(np.full(points, epoch.events / points))
+    if not ages:
+        return None
+    age, weight = np.concatenate(ages), np.concatenate(weights)
+    order = np.argsort(age)
+    share = np.cumsum(weight[order]) / weight.sum()
+    places = np.minimum(np.searchsorted(share, (0.5, 0.99)), len(age) - 1)
+    p50, p99 = np.maximum(age[order][places], 0.0)
+    return Latency(float(p50), float(p99))
+
+
+def latest_answer(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of the rows of an epoch those of the last instant, when they have one; else all."""
+    for name in ("as_of", "window_end"):
+        if name in rows.columns:
+            return rows.filter(pl.col(name) == rows[name].max())
+    return rows

@@ -1,0 +1,40 @@
+"""Options that several commands share, each declared once with its meaning."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.words.duration import microseconds
+from penstock.words.errors import UserError
+
+AppFile = Annotated[Path, typer.Argument(help="A Python file with one penstock.App in it.")]
+StateDir = Annotated[Path, typer.Argument(metavar="DIR", help="A state directory.")]
+State = Annotated[
+    Path | None, typer.Option(help="Where the state lies.", show_default=".penstock/NAME", metavar="DIR")
+]
+Master = Annotated[str, typer.Option(help="Spark's master: local[*], local[2], spark://host:port, ...")]
+For = Annotated[str | None, typer.Option("--for", help="End after this long, such as 60s or 5m.")]
+Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is cut into.")]
+Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
+Drain = Annotated[bool, typer.Option("--drain", help="End when the logs are finished and read.")]
+
+
+def as_seconds(text: str, option: str) -> float:
+    """A duration an option gave; must be more than nothing."""
+    amount = microseconds(text) / 1e6 if not _number(text) else float(text)
+    if amount <= 0:
+        raise UserError("BAD_OPTION", f"{option} needs a time longer than nothing", hint='Such as "30s".')
+    return amount
+
+
+def _number(text: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", text.strip()) is not None
+
+
+def default_state(name: str) -> Path:
+    """Where an app's state lies unless somebody says otherwise: beside where one runs."""
+    return Path(".penstock") / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "app")

@@ -1,0 +1,66 @@
+"""`penstock run` and `penstock explain`: a user's file, run or shown."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from penstock.engine.settings import Settings
+from penstock.query.explain import FORMS, explained
+from penstock.service.load import load_app
+from penstock.service.options import (
+    AppFile,
+    Drain,
+    Epoch,
+    For,
+    Master,
+    Slices,
+    State,
+    as_seconds,
+    default_state,
+)
+from penstock.service.serve import serve
+from penstock.words.errors import UserError
+
+
+def run(
+    file: AppFile,
+    state: State = None,
+    master: Master = "local[*]",
+    for_: For = None,
+    slices: Slices = None,
+    epoch: Epoch = "1s",
+    drain: Drain = False,
+) -> None:
+    """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
+    settings_epoch = as_seconds(epoch, "--epoch")
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    app = load_app(file)
+    place = state or default_state(app.name)
+    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
+
+
+def explain(
+    file: AppFile,
+    form: Annotated[str | None, typer.Option(help=f"Only one form: {', '.join(FORMS)}.")] = None,
+) -> None:
+    """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages."""
+    if form is not None and form not in FORMS:
+        raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    console = Console(highlight=False)
+    for name, text in explained(load_app(file)).items():
+        if form is None:
+            console.print(Text(name.upper(), style="bold cyan"))
+        if form in (None, name):
+            console.print(Text(text), soft_wrap=True)
+            console.print() if form is None else None
+
+
+def _again(file: Path, state: Path | None) -> str:
+    return shlex.join(["penstock", "run", str(file), *(["--state", str(state)] if state else [])])

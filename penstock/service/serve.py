@@ -1,0 +1,96 @@
+"""Runs an engine for a person: view, Ctrl-C, the summary at the end. What `run` and `demo` share.
+
+Receives an app and settings; hands the outputs' rows to their sinks and the person a summary.
+
+Guarantees: the first Ctrl-C (or SIGTERM) lets the epoch under way end and returns as a normal end does; the
+second ends at once. Either way the next start goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from rich.console import Console
+
+from penstock.engine.engine import Engine
+from penstock.engine.settings import Settings
+from penstock.query.logical import App
+from penstock.service.summary import summary
+from penstock.service.view import view_for
+
+
+def serve(
+    app: App,
+    settings: Settings,
+    *,
+    for_seconds: float | None,
+    again: str,
+    console: Console | None = None,
+) -> None:
+    """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on."""
+    console = console or Console()
+    engine = Engine(app, settings)
+    stopping = Stopping(engine)
+    began = False
+    try:
+        with stopping.signals(), view_for(engine, console, for_seconds) as view:
+
+            def tell(phase: str) -> None:
+                nonlocal began
+                began = phase == "running"
+                if phase != "starting Spark":
+                    stopping.take_signals()  # pyspark has put its own handler in our place
+                view.phase(phase)
+
+            run = engine.run(view.epoch, for_seconds=for_seconds, tell=tell)
+    except KeyboardInterrupt:
+        if not began:
+            console.print("Stopped before the first epoch; nothing has run.")
+            return
+        console.print("Ended at once; the next start repeats the epoch that was under way.")
+        raise SystemExit(130) from None
+    console.print(summary(engine, run, view.gauges, again, stopped=stopping.asked))
+
+
+class Stopping:
+    """Turns signals into a request to stop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.asked = False
+        self._engine = engine
+        self._ready = False
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """While this lasts, SIGINT and SIGTERM ask the engine to stop."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._install()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def take_signals(self) -> None:
+        """Spark is up: from now on a signal lets the epoch under way end."""
+        self._ready = True
+        if threading.current_thread() is threading.main_thread():
+            self._install()
+
+    def _install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self.asked or not self._ready:
+            raise KeyboardInterrupt
+        self.asked = True
+        # not from here: the main thread may hold the very lock that stop() needs
+        threading.Thread(target=self._engine.stop).start()

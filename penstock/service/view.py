@@ -1,0 +1,176 @@
+"""Views of a running engine: a live screen for a terminal, plain lines for a pipe, or next to nothing.
+
+Receives phases and epoch reports from the engine's threads; hands text to the standard output.
+
+Invariant: a view never stops the stream; when nobody reads the pipe any more, it falls silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.status import Status
+
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.service.figures import amount, seconds, size
+from penstock.service.gauges import Gauges
+from penstock.service.screen import Facts, screen
+from penstock.sinks.console import Console as ConsoleSink
+
+#: a pipe gets a line this often, in seconds
+LINE_SECONDS = 5.0
+_PHASES = {
+    "starting Spark": "starting Spark (ten seconds or so)",
+    "warming up": "warming up the Python workers",
+    "running": "ready",
+}
+
+
+class View(Protocol):
+    """Shows what goes on."""
+
+    def __enter__(self) -> View: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def epoch(self, report: EpochReport) -> None: ...
+
+
+def view_for(engine: Engine, console: Console, for_seconds: float | None) -> Lines | Screen:
+    """The view that fits the console and the app's own sinks."""
+    shows_itself = any(isinstance(s, ConsoleSink) for out in engine.plan.outputs.values() for s in out.sinks)
+    if console.is_terminal and not shows_itself:
+        return Screen(engine, console, for_seconds)
+    return Lines(engine, console, quiet=shows_itself)
+
+
+class Lines:
+    """A line now and then."""
+
+    def __init__(self, engine: Engine, console: Console, *, quiet: bool = False) -> None:
+        self.gauges = Gauges()
+        self._engine = engine
+        self._console = console
+        self._quiet = quiet
+        self._told_at = 0.0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def phase(self, name: str) -> None:
+        if name == "running":
+            self.gauges.began()
+        self._tell(f"{self._passed()}  {_PHASES.get(name, name)}")
+
+    def epoch(self, report: EpochReport) -> None:
+        self.gauges.add(report)
+        if not self._quiet and time.monotonic() - self._told_at >= LINE_SECONDS:
+            self._told_at = time.monotonic()
+            self._tell(self._line(report))
+
+    def _line(self, report: EpochReport) -> str:
+        latency = self.gauges.latency(recent=True)
+        parts = [
+            f"epoch {report.epoch}",
+            f"{self.gauges.events:,} events",
+            f"{self.gauges.rate():,.0f}/s",
+            f"latency p50 {seconds(latency.p50)} p99 {seconds(latency.p99)}" if latency else "",
+            *(f"backlog {amount(count, unit)}" for count, unit in backlog(self._engine)),
+            f"state {size(report.state_bytes)}",
+            f"{self.gauges.late:,} late" if self.gauges.late else "",
+            f"{self.gauges.bad:,} dead" if self.gauges.bad else "",
+        ]
+        return f"{self._passed()}  " + "  ".join(part for part in parts if part)
+
+    def _passed(self) -> str:
+        return f"{time.monotonic() - self._began:6.1f} s"
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._console.file.flush()
+
+
+class Screen:
+    """The live screen, drawn anew four times a second."""
+
+    def __init__(self, engine: Engine, console: Console, for_seconds: float | None) -> None:
+        self.gauges = Gauges()
+        self._engine = engine
+        self._console = console
+        self._for_seconds = for_seconds
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+        self._status: Status | None = None
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+        if self._live is not None:
+            self._live.stop()
+
+    def phase(self, name: str) -> None:
+        if self._status is None:
+            self._status = self._console.status("")
+            self._status.start()
+        if name != "running":
+            self._status.update(_PHASES.get(name, name))
+            return
+        self._status.stop()
+        self._console.print(f"[dim]ready after {time.monotonic() - self._began:.0f} s[/]", highlight=False)
+        self.gauges.began()
+        self._began = time.monotonic()
+        self._live = Live(self, console=self._console, refresh_per_second=4, vertical_overflow="crop")
+        self._live.start()
+
+    def epoch(self, report: EpochReport) -> None:
+        with self._lock:
+            self.gauges.add(report)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with self._lock:
+            yield self._drawn(options.max_width, console.height)
+
+    def _drawn(self, width: int, height: int) -> RenderableType:
+        plan = self._engine.plan
+        units = {name: scan.stream.log.unit for name, scan in plan.scans.items()}
+        waiting = dict(self._engine.admission.backlog) if self._engine.admission else {}
+        facts = Facts(
+            name=plan.name,
+            phase="running",
+            passed_seconds=time.monotonic() - self._began,
+            for_seconds=self._for_seconds,
+            backlog=waiting,
+            units=dict(units),
+            target_seconds=self._engine.settings.epoch_seconds,
+            outputs=tuple(plan.outputs),
+        )
+        return screen(self.gauges, facts, width, height)
+
+
+def backlog(engine: Engine) -> Iterator[tuple[int, str]]:
+    """What waits in each log, and in which unit."""
+    if engine.admission is not None:
+        for name, count in dict(engine.admission.backlog).items():
+            yield count, engine.plan.scans[name].stream.log.unit

@@ -1,0 +1,52 @@
+"""A log made of lists of lines, for tests of queries.
+
+Receives lines per partition; hands them out like any log. Its offsets count records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.logs.contract import Chunk, Log, Partition, Span
+
+
+class ListLog(Log):
+    """Lines that are all there from the beginning: `ListLog(["a", "b"])` or `ListLog({"p0": [...], "p1": [...]})`.
+
+    `finished=False` leaves the partitions open, as a log that may still grow.
+    """
+
+    unit = "records"
+
+    def __init__(self, lines: Sequence[str] | Mapping[str, Sequence[str]], *, finished: bool = True) -> None:
+        parts = dict(lines) if isinstance(lines, Mapping) else {"p0": lines}
+        self._lines = {name: list(part) for name, part in parts.items()}
+        self._finished = finished
+
+    def add(self, partition: str, *lines: str) -> None:
+        """Append to a partition, or begin a new one."""
+        self._lines.setdefault(partition, []).extend(lines)
+
+    def finish(self) -> None:
+        """Nothing will be added any more."""
+        self._finished = True
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        return [Partition(name, 0, len(lines), self._finished) for name, lines in self._lines.items()]
+
+    def cut(self, partition: str, start: int, units: int) -> int:
+        return min(len(self._lines[partition]), start + max(1, units))
+
+    def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+        lines, at = self._lines[span.partition], span.start
+        while at < span.end:
+            upto, size = at, 0
+            while upto < span.end and (size == 0 or size < chunk_bytes):
+                size += len(lines[upto]) + 1
+                upto += 1
+            data = "".join(f"{line}\n" for line in lines[at:upto]).encode("utf-8", "surrogateescape")
+            yield Chunk(span.partition, at, data)
+            at = upto
+
+    def describe(self) -> str:
+        return f"{sum(map(len, self._lines.values()))} lines in {len(self._lines)} lists"

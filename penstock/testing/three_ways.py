@@ -1,0 +1,138 @@
+"""Three ways: a query is run straight; with other epoch sizes; killed at every step and resumed with another
+number of slices. All runs must put out the same rows.
+
+Receives a function that builds the query; hands the rows of each run, or an assertion that names the run
+that differs. Real Spark and real processes: a killed run is a process of its own that dies by SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from penstock.engine.engine import Engine
+from penstock.engine.settings import Settings
+from penstock.engine.steps import STEPS, StepName
+from penstock.query.logical import App
+
+#: builds the app; its outputs must be JSON-lines sinks below the directory it is given
+Build = Callable[[Path], App]
+Rows = dict[str, list[str]]
+
+_CHILD = "import sys; from penstock.testing.three_ways import child; child(*sys.argv[1:])"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of running a query: how epochs and slices are cut, and where it is killed."""
+
+    epoch_units: int
+    slices: int
+    killed_at: StepName | None = None
+    killed_in_epoch: int = 1
+    resumed_slices: int = 3
+
+    def __str__(self) -> str:
+        cut = f"epochs of {self.epoch_units} units, {self.slices} slices"
+        if self.killed_at is None:
+            return cut
+        return (
+            f"{cut}, killed at {self.killed_at} of epoch {self.killed_in_epoch}, then {self.resumed_slices}"
+        )
+
+
+def ways(
+    *, straight: int = 1 << 40, others: Iterable[int] = (37, 250), kill_units: int = 120, kill: bool = True
+) -> list[Way]:
+    """The usual ways: straight, other epoch sizes, and a kill at every step of an epoch."""
+    found = [Way(straight, 2), *(Way(units, slices) for units, slices in zip(others, (1, 3), strict=False))]
+    return found + [Way(kill_units, 2, step) for step in STEPS] if kill else found
+
+
+def three_ways(build: Build, folder: Path, spark: SparkSession, chosen: Iterable[Way]) -> Rows:
+    """Run the query each way; raises if any gives other rows than the first."""
+    first: Rows | None = None
+    for number, way in enumerate(chosen):
+        rows = run_way(build, folder / str(number), spark, way)
+        if first is None:
+            first = rows
+            assert any(first.values()), "the query puts out no rows at all: nothing is compared"
+        assert rows == first, f"other rows with {way}: {_difference(first, rows)}"
+    assert first is not None
+    return first
+
+
+def run_way(build: Build, folder: Path, spark: SparkSession, way: Way) -> Rows:
+    """Run the query one way and read what its sinks hold."""
+    folder.mkdir(parents=True, exist_ok=True)
+    slices = way.slices
+    if way.killed_at is not None:
+        killed = run_killed(build, folder, way)
+        assert killed, f"the engine was to die at {way.killed_at} of epoch {way.killed_in_epoch}, but did not"
+        slices = way.resumed_slices
+    Engine(build(folder / "out"), _settings(folder, way.epoch_units, slices), spark).run()
+    return rows_below(folder / "out")
+
+
+def run_killed(build: Build, folder: Path, way: Way) -> bool:
+    """Run the query in a process of its own until it is killed; False if it came to its end instead."""
+    (folder / "build.pickle").write_bytes(cloudpickle.dumps(build))
+    environment = os.environ | {"PENSTOCK_KILL_AT": f"{way.killed_at}:{way.killed_in_epoch}"}
+    process = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(folder), str(way.epoch_units), str(way.slices)],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=240,
+        check=False,
+    )
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise AssertionError(process.stderr.decode(errors="replace")[-4000:])
+    return process.returncode == -signal.SIGKILL
+
+
+def child(folder: str, epoch_units: str, slices: str) -> None:
+    """The process that is to be killed: builds the query and runs it."""
+    build: Build = cloudpickle.loads((Path(folder) / "build.pickle").read_bytes())
+    Engine(build(Path(folder) / "out"), _settings(Path(folder), int(epoch_units), int(slices))).run()
+
+
+def _settings(folder: Path, epoch_units: int, slices: int) -> Settings:
+    return Settings(
+        state=folder / "state",
+        master="local[2]",
+        most_epoch_units=epoch_units,
+        epoch_interval_seconds=0.0,
+        slices=slices,
+        drain=True,
+        warm_up=False,
+    )
+
+
+def rows_below(folder: Path) -> Rows:
+    """The rows of every JSON-lines output below a directory, each as canonical text, sorted."""
+    rows: Rows = {}
+    for file in sorted(folder.glob("*/*.jsonl")):
+        lines = rows.setdefault(file.parent.name, [])
+        lines += [json.dumps(json.loads(line), sort_keys=True) for line in file.read_text().splitlines()]
+    return {name: sorted(lines) for name, lines in rows.items()}
+
+
+def _difference(expected: Rows, found: Rows) -> str:
+    parts = []
+    for name in sorted({*expected, *found}):
+        missing = list(set(expected.get(name, [])) - set(found.get(name, [])))
+        extra = list(set(found.get(name, [])) - set(expected.get(name, [])))
+        count = f"{len(expected.get(name, []))} rows against {len(found.get(name, []))}"
+        parts.append(f"{name} ({count}): missing {missing[:3]}, extra {extra[:3]}")
+    return "; ".join(parts)

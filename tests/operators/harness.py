@@ -1,0 +1,189 @@
+"""Histories of events, drawn at random, and the engine without Spark to run queries over them.
+
+A history is what happened; a cutting is how the engine came to see it: where epochs end in each partition,
+how many slices there are in each epoch. Only the first may decide what a query answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.testing.inline import run_inline
+from penstock.testing.list_log import ListLog
+
+SECOND = 1_000_000
+#: microseconds an event may be older than the newest before it in its partition
+LATENESS = 3 * SECOND
+BUCKETS = 8
+
+Row = dict[str, Any]
+Build = Callable[[ps.Stream], ps.Stream]
+
+#: how the properties here are tried: few examples (more on request), not shrunk, without a clock
+modestly = settings(
+    max_examples=int(os.environ.get("PENSTOCK_EXAMPLES", "15")),
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event as the oracles see it; `time` in microseconds."""
+
+    partition: int
+    offset: int
+    time: int
+    user: str | None
+    page: str | None
+    n: int | None
+    x: float | None
+
+    def line(self) -> str:
+        fields = {"time": self.time, "user": self.user, "page": self.page, "n": self.n, "x": self.x}
+        return json.dumps({name: value for name, value in fields.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class History:
+    """The events of each partition, in the order they were logged."""
+
+    partitions: tuple[tuple[Event, ...], ...]
+
+    def on_time(self) -> list[Event]:
+        """The events that are not late, in total order."""
+        kept: list[Event] = []
+        for partition in self.partitions:
+            newest: int | None = None
+            for event in partition:
+                if newest is None or event.time >= newest - LATENESS:
+                    kept.append(event)
+                newest = event.time if newest is None else max(newest, event.time)
+        return sorted(kept, key=lambda event: (event.time, event.partition, event.offset))
+
+    def late(self) -> int:
+        return sum(map(len, self.partitions)) - len(self.on_time())
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """After how many events an epoch ends, per partition, and the slices of the epochs, in turn."""
+
+    ends: tuple[frozenset[int], ...]
+    slices: tuple[int, ...]
+
+
+STRAIGHT = Cutting((), (1,))
+
+
+class CutLog(ListLog):
+    """A log whose partitions can be taken up to the given places only, one place an epoch."""
+
+    def __init__(self, lines: Mapping[str, Sequence[str]], ends: Mapping[str, frozenset[int]]) -> None:
+        super().__init__(lines)
+        self._ends = ends
+
+    def cut(self, partition: str, start: int, units: int) -> int:
+        whole = super().cut(partition, start, units)
+        return min((end for end in self._ends.get(partition, ()) if start < end < whole), default=whole)
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, most_events: int = 24, floats: bool = False) -> History:
+    """Up to three partitions of events out of order, some too late, with few keys, nulls and negative values."""
+    number = st.integers(-3, 5) if not floats else st.integers(-9, 9)
+    fraction = st.integers(-40, 40).map(lambda quarters: quarters / 4)
+    if floats:
+        fraction = st.floats(-1e6, 1e6, allow_nan=False)
+    event = st.tuples(
+        st.sampled_from([0, 0, 1, 1, 1, 2, 3, 7, -1, -2, -5]),
+        st.sampled_from([0, 250_000, 999_999]),
+        st.sampled_from(["ada", "bob", "cyd", "dot", "eve", "", None]),
+        st.sampled_from(["/a", "/b", "/c", None]),
+        st.none() | number,
+        st.none() | fraction,
+    )
+    partitions = []
+    for partition in range(draw(st.integers(1, 3))):
+        now, events = 1_000 * SECOND, []
+        for offset, (step, part, user, page, n, x) in enumerate(draw(st.lists(event, max_size=most_events))):
+            time = (now // SECOND + step) * SECOND + part
+            now = max(now, time)
+            events.append(Event(partition, offset, time, user, page, n, x))
+        partitions.append(tuple(events))
+    return History(tuple(partitions))
+
+
+def cuttings() -> st.SearchStrategy[Cutting]:
+    """Any way to cut a history into epochs and slices."""
+    ends = st.frozensets(st.integers(1, 24), max_size=8)
+    return st.builds(Cutting, st.tuples(ends, ends, ends), st.lists(st.integers(1, 5), min_size=1).map(tuple))
+
+
+def events_stream(history: History, cutting: Cutting = STRAIGHT, name: str = "events") -> ps.Stream:
+    """A stream over a history."""
+    lines = {f"p{at}": [event.line() for event in part] for at, part in enumerate(history.partitions)}
+    ends = {f"p{at}": places for at, places in enumerate(cutting.ends)}
+    columns = {
+        "time": pl.Datetime("us", "UTC"),
+        "user": pl.String(),
+        "page": pl.String(),
+        "n": pl.Int64(),
+        "x": pl.Float64(),
+    }
+    decoder = ps.json_lines(columns, times={"time": "us"})
+    return ps.stream(name, CutLog(lines, ends), decoder, time="time", lateness=LATENESS / SECOND)
+
+
+def fast_directory() -> tempfile.TemporaryDirectory[str]:
+    """A directory for state that need not outlive a test."""
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
+    """The rows of every output, in the order they were told."""
+    found: dict[str, list[Row]] = {out.name: [] for out in app.outputs}
+    with fast_directory() as folder:
+        reports = run_inline(
+            app,
+            Path(folder) / "state",
+            slices=lambda epoch: cutting.slices[epoch % len(cutting.slices)],
+            buckets=BUCKETS,
+        )
+    for report in reports:
+        for name, rows in report.rows.items():
+            found[name] += rows.to_dicts()
+    return found
+
+
+def told(build: Build, history: History, cutting: Cutting = STRAIGHT) -> list[Row]:
+    """The rows of one query over a history."""
+    return answers(ps.app("test", ps.output("out", build(events_stream(history, cutting)))), cutting)["out"]
+
+
+def micros(rows: list[Row]) -> list[Row]:
+    """Rows with their instants as microseconds, as the oracles have them."""
+    return [
+        {
+            name: round(value.timestamp() * SECOND) if hasattr(value, "timestamp") else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def in_any_order(rows: list[Row]) -> list[str]:
+    """Rows as sortable texts."""
+    return sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)

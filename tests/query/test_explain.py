@@ -1,0 +1,123 @@
+"""Explain tells every form of a query, and what it tells is read off the plan."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+
+import penstock as ps
+from penstock import col
+from penstock.query.explain import FORMS, explained
+
+
+def shop(directory: str = "out") -> ps.App:
+    clicks = ps.stream(
+        "clicks",
+        ps.generated(total=10, live=False),
+        ps.combined_log(extra=[ps.Cookie("session")]),
+        time="time",
+        lateness="2s",
+    )
+    good = clicks.filter(col("status") == 200)
+    walks = good.key_by("session").last(3, "path").map(pattern=col("path").list.join(" > "))
+    top = walks.key_by("pattern").running("10s").count().top(10)
+    total = good.window("30s").sum("bytes")
+    return ps.app(
+        "shop",
+        ps.output("top", top, ps.jsonl(f"{directory}/top")),
+        ps.output("total", total, ps.parquet(f"{directory}/total")),
+    )
+
+
+def told(form: str, app: ps.App | None = None) -> str:
+    """A form's text, with the numbers of this file's lines left out."""
+    return re.sub(r"test_explain\.py:\d+", "LINE", explained(app or shop())[form])
+
+
+def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_lines() -> None:
+    assert told("as written") == "\n".join(
+        [
+            "output top                                                 LINE",
+            "to out/top/epoch-*.jsonl",
+            "└─ top 10 by count                                         LINE",
+            "   └─ aggregate count(*) as count per pattern              LINE",
+            '      └─ map pattern = col("path").list.join([" > "])      LINE',
+            "         └─ last 3 of path per session                     LINE",
+            '            └─ filter [(col("status")) == (dyn int: 200)]  LINE',
+            "               └─ stream clicks: generated click stream, 10 events, constant 20000/s",
+            "                                                           LINE",
+            "",
+            "output total                                               LINE",
+            "to out/total/epoch-*.parquet",
+            "└─ aggregate sum(bytes) as sum_bytes per everything        LINE",
+            '   └─ filter [(col("status")) == (dyn int: 200)]           LINE',
+            "      └─ stream clicks: generated click stream, 10 events, constant 20000/s",
+            "                                                           LINE",
+        ]
+    )
+
+
+def test_the_logical_form_names_every_node_once_with_its_columns() -> None:
+    text = told("logical")
+    assert text.count("stream clicks") == 1
+    assert "#3 last 3 of path per session  <- #2\n   session String, path [String]" in text
+    assert "output top <- #6" in text
+    assert "output total <- #7" in text
+
+
+def test_the_optimised_form_tells_what_is_not_decoded_and_what_is_reduced_before_it_travels() -> None:
+    text = told("optimised")
+    assert "stream clicks: reads 5 of 12 columns: time, path, status, bytes, session" in text
+    assert "never decoded: host, ident, user, method, protocol, referer, agent" in text
+    assert "reduce before the exchange: count(*) as count per pattern over running, every 10s" in text
+    assert "send path, session" in text
+
+
+def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> None:
+    text = told("sub-queries")
+    assert "scan of clicks (level 0)" in text
+    assert "cut: it keeps state per session, so all rows of the same session must meet in one slice" in text
+    assert "exchange by: session" in text
+    assert "exchange by: nothing: one bucket takes all" in text
+    assert "order: strict" in text
+
+
+def test_spark_stages_follow_an_epoch_from_the_scan_to_the_commit() -> None:
+    assert told("spark stages") == "\n".join(
+        [
+            "stage 0  scan: read, decode, first steps of clicks",
+            "         a task per core, over spans",
+            "         pre-reduces for 3-aggregation",
+            "   ───── exchange 1 (shuffle): 1-lastn by session; 3-aggregation by nothing",
+            "stage 1  slices: 1-lastn, 3-aggregation",
+            "         a task per slice: state in, operators, new runs, results",
+            "         pre-reduces for 2-aggregation",
+            "   ───── exchange 2 (shuffle): 2-aggregation by pattern",
+            "stage 2  slices: 2-aggregation",
+            "         a task per slice: state in, operators, new runs, results",
+            "   ───── collect",
+            "driver   gather top: top 10 by greatest count, told when it changes",
+            "         to out/top/epoch-*.jsonl",
+            "driver   gather total: all rows",
+            "         to out/total/epoch-*.parquet",
+            "         commit: the manifest of the epoch, then Spark's",
+        ]
+    )
+
+
+def test_a_query_without_memory_has_no_exchange() -> None:
+    def loud(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame
+
+    rows = ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
+    app = ps.app("plain", ps.output("all", rows.map_batches(loud), ps.jsonl("out")))
+    assert "nothing is exchanged" in told("sub-queries", app)
+    assert "call loud on each batch" in told("optimised", app)
+    assert "exchange" not in told("spark stages", app)
+
+
+def test_there_is_a_text_for_every_form_and_building_it_touches_nothing(tmp_path: Path) -> None:
+    assert tuple(explained(shop(str(tmp_path / "out")))) == FORMS
+    assert not (tmp_path / "out").exists()

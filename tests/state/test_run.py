@@ -1,0 +1,190 @@
+"""Runs come back as they were written, or say that they do not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.state.buckets import HASH, buckets_of, with_hash
+from penstock.state.cache import HostCache
+from penstock.state.run import RunEntry, RunStore, check_run, read_run, sections_of
+from penstock.words.errors import InternalError
+
+FRAME = pl.DataFrame(
+    {
+        "user": ["ada", None, "żółw 🐢", ""],
+        "n": [1, None, -(2**63), 2**63 - 1],
+        "x": [float("nan"), -0.0, None, float("inf")],
+        "list": [["a", None], [], None, ["b"]],
+        "time": [datetime(2026, 1, 1, tzinfo=UTC), None, None, datetime(1969, 1, 1, tzinfo=UTC)],
+        "flag": [True, False, None, True],
+    },
+    schema_overrides={"time": pl.Datetime("us", "UTC")},
+)
+
+
+def sorted_by_hash(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    return with_hash(frame, keys).sort(HASH)
+
+
+def written(store: RunStore, frame: pl.DataFrame, **changed: object) -> RunEntry:
+    arguments = {"collection": "op.c", "epoch": 3, "upto": 3, "buckets": 8, "time": None} | changed
+    return store.write(frame, **arguments)  # type: ignore[arg-type]
+
+
+def test_every_type_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    frame = sorted_by_hash(FRAME, "user")
+    entry = written(RunStore(tmp_path, None), frame)
+    assert RunStore(tmp_path, None).read(entry.name).equals(frame)
+    assert read_run(tmp_path / entry.name).schema == frame.schema
+    assert entry.rows == 4
+    assert entry.bytes == (tmp_path / entry.name).stat().st_size
+
+
+def test_an_empty_run_keeps_its_columns(tmp_path: Path) -> None:
+    frame = sorted_by_hash(FRAME.clear(), "user")
+    entry = written(RunStore(tmp_path, None), frame, time="n")
+    assert read_run(tmp_path / entry.name).schema == frame.schema
+    assert (entry.sections, entry.low, entry.high) == ({}, None, None)
+
+
+def test_an_entry_tells_the_times_and_the_rows_of_each_bucket(tmp_path: Path) -> None:
+    frame = sorted_by_hash(pl.DataFrame({"k": [f"k{i}" for i in range(100)], "t": range(100)}), "k")
+    store = RunStore(tmp_path, None)
+    entry = written(store, frame, time="t")
+    assert (entry.low, entry.high) == (0, 99)
+    for buckets in (frozenset({0}), frozenset({1, 2, 7}), frozenset(range(8)), frozenset({3, 5})):
+        own = [bucket in buckets for bucket in buckets_of(frame[HASH].to_numpy(), 8).tolist()]
+        assert store.section(entry, buckets).equals(frame.filter(pl.Series(own)))
+        assert entry.rows_in(buckets) == sum(own)
+    assert store.section(entry, frozenset()).height == 0
+
+
+def test_an_entry_goes_through_json_and_loses_buckets_one_by_one() -> None:
+    entry = RunEntry("a/b.run", 7, 10, 99, {0: (0, 4), 5: (4, 6)}, -5, None)
+    assert RunEntry.from_json(entry.to_json()) == entry
+    rest = entry.without(frozenset({0}))
+    assert rest is not None
+    assert rest.sections == {5: (4, 6)}
+    assert rest.without(frozenset({5})) is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 2**64 - 1)))
+def test_sections_cover_every_row_once(hashes: list[int]) -> None:
+    series = pl.Series(sorted(hashes), dtype=pl.UInt64).to_numpy()
+    rows = [row for start, count in sections_of(series, 16).values() for row in range(start, start + count)]
+    assert sorted(rows) == list(range(len(hashes)))
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a run."""
+    folder = tmp_path_factory.mktemp("run")
+    entry = written(RunStore(folder, None), sorted_by_hash(FRAME, "user"))
+    return (folder / entry.name).read_bytes()
+
+
+def damage_of(content: bytes) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "000000000003-abc.run"
+        path.write_bytes(content)
+        with pytest.raises(InternalError) as damage:
+            check_run(path)
+    assert "000000000003-abc.run" in damage.value.primary
+    return damage.value.condition
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_a_flipped_bit_anywhere_is_found(content: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(content) - 1))
+    bit = data.draw(st.integers(0, 7))
+    flipped = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
+    assert damage_of(flipped) == "STATE_DAMAGED"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_run_cut_short_anywhere_is_found(content: bytes, data: st.DataObject) -> None:
+    assert damage_of(content[: data.draw(st.integers(0, len(content) - 1))]) == "STATE_DAMAGED"
+
+
+def test_a_run_with_something_after_it_is_found(content: bytes) -> None:
+    assert damage_of(content + b"\0") == "STATE_DAMAGED"
+
+
+def test_a_missing_run_is_damage_and_named(tmp_path: Path) -> None:
+    with pytest.raises(InternalError) as damage:
+        RunStore(tmp_path, None).read("op.c/000000000001-abc.run")
+    assert damage.value.condition == "STATE_DAMAGED"
+    assert "missing" in str(damage.value.detail)
+
+
+# -- the host's cache ----------------------------------------------------------------------------------
+
+
+def test_the_cache_gives_what_was_put_until_it_is_forgotten(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    assert cache.get("op.c/1.run") is None
+    cache.put("op.c/1.run", FRAME)
+    held = cache.get("op.c/1.run")
+    assert held is not None
+    assert held.equals(FRAME)
+    cache.forget("op.c/1.run")
+    cache.forget("op.c/1.run")
+    assert cache.get("op.c/1.run") is None
+    assert held.equals(FRAME), "a frame already mapped stays readable"
+
+
+def test_the_cache_declines_what_is_beyond_its_limit(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 100_000)
+    big = pl.DataFrame({"n": range(8_000)})
+    cache.put("one", big)
+    cache.put("two", big)
+    assert cache.get("one") is not None
+    assert cache.get("two") is None
+    cache.forget("one")
+    cache.put("two", big)
+    assert cache.get("two") is not None
+    assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) <= 100_000
+
+
+def test_clearing_the_cache_leaves_nothing(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    cache.put("one", FRAME)
+    cache.clear()
+    assert not (tmp_path / "cache").exists()
+    assert cache.get("one") is None
+
+
+def test_a_broken_file_in_the_cache_is_as_good_as_none(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    store = RunStore(tmp_path / "runs", cache)
+    entry = written(store, sorted_by_hash(FRAME, "user"))
+    (file,) = (tmp_path / "cache").iterdir()
+    whole = file.read_bytes()
+    for size in (0, 7, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        assert cache.get(entry.name) is None
+        assert RunStore(tmp_path / "runs", cache).read(entry.name).height == 4
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_cache_that_cannot_be_written_never_fails_an_epoch(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o500)
+    HostCache(tmp_path / "cache", 1 << 20).put("one", FRAME)
+
+
+def test_a_cache_whose_place_is_taken_never_fails_an_epoch(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a directory")
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    cache.put("one", FRAME)
+    assert cache.get("one") is None
