@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -104,22 +105,25 @@ def _write(parameters: Parameters, place: Path) -> None:
     rotated.mkdir()
     log = parameters.log()
     rotation_micros = parameters.rotate_seconds * 1_000_000
-    last = 0
+    first = last = int(log.event_times(0, 0, 1)[0]) // rotation_micros
     for server, partition in enumerate(log.partitions({})):
         times = log.event_times(server, 0, partition.latest)
         rotations = times // rotation_micros
-        starts = np.flatnonzero(np.diff(rotations, prepend=-1)) if len(times) else np.zeros(0, np.int64)
+        starts = np.flatnonzero(np.diff(rotations, prepend=-1))
         with open(whole / f"clicks-p{server}.log", "wb") as everything:
-            for number, start in enumerate(starts):
-                end = int(starts[number + 1]) if number + 1 < len(starts) else len(times)
-                with open(rotated / f"{number:05d}-p{server}.log", "wb") as piece:
-                    for chunk in log.read(Span(partition.id, int(start), end)):
+            for start, end in itertools.pairwise((*starts.tolist(), len(times))):
+                last = max(last, int(rotations[start]))
+                with open(rotated / _piece(int(rotations[start]) - first, server), "wb") as piece:
+                    for chunk in log.read(Span(partition.id, start, end)):
                         everything.write(chunk.data)
                         piece.write(chunk.data)
-        last = max(last, len(starts) - 1)
-    with open(rotated / f"{last:05d}-p0.log", "ab") as piece:
+    with open(rotated / _piece(last - first, 0), "ab") as piece:
         piece.write(_CLOSING_LINE)
     # Spark takes files in the order in which they were last changed
     for path in rotated.iterdir():
         changed_at = 1_700_000_000 + int(path.name[:5])
         os.utime(path, (changed_at, changed_at))
+
+
+def _piece(rotation: int, server: int) -> str:
+    return f"{rotation:05d}-p{server}.log"

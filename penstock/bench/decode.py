@@ -1,7 +1,7 @@
 """The combined-log decoder alone: lines a second with as many threads, or as many processes, as asked.
 
-Receives a data set; hands an outcome. What is timed: from the word to all processes until the last is done. Lines lie in
-memory in chunks as the scan reads them, and every process has decoded one chunk before.
+Receives a data set; hands an outcome. Timed is from the word to all processes until the last is done. The lines
+lie in memory, in chunks as the scan reads them, and every process has decoded one chunk before.
 """
 
 from __future__ import annotations

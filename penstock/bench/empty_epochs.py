@@ -5,6 +5,7 @@ Receives nothing; hands the length of epochs in the very session Penstock runs i
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -71,5 +72,5 @@ def empty_epochs(spark: SparkSession, warm: int, measured: int, place: Path) -> 
     if not enough.is_set():
         raise failure or TimeoutError(f"only {len(ends)} epochs in {_DEADLINE_SECONDS} s")
     kept = ends[warm : warm + measured + 1]
-    gaps = [(after - before) * 1000 for before, after in zip(kept, kept[1:], strict=False)]
+    gaps = [(after - before) * 1000 for before, after in itertools.pairwise(kept)]
     return Outcome(0, kept[-1] - kept[0], len(gaps), samples=gaps)

@@ -5,8 +5,9 @@ Receives data sets; hands outcomes. Settings are the defaults, apart from the en
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import Counter
+from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
 
     Engine(patterns_app(log, place / "results"), settings, started()).run(watch)
     ends, inside = ends[warm : warm + measured + 1], inside[warm : warm + measured + 1]
-    gaps = [(after - before) * 1000 for before, after in zip(ends, ends[1:], strict=False)]
+    gaps = [(after - before) * 1000 for before, after in itertools.pairwise(ends)]
     stages = {"inside Penstock": sum(inside[1:]) / len(gaps)}
     return Outcome(events * len(gaps), ends[-1] - ends[0], len(gaps), samples=gaps, stages=stages)
 
@@ -98,13 +99,13 @@ def _run(case: str, dataset: Dataset, place: Path, spark: SparkSession) -> Outco
     log = FileLog(str(dataset.whole / "*.log"), finished=True)
     engine = Engine(APPS[case](log, results), Settings(state=place / "state", drain=True), spark)
     queries: list[Any] = []
-    stages: Counter[str] = Counter()
+    stages: dict[str, float] = defaultdict(float)
 
     def watch(report: EpochReport) -> None:
         if not queries:
             queries.extend(spark.streams.active)
-        stages.update(dict(report.stage_seconds))
-        stages["inside Penstock"] += report.seconds
+        for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
+            stages[stage] += seconds
 
     done = engine.run(watch)
     if (done.events, done.late, done.bad) != (dataset.events, 0, 0):

@@ -24,8 +24,8 @@ from penstock.bench.outcome import Answer, Outcome
 from penstock.bench.pyspark_session import ROCKSDB, drained, lines, parsed, peer_session
 from penstock.bench.reference import TOP
 
-#: rotations a trigger takes: a hundred thousand events, some seconds of work
-_ROTATIONS = 1
+#: rotations a trigger takes: 300,000 events; the more events a session has in a trigger, the better for the peer
+_ROTATIONS = 3
 _PAGES = 3
 _NEEDED = ("pandas", "google.protobuf")
 _SETTINGS = {

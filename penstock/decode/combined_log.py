@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.decode.contract import ROW, Decoded, Decoder
+from penstock.decode.contract import BAD_SCHEMA, ROW, Decoded, Decoder
 from penstock.decode.marked_lines import MarkedLines
 from penstock.decode.quoted_lines import quoted_lines
 from penstock.decode.records import (
@@ -35,6 +35,7 @@ from penstock.decode.records import (
     select_columns,
     split,
 )
+from penstock.decode.usual_lines import usual_lines
 from penstock.decode.values import typed_columns
 from penstock.logs.contract import Chunk
 from penstock.words.errors import UserError
@@ -92,6 +93,46 @@ class CombinedLog(Decoder):
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
         names = select_columns(columns, self.schema())
+        return self._short_way(chunk, names) or self._careful_way(chunk, names)
+
+    def _short_way(self, chunk: Chunk, names: list[str]) -> Decoded | None:
+        """Usual lines cut by the CSV reader; only the others go the careful way."""
+        text = chunk.data
+        if self.max_record_bytes < MAX_RECORD_BYTES or not text.isascii() or not text.endswith(b"\n"):
+            return None
+        quoted = self._quoted()
+        wanted = {*names} | {f"q{at}" for at, field in enumerate(quoted) if _name(field) in names}
+        if not _NUMBERS.keys().isdisjoint(names):
+            wanted.add("numbers")
+        found = usual_lines(text, len(quoted), wanted)
+        if found is None:
+            return None
+        cut = found.pieces.rename(
+            {f"q{at}": _name(field) for at, field in enumerate(quoted)} | {"numbers": "_numbers"},
+            strict=False,
+        )
+        rows = pl.Series(ROW, np.arange(cut.height, dtype=np.uint32))
+        dash = pl.lit(None, pl.String)
+        cut = cut.with_columns(rows, ident=dash, user=dash)
+        good = cut.with_columns(self._refined(cut, names))
+        faults: Faults = {}
+        good = typed_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
+        if faults:
+            return None
+        usual, good = found.usual, good.select(ROW, *names)
+        if usual.all():
+            return Decoded(good, pl.DataFrame(schema=BAD_SCHEMA))
+        unusual, others = np.flatnonzero(~usual), b"".join(found.others)
+        # a chunk of its own that does not begin its partition
+        careful = self._careful_way(Chunk(chunk.partition, max(1, chunk.start), others), names)
+        renumbered = [
+            frame.with_columns(pl.Series(ROW, unusual[frame[ROW].to_numpy()].astype(np.uint32)))
+            for frame in (careful.good, careful.bad)
+        ]
+        kept = good.filter(pl.Series(usual))
+        return Decoded(pl.concat([kept, renumbered[0]]).sort(ROW), renumbered[1])
+
+    def _careful_way(self, chunk: Chunk, names: list[str]) -> Decoded:
         faults: Faults = {}
         records = split(chunk, b'"', self.encoding, self.max_record_bytes)
         quoted = self._quoted()

@@ -7,7 +7,6 @@ rows put aside, and what the tasks said of themselves.
 from __future__ import annotations
 
 import base64
-import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from penstock.engine.watermark import advanced
 from penstock.operators.contract import ORDER, TIME
 from penstock.query.physical import OutputPlan, run_steps, user_columns
 from penstock.state.collection import Changes
+from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry
 
@@ -100,12 +100,10 @@ def answered(
     """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64)."""
     answer = None
     if output.top is not None:
-        told = None if last is None else pl.read_ipc_stream(base64.b64decode(last))
+        told = None if last is None else from_stream(base64.b64decode(last))
         rows, told = output.top.gather(frames, told)
         if told is not None:
-            body = io.BytesIO()
-            told.write_ipc_stream(body, compat_level=pl.CompatLevel.newest())
-            answer = base64.b64encode(body.getvalue()).decode()
+            answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
     else:
         rows = pl.concat(frames) if frames else None

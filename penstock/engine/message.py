@@ -9,18 +9,15 @@ partition), `facts` (what a task did: state changes, counts, timings), `aside` (
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
+from penstock.state.ipc import from_stream, stream_bytes
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
-
-_NEWEST = pl.CompatLevel.newest()
 
 
 @dataclass(frozen=True)
@@ -37,29 +34,18 @@ class Message:
         header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
         if self.frame is None:
             return struct.pack(">I", len(header)) + header
-        body = io.BytesIO()
-        body.write(struct.pack(">I", len(header)))
-        body.write(header)
-        self.frame.write_ipc_stream(body, compression="uncompressed", compat_level=_NEWEST)
-        return body.getvalue()
+        return b"".join((struct.pack(">I", len(header)), header, stream_bytes(self.frame)))
 
     @staticmethod
     def from_bytes(data: bytes) -> Message:
         kind, to, facts, at = _header(data)
-        return Message(kind, to, facts, _frame(memoryview(data)[at:]) if at < len(data) else None)
+        return Message(kind, to, facts, from_stream(memoryview(data)[at:]) if at < len(data) else None)
 
 
 def address(data: bytes) -> tuple[str, str]:
     """The kind and the addressee of an encoded message, without decoding its payload."""
     kind, to, _, _ = _header(data)
     return kind, to
-
-
-def _frame(payload: memoryview) -> pl.DataFrame:
-    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-        frame = pl.from_arrow(reader.read_all(), rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def _header(data: bytes) -> tuple[str, str, dict[str, Any], int]:

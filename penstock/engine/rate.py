@@ -12,33 +12,48 @@ from dataclasses import dataclass, replace
 class RateControl:
     """The state of the controller. `budget` is in the log's units (bytes or records).
 
-    `speed` is a smoothed units per second as experienced, the fixed cost of an epoch included; so a
-    budget of `speed * target` is approached from below and settles where an epoch takes `target`.
+    An epoch's time is taken to be a fixed part and a part per unit. Two epochs of different size tell the
+    parts from each other; between epochs of one size a change is taken for a change of the part per unit.
+    The budget fills what the fixed part leaves of the target, but at least a third of the fixed part, and as
+    much again where that alone is beyond the target: smaller epochs would only read more slowly.
     """
 
     target_seconds: float
     budget: int
     least: int
     most: int = 1 << 60
-    speed: float | None = None
+    fixed_seconds: float = 0.0
+    last: tuple[int, float] | None = None
 
     #: an epoch may take at most this much more than the last full one
     GROWTH = 2.0
-    #: weight of the newest measurement
+    #: two epochs are of different size beyond this ratio
+    APART = 1.3
+    #: weight of the newest measurement of the fixed part
     FRESH = 0.5
 
     def observed(self, units: int, seconds: float) -> RateControl:
         """After an epoch that took `seconds` for `units`."""
-        if units <= 0 or seconds <= 0:
+        if units <= 0 or seconds < 1e-9:
             return self
+        fixed = min(self._fixed(units, seconds), 0.95 * seconds)
+        learned = replace(self, fixed_seconds=fixed, last=(units, seconds))
         if units < self.budget // 2 and seconds <= self.target_seconds:
-            # the log had little to give: that tells nothing about how much would be too much
-            return self
-        speed = units / seconds
-        if self.speed is not None and seconds <= self.target_seconds:
-            speed = self.FRESH * speed + (1 - self.FRESH) * self.speed
-        wanted = min(speed * self.target_seconds, min(units, self.budget) * self.GROWTH, self.most)
-        return replace(self, speed=speed, budget=max(self.least, int(wanted)))
+            # the log had little to give: no reason to change what may be taken
+            return learned
+        room = fixed if fixed > self.target_seconds else max(self.target_seconds - fixed, fixed / 3)
+        wanted = min(room * units / (seconds - fixed), min(units, self.budget) * self.GROWTH, self.most)
+        return replace(learned, budget=max(self.least, int(wanted)))
+
+    def _fixed(self, units: int, seconds: float) -> float:
+        if self.last is None:
+            return self.fixed_seconds
+        (less, least_seconds), (more, most_seconds) = sorted([self.last, (units, seconds)])
+        if more < self.APART * less or most_seconds < least_seconds:
+            return self.fixed_seconds
+        each = (most_seconds - least_seconds) / (more - less)
+        measured = max(0.0, least_seconds - each * less)
+        return self.FRESH * measured + (1 - self.FRESH) * self.fixed_seconds
 
 
 def shares(available: dict[str, int], budget: int) -> dict[str, int]:

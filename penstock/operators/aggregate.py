@@ -15,15 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Operator, Progress, SliceState
 from penstock.operators.functions import Aggregate, Part
-from penstock.operators.strict import grouped
-from penstock.state.buckets import HASH
+from penstock.operators.strict import Ordered
+from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Table
 from penstock.words.duration import spelled
-
-#: the number of the time window: its start divided by its size
-PANE = "_pane"
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,16 @@ class Aggregation(Operator):
 
     def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
         pane = (pl.col(TIME) // self.size).alias(PANE)
-        return frame.group_by(*self.keys, pane).agg(part.started() for part in self._parts())
+        parts = self._parts()
+        if self.keys and _mostly_apart(frame, self.keys):
+            rows = frame.select(*self.keys, pane, *(part.of_event() for part in parts))
+            return cells(with_hash(rows, self.keys), self.keys, parts).rows
+        reduced = frame.group_by(*self.keys, pane).agg(part.of_events() for part in parts)
+        # whichever way, the same columns in the same order: the receiver puts them one below the other
+        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *(part.name for part in parts))
 
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
-        keys = [HASH] if HASH in frame.columns else []
-        return frame.group_by(*keys, *self.keys, PANE).agg(part.merged() for part in self._parts())
+        return cells(frame, self.keys, self._parts()).rows
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
@@ -75,32 +78,34 @@ class Aggregation(Operator):
         panes.compact(closing, self.combine)
         if not due:
             return None
-        closed = self.combine(pl.concat(due, how="diagonal"))
-        if self.running:
-            closed = self._run_on(closed, state)
-        return self._finished(closed)
+        together = pl.concat([rows.select(due[0].columns) for rows in due])
+        closed = cells(together, self.keys, self._parts())
+        return self._finished(self._run_on(closed, state) if self.running else closed.rows)
 
-    def _run_on(self, closed: pl.DataFrame, state: SliceState) -> pl.DataFrame:
+    def _run_on(self, closed: Ordered, state: SliceState) -> pl.DataFrame:
         """Partial answers per pane to totals up to the end of the pane."""
         totals = self._totals(state)
         totals.compact()
-        ordered = grouped(closed.sort(PANE), self.keys)
-        parts, rows, first = self._parts(), ordered.rows, ordered.first
+        parts, rows, first = self._parts(), closed.rows, closed.first
         before = totals.lookup(
             rows.select(HASH, *self.keys).filter(pl.Series(first)), [part.name for part in parts]
         )
         # the first pane of a key goes on from its total so far, the others from the pane before
-        at = pl.Series(np.where(first, ordered.number, -1)).replace(-1, None)
+        at = pl.Series(np.where(first, closed.number, -1)).replace(-1, None)
         before = before.select(pl.all().gather(at).name.suffix(".before"))
-        rows = rows.hstack(before).with_columns(
-            part.joined(pl.col(f"{part.name}.before").cast(rows.schema[part.name])).alias(part.name)
-            for part in parts
+        rows = rows.hstack(before).select(
+            HASH,
+            *self.keys,
+            PANE,
+            *(
+                part.joined(pl.col(f"{part.name}.before").cast(rows.schema[part.name])).alias(part.name)
+                for part in parts
+            ),
         )
-        rows = rows.select(HASH, *self.keys, PANE, *(part.name for part in parts))
         if not first.all():
-            number = pl.Series("_number", ordered.number)
+            number = pl.Series("_number", closed.number)
             rows = rows.with_columns(number).with_columns(part.running("_number") for part in parts)
-        totals.insert(rows.filter(pl.Series(ordered.last)).drop(PANE, "_number", strict=False))
+        totals.insert(rows.filter(pl.Series(closed.last)).drop(PANE, "_number", strict=False))
         return rows
 
     def current(self, state: SliceState) -> pl.DataFrame | None:
@@ -128,3 +133,9 @@ class Aggregation(Operator):
         what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
         over = f"running, every {spelled(self.size)}" if self.running else f"windows of {spelled(self.size)}"
         return f"{what} per {', '.join(self.keys) or 'everything'} over {over}"
+
+
+def _mostly_apart(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
+    """Whether a sample of the rows has few equal keys: then sorting by hash beats a hash table of texts."""
+    sample = frame.select(keys).head(4_096)
+    return sample.n_unique() * 2 > sample.height

@@ -40,33 +40,33 @@ class Aggregate:
         """The same, knowing whether it sums floats; raises if the column's type does not fit."""
         self.dtype(incoming)
         sums = self.function in ("sum", "avg")
-        return replace(self, floating=sums and self.column is not None and not incoming[self.column].is_integer())
+        return replace(
+            self, floating=sums and self.column is not None and not incoming[self.column].is_integer()
+        )
 
     def parts(self) -> tuple[Part, ...]:
         """The partial answers it needs."""
         if self.function == "count":
-            return (Part(self._part("n"), "sum", pl.len().cast(pl.Int64)),)
+            return (Part(self._part("n"), "sum", pl.lit(1, pl.Int64)),)
         assert self.column is not None
         value = pl.col(self.column)
         if self.function in ("min", "max"):
-            return (
-                Part(self._part("x"), self.function, value.min() if self.function == "min" else value.max()),
-            )
+            return (Part(self._part("x"), self.function, value),)
         if self.floating:
             wide = value.cast(pl.Float64)
             plain = wide.abs() < _LARGE
             whole = pl.when(plain).then(wide.floor())
             fraction = ((wide - whole) * _FRACTION**2).round().cast(pl.Int64)
             sums = [
-                Part(self._part("s"), "sum", whole.cast(pl.Int64).sum()),
-                Part(self._part("f"), "sum", (fraction // _FRACTION).sum()),
-                Part(self._part("g"), "sum", (fraction % _FRACTION).sum()),
-                Part(self._part("o"), "sum", pl.when(~plain).then(wide).sum()),
+                _sum(self._part("s"), whole),
+                _sum(self._part("f"), fraction // _FRACTION),
+                _sum(self._part("g"), fraction % _FRACTION),
+                Part(self._part("o"), "sum", pl.when(~plain).then(wide).fill_null(0.0)),
             ]
         else:
-            sums = [Part(self._part("s"), "sum", value.cast(pl.Int64).sum())]
+            sums = [_sum(self._part("s"), value)]
         if self.function == "avg":
-            sums.append(Part(self._part("n"), "sum", value.count().cast(pl.Int64)))
+            sums.append(_sum(self._part("n"), value.is_not_null()))
         return tuple(sums)
 
     def result(self) -> pl.Expr:
@@ -108,24 +108,34 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Part:
-    """A partial answer: how it starts from events, and how partial answers become one."""
+    """A partial answer: what one event contributes, and how partial answers become one.
+
+    The partial answers of a `sum` are never null.
+    """
 
     name: str
     merge: Literal["sum", "min", "max"]
-    start: pl.Expr
+    each: pl.Expr
 
-    def started(self) -> pl.Expr:
-        return self.start.alias(self.name)
+    def of_event(self) -> pl.Expr:
+        """The partial answer of a single event."""
+        return self.each.alias(self.name)
+
+    def of_events(self) -> pl.Expr:
+        """The partial answer of a group of events."""
+        if self.each.meta.root_names():
+            return self._together(self.each).alias(self.name)
+        return pl.len().cast(pl.Int64).alias(self.name)
 
     def merged(self) -> pl.Expr:
-        column = pl.col(self.name)
-        return {"sum": column.sum, "min": column.min, "max": column.max}[self.merge]()
+        """One partial answer of several."""
+        return self._together(pl.col(self.name))
 
     def joined(self, other: pl.Expr) -> pl.Expr:
         """This part together with another partial answer that may be null."""
         column = pl.col(self.name)
         if self.merge == "sum":
-            return column.fill_null(0) + other.fill_null(0)
+            return column + other.fill_null(0)
         return (pl.min_horizontal if self.merge == "min" else pl.max_horizontal)(column, other)
 
     def running(self, group: str) -> pl.Expr:
@@ -135,6 +145,13 @@ class Part:
             return column.cum_sum().over(group)
         ran = column.cum_min() if self.merge == "min" else column.cum_max()
         return ran.forward_fill().over(group)
+
+    def _together(self, values: pl.Expr) -> pl.Expr:
+        return {"sum": values.sum, "min": values.min, "max": values.max}[self.merge]()
+
+
+def _sum(name: str, value: pl.Expr) -> Part:
+    return Part(name, "sum", value.cast(pl.Int64, strict=False).fill_null(0))
 
 
 def count(alias: str = "count") -> Aggregate:

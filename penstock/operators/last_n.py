@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.contract import ORDER, PARTITION, SEQUENCE, Operator, Progress, SliceState
@@ -47,44 +48,57 @@ class LastN(Operator):
         ordered = in_order(frame, self.keys, state, progress)
         if ordered is None:
             return None
-        rows, number = ordered.rows, ordered.number
+        rows = ordered.rows
         heads = rows.select(HASH, *self.keys).filter(pl.Series(ordered.first))
         before = history.lookup(
             heads, ["_seen", *(_slot(v, b) for v in self.values for b in range(1, self.n))]
         )
-        seen = before["_seen"].cast(pl.Int64).fill_null(0).to_numpy()[number] + ordered.place + 1
-        slots = {v: self._slots(v, ordered, before) for v in self.values}
-        kept = [slots[v][back].alias(_slot(v, back + 1)) for v in self.values for back in range(self.n - 1)]
-        latest = rows.select(HASH, *self.keys).with_columns(pl.Series("_seen", seen), *kept)
-        history.insert(latest.filter(pl.Series(ordered.last)))
+        seen = before["_seen"].cast(pl.Int64).fill_null(0).to_numpy()[ordered.number] + ordered.place + 1
+        pools = {v: self._pool(v, rows, before) for v in self.values}
+        reach = self._reach(ordered)
+        last = ordered.last
+        history.insert(
+            rows.select(HASH, *self.keys)
+            .filter(pl.Series(last))
+            .with_columns(
+                pl.Series("_seen", seen[last]),
+                *(
+                    pools[v].gather(reach[last, -b]).alias(_slot(v, b))
+                    for v in self.values
+                    for b in range(1, self.n)
+                ),
+            )
+        )
         out = rows.select(*ORDER, *self.keys)
         if not self.partial:
-            whole = pl.Series(seen >= self.n)
-            out = out.filter(whole)
-            return out.with_columns(
-                pl.select(pl.concat_list(s.filter(whole) for s in reversed(slots[v]))).to_series().alias(v)
-                for v in self.values
-            )
-        # a slot before the key's first event is no value, not a null one
-        have = pl.lit(pl.Series(np.minimum(seen, self.n)))
-        return out.with_columns(
-            pl.select(pl.concat_list(reversed(slots[v]))).to_series().alias(v) for v in self.values
-        ).with_columns(pl.col(v).list.tail(have) for v in self.values)
+            whole = seen >= self.n
+            out, reach = out.filter(pl.Series(whole)), reach[whole]
+        lists = [
+            pools[v].gather(reach.ravel()).reshape((-1, self.n)).arr.to_list().alias(v) for v in self.values
+        ]
+        out = out.with_columns(lists)
+        if self.partial:
+            # a slot before the key's first event is no value, not a null one
+            have = pl.lit(pl.Series(np.minimum(seen, self.n)))
+            out = out.with_columns(pl.col(v).list.tail(have) for v in self.values)
+        return out
 
-    def _slots(self, value: str, ordered: Ordered, before: pl.DataFrame) -> list[pl.Series]:
-        """The value of each row, of the one before it in its key, and so on: n columns."""
-        values, place, number = ordered.rows[value], ordered.place, ordered.number
-        slots = [values.alias("0")]
-        for back in range(1, self.n):
-            here = values.shift(back)
-            for behind in range(back):
-                # rows this near their key's first event of the epoch reach into the remembered ones
-                reaching = np.flatnonzero(place == behind)
-                if len(reaching):
-                    old = before[_slot(value, back - behind)].cast(values.dtype).gather(number[reaching])
-                    here = here.scatter(reaching, old)
-            slots.append(here.alias(str(back)))
-        return slots
+    def _pool(self, value: str, rows: pl.DataFrame, before: pl.DataFrame) -> pl.Series:
+        """All values a row may reach: this epoch's, then what is remembered, slot after slot."""
+        values = rows[value]
+        return pl.concat([values, *(before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))])
+
+    def _reach(self, ordered: Ordered) -> npt.NDArray[np.int64]:
+        """For each row where its n values stand in the pool, oldest first."""
+        place, number = ordered.place, ordered.number
+        keys = int(number[-1]) + 1
+        columns = []
+        for back in range(self.n - 1, -1, -1):
+            row = np.arange(len(place)) - back
+            # rows this near their key's first event of the epoch reach into the remembered ones
+            slot = back - place - 1
+            columns.append(np.where(slot < 0, row, len(place) + slot * keys + number))
+        return np.stack(columns, axis=1)
 
     def describe(self) -> str:
         return f"last {self.n} of {', '.join(self.values)} per {', '.join(self.keys)}"

@@ -57,24 +57,28 @@ def in_order(
     if not due:
         return None
     rows = pl.concat(due) if len(due) > 1 else due[0]
-    return grouped(rows if _in_total_order(rows) else rows.sort(*ORDER), keys)
-
-
-def grouped(rows: pl.DataFrame, keys: tuple[str, ...]) -> Ordered:
-    """Rows brought together by key, otherwise in the order they stand."""
-    rows = rows.sort(HASH, maintain_order=True)
-    new_hash, new_key = rows.select(
-        pl.col(HASH).ne_missing(pl.col(HASH).shift(1)).alias("hash"),
-        pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in (HASH, *keys)).alias("key"),
+    return grouped(
+        rows, keys, None if _in_total_order(rows) else rows.select(pl.arg_sort_by(ORDER)).to_series()
     )
+
+
+def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
+    """Rows brought together by key; within a key as they stand, or in the order of these row numbers."""
+    hashes = rows[HASH] if order is None else rows[HASH].gather(order)
+    at = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
+    rows = rows[at] if order is None else rows[order.gather(at)]
+    new_hash, new_key = rows.select(_changes((HASH,)).alias("hash"), _changes((HASH, *keys)).alias("key"))
     if (new_hash != new_key).any():  # two keys share a 64-bit hash: bring them apart
         rows = rows.sort(HASH, *keys, maintain_order=True)
-        new_key = rows.select(
-            pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in (HASH, *keys))
-        ).to_series()
+        new_key = rows.select(_changes((HASH, *keys))).to_series()
     first = new_key.to_numpy().copy()
     first[0] = True
     return Ordered(rows, first)
+
+
+def _changes(names: tuple[str, ...]) -> pl.Expr:
+    """Whether any of the columns differs from the row before."""
+    return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in names)
 
 
 def _in_total_order(rows: pl.DataFrame) -> bool:

@@ -57,8 +57,8 @@ class TopK:
         best = before = stored.all()
         told = [self._told(best, NEVER)] if best is not None else []
         if rows is not None:
-            rows = self._with_bucket(rows, state).sort(TIME)
             steady = best is not None and self._steady(rows, best)
+            rows = self._with_bucket(rows, state).sort(TIME)
             if steady and best is not None and self.changes_only:
                 rows = self._promising(rows, best)
             for step in rows.partition_by(TIME, maintain_order=True):
@@ -83,12 +83,15 @@ class TopK:
         return self._best(step, _BUCKET)
 
     def _steady(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        """Whether no row of the epoch is worse than an earlier one of its key: then rows only ever rise."""
+        """Whether no row of the epoch is worse than an earlier one of its key: then rows only ever rise.
+
+        An aggregate gives the rows of a key next to each other, in order of time.
+        """
         if self._worsened(rows, best):
             return False
-        value = pl.col(self.by)
-        fell = self._worse(value, value.shift(1))
-        return not rows.select(fell.over(self._identity).any()).item()
+        hashes, values = rows[HASH], rows[self.by]
+        fell = values[1:] < values[:-1] if self.descending else values[1:] > values[:-1]
+        return not ((hashes[1:] == hashes[:-1]) & fell).any()
 
     def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
         met = rows.select(*self._identity, self.by).join(

@@ -170,10 +170,8 @@ def step_failed(step: Step, failure: Exception, where: str) -> UserError:
     at = str(step.origin)
     trace = failure.__traceback__
     while trace is not None:
-        if (
-            isinstance(step, FunctionStep)
-            and trace.tb_frame.f_code.co_filename == step.function.__code__.co_filename
-        ):
+        code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
+        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
             at = str(Origin(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
     return UserError(

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 import penstock
+from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
 from penstock.service.run import explain, run
 from penstock.service.state import state_app
@@ -37,6 +38,7 @@ app.command()(run)
 app.command()(demo)
 app.command()(explain)
 app.add_typer(state_app, name="state")
+app.add_typer(bench_app, name="bench")
 
 
 def _version(asked: bool) -> None:

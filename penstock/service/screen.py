@@ -6,6 +6,7 @@ Receives gauges and a few facts; hands something rich can draw, never higher tha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -16,8 +17,8 @@ from rich.text import Text
 from penstock.service.figures import amount, clock, seconds, size, sparkline
 from penstock.service.gauges import SHOWN_EPOCHS, Gauges
 
-#: answers stand side by side from this width on
-WIDE = 100
+#: columns that stand in an answer's title instead
+INSTANTS = ("as_of", "window_start", "window_end")
 _HEAD_LINES = 8
 _ANSWER_FRAME_LINES = 2
 
@@ -42,9 +43,10 @@ def screen(gauges: Gauges, facts: Facts, width: int, height: int) -> RenderableT
     shown = [(name, gauges.answers[name]) for name in facts.outputs if name in gauges.answers]
     room = height - _HEAD_LINES
     if not shown:
-        parts.append(Text("  the first answers come with the first closed window", style="dim"))
-    elif width >= WIDE and len(shown) > 1:
-        parts.append(_side_by_side(shown[:2], room))
+        awaited = "the first window to close" if gauges.epochs else "Spark to plan the first epoch"
+        parts.append(Text(f"  waiting for {awaited}", style="dim"))
+    elif len(shown) == 2 and sum(_width(*pair) for pair in shown) + 4 <= width:
+        parts.append(_side_by_side(shown, room))
     else:
         for name, rows in shown:
             fits = min(room - _ANSWER_FRAME_LINES, rows.height)
@@ -104,19 +106,24 @@ def _figures(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
 
 def _side_by_side(shown: list[tuple[str, pl.DataFrame]], room: int) -> RenderableType:
     pair = Table.grid(expand=True, padding=(0, 2))
-    for _ in shown:
-        pair.add_column(ratio=1)
+    for name, rows in shown:
+        pair.add_column(ratio=_width(name, rows))
     pair.add_row(*(answer(name, rows, min(room - _ANSWER_FRAME_LINES, rows.height)) for name, rows in shown))
     return pair
 
 
+def _width(title: str, rows: pl.DataFrame) -> int:
+    """How wide an answer wants to be."""
+    shown = rows.drop(INSTANTS, strict=False)
+    cells = [max(len(name), *(len(_cell(value)) for value in shown[name])) for name in shown.columns]
+    return max(sum(cells) + 2 * len(cells), len(title) + len(_until(rows)))
+
+
 def answer(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
     """An output's latest rows as a table without frame; its instant stands in the title."""
-    instants = [n for n in ("as_of", "window_end") if n in rows.columns]
-    when = f"  until {rows[instants[0]][0]:%H:%M:%S}" if instants and rows.height else ""
-    shown = rows.drop("as_of", "window_start", "window_end", strict=False).head(most)
+    shown = rows.drop(INSTANTS, strict=False).head(most)
     table = Table(box=None, padding=(0, 1), title_justify="left", expand=True, header_style="dim")
-    table.title = Text.assemble((name, "bold"), (when, "dim"))
+    table.title = Text.assemble((name, "bold"), (_until(rows), "dim"))
     for column, dtype in shown.schema.items():
         number = dtype.is_numeric()
         table.add_column(
@@ -129,6 +136,15 @@ def answer(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
     for row in shown.iter_rows():
         table.add_row(*(_cell(value) for value in row))
     return table
+
+
+def _until(rows: pl.DataFrame) -> str:
+    """The instant an answer stands for, in UTC as all event times; with the date unless it is today's."""
+    instants = [rows[n][0] for n in ("as_of", "window_end") if n in rows.columns and rows.height]
+    if not instants or not isinstance(instants[0], datetime):
+        return ""
+    today = datetime.now(UTC).date() == instants[0].date()
+    return f"  until {instants[0]:{'%H:%M:%S' if today else '%Y-%m-%d %H:%M:%S'}}Z"
 
 
 def _cell(value: object) -> Text:

@@ -9,6 +9,7 @@ second ends at once. Either way the next start goes on where this one stopped.
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -29,10 +30,11 @@ def serve(
     *,
     for_seconds: float | None,
     again: str,
-    console: Console | None = None,
 ) -> None:
     """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on."""
-    console = console or Console()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge to break lines at
     engine = Engine(app, settings)
     stopping = Stopping(engine)
     began = False
@@ -90,6 +92,7 @@ class Stopping:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         if self.asked or not self._ready:
+            logging.disable()  # py4j would log the interrupt with a traceback
             raise KeyboardInterrupt
         self.asked = True
         # not from here: the main thread may hold the very lock that stop() needs

@@ -47,7 +47,7 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
         if count or (state / folder).is_dir():
             told.append((name, f"{state / folder}/"))
     told += [
-        ("state", f"{state}, {size(gauges.state_bytes)}"),
+        ("state", f"{state}, {size(engine.state.latest().state_bytes())}"),
         ("Spark's log", str(state / "engine.log")),
         ("go on", again),
         ("look", f"penstock state ls {state}"),

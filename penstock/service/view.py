@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -32,17 +31,6 @@ _PHASES = {
     "warming up": "warming up the Python workers",
     "running": "ready",
 }
-
-
-class View(Protocol):
-    """Shows what goes on."""
-
-    def __enter__(self) -> View: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def epoch(self, report: EpochReport) -> None: ...
 
 
 def view_for(engine: Engine, console: Console, for_seconds: float | None) -> Lines | Screen:

@@ -59,13 +59,8 @@ def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
     if dtype.is_float():
         # one spelling for both zeros and for every NaN; the bits of the rest
         wide = expr.cast(pl.Float64)
-        return (
-            pl.when(wide == 0)
-            .then(0.0)
-            .otherwise(wide.fill_nan(float("nan")))
-            .reinterpret(signed=True)
-            .cast(pl.String)
-        )
+        one = pl.when(wide == 0).then(0.0).otherwise(wide.fill_nan(float("nan")))
+        return one.map_batches(_bits, return_dtype=pl.Int64).cast(pl.String)
     if isinstance(dtype, pl.Categorical | pl.Enum):
         return expr.cast(pl.String)
     raise UserError(
@@ -73,6 +68,12 @@ def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
         f"a column of type {dtype} cannot be a key",
         hint="Key by text, numbers, booleans or times; map a list or struct to one of these first.",
     )
+
+
+def _bits(floats: pl.Series) -> pl.Series:
+    """The bits of each float as an integer (an expression's `reinterpret` leaves floats as they are)."""
+    bits = pl.Series(floats.name, floats.fill_null(0.0).to_numpy().view(np.int64))
+    return bits.set(floats.is_null(), None)
 
 
 def check_bucket_count(count: int) -> int:

@@ -16,6 +16,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
+from penstock.state.ipc import file_bytes, from_file
+
 
 def default_cache_root() -> Path:
     """Shared memory where there is some, else the temporary directory."""
@@ -39,17 +41,20 @@ class HostCache:
                 return
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = path.with_suffix(f".{os.getpid()}.tmp")
-            frame.write_ipc(temporary, compression="uncompressed", compat_level=pl.CompatLevel.newest())
-            os.replace(temporary, path)
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(file_bytes(frame))
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)  # cut short for want of room, it would take the rest of it
 
     def get(self, name: str) -> pl.DataFrame | None:
         """The frame kept under a run's name, mapped, or None."""
         try:
-            with pa.memory_map(str(self._path(name))) as mapped, pa.ipc.open_file(mapped) as reader:
-                frame = pl.from_arrow(reader.read_all(), rechunk=False)
+            with pa.memory_map(str(self._path(name))) as mapped:
+                return from_file(mapped)
         except (OSError, pa.ArrowException):
             return None
-        return frame if isinstance(frame, pl.DataFrame) else None
 
     def forget(self, name: str) -> None:
         """Drop a run that no manifest needs any more."""

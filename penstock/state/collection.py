@@ -54,7 +54,10 @@ class _Collection:
         return Changes(tuple(self._added), tuple(self._dropped))
 
     def _drop(self, entry: RunEntry) -> None:
-        self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
+        if entry in self._added:  # made by a merge of this very epoch: no manifest knows it
+            self._added.remove(entry)
+        else:
+            self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
         self._entries.remove(entry)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:

@@ -26,7 +26,7 @@ from typing import Any
 from penstock.state.durable import write_once, write_whole
 from penstock.state.manifest import Manifest
 from penstock.state.run import check_run, unwritable
-from penstock.words.errors import ExternalError, InternalError, UserError
+from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 FORMAT = 1
 
@@ -44,6 +44,8 @@ class StateDirectory:
     def claim(self, query: str, summary: str) -> dict[str, Any]:
         """Take the directory for an engine that runs the query with this fingerprint; returns its facts."""
         try:
+            if not (self.path / "engine.lock").exists():
+                self.facts()  # refuse another's directory before a lock is left in it
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             facts = self.facts()
@@ -51,8 +53,13 @@ class StateDirectory:
                 facts = {"format": FORMAT, "query": query, "summary": summary, "logs": {}}
                 self.remember(facts)
         except OSError as failure:
+            self.release()
             raise unwritable(self.path, failure) from failure
+        except PenstockError:
+            self.release()
+            raise
         if facts["query"] != query:
+            self.release()
             raise UserError(
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
@@ -64,7 +71,9 @@ class StateDirectory:
     def facts(self) -> dict[str, Any] | None:
         """What penstock.json says; None for a new directory."""
         try:
-            facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_text())
+            facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_bytes())
+            newer = facts["format"] > FORMAT
+            _ = facts["query"], facts["logs"]
         except FileNotFoundError:
             if self.path.exists() and any(p.name != "engine.lock" for p in self.path.iterdir()):
                 raise UserError(
@@ -73,11 +82,11 @@ class StateDirectory:
                     hint="Name an empty or a new directory with --state.",
                 ) from None
             return None
-        except ValueError as failure:
+        except (ValueError, KeyError, TypeError) as failure:
             raise InternalError(
-                "STATE_DAMAGED", f"{self.path / 'penstock.json'} is damaged", detail=str(failure)
+                "STATE_DAMAGED", f"{self.path / 'penstock.json'} is damaged", detail=repr(failure)
             ) from failure
-        if facts["format"] > FORMAT:
+        if newer:
             raise UserError(
                 "STATE_OF_NEWER_FORMAT",
                 f"the state directory {self.path} was written by a newer Penstock",
@@ -142,17 +151,16 @@ class StateDirectory:
         try:
             if not path.exists():
                 write_once(path, json.dumps(content, separators=(",", ":")).encode())
-            in_force: dict[str, Any] = json.loads(path.read_bytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
-        return in_force
+        return self._recorded(path)
 
     def recorded_end(self, epoch: int) -> dict[str, Any] | None:
         """The end offset an epoch was recorded with; None when it has no record."""
-        try:
-            end: dict[str, Any] = json.loads(self._record_path(epoch).read_bytes())["end"]
-        except FileNotFoundError:
+        path = self._record_path(epoch)
+        if not path.exists():
             return None
+        end: dict[str, Any] = self._recorded(path)["end"]
         return end
 
     def last_offsets(self) -> dict[str, dict[str, int]]:
@@ -160,11 +168,24 @@ class StateDirectory:
         with contextlib.suppress(FileNotFoundError):
             names = sorted(n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != ".")
             if names:
-                reached: dict[str, dict[str, int]] = json.loads(
-                    (self.path / "epochs" / names[-1]).read_bytes()
-                )["end"]["at"]
+                reached: dict[str, dict[str, int]] = self._recorded(self.path / "epochs" / names[-1])["end"][
+                    "at"
+                ]
                 return reached
         return {}
+
+    def _recorded(self, path: Path) -> dict[str, Any]:
+        try:
+            record: dict[str, Any] = json.loads(path.read_bytes())
+            _ = record["end"]
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            raise InternalError(
+                "STATE_DAMAGED",
+                f"the epoch record {path.name} is damaged",
+                detail=f"{failure!r} ({path})",
+                hint="Run `penstock state rollback DIR` to go back to the last good epoch.",
+            ) from failure
+        return record
 
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest of an epoch in place."""
@@ -227,6 +248,9 @@ class StateDirectory:
             if run not in needed and _epoch_of(run) <= kept[-1]:
                 (self.runs / run).unlink(missing_ok=True)
                 gone.append(run)
+        for torn in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
+            if _epoch_of(torn.name[1:]) <= kept[-1]:
+                torn.unlink(missing_ok=True)
         for epoch in epochs[:-keep]:
             self._manifest_path(epoch).unlink(missing_ok=True)
             self._record_path(epoch).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 Receives frames from the collections of a slice; hands them back, whole or by bucket.
 
-The file: ``PSRUN1\\n``, a 4-byte header length, a JSON header, an Arrow IPC file (zstd), a 4-byte CRC-32 of
+The file: ``PSRUN1\\n``, a 4-byte header length, a JSON header, an Arrow IPC file (lz4), a 4-byte CRC-32 of
 everything before it. Rows are sorted by `_hash`, so a bucket is a row range, listed in the manifest.
 
 Guarantees: a run is never changed; it becomes visible under its name only whole; a damaged one is detected.
@@ -10,7 +10,6 @@ Guarantees: a run is never changed; it becomes visible under its name only whole
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import struct
@@ -28,6 +27,7 @@ import pyarrow as pa
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.durable import write_whole
+from penstock.state.ipc import file_bytes, from_file
 from penstock.words.errors import ExternalError, InternalError
 
 _MAGIC = b"PSRUN1\n"
@@ -92,9 +92,7 @@ class RunStore:
         header = json.dumps(
             {"format": 1, "collection": collection, "epoch": epoch, "rows": frame.height}
         ).encode()
-        body = io.BytesIO()
-        frame.write_ipc(body, compression="zstd", compat_level=pl.CompatLevel.newest())
-        content = b"".join((_MAGIC, struct.pack(">I", len(header)), header, body.getbuffer()))
+        content = b"".join((_MAGIC, struct.pack(">I", len(header)), header, file_bytes(frame, "lz4")))
         try:
             write_whole(self.directory / name, content + struct.pack(">I", zlib.crc32(content)))
         except OSError as failure:
@@ -177,9 +175,7 @@ def check_run(path: Path) -> tuple[dict[str, object], pl.DataFrame]:
     (length,) = struct.unpack_from(">I", content, len(_MAGIC))
     at = len(_MAGIC) + 4
     header: dict[str, object] = json.loads(content[at : at + length])
-    with pa.ipc.open_file(pa.py_buffer(memoryview(content)[at + length : -4])) as reader:
-        frame = pl.from_arrow(reader.read_all())
-    assert isinstance(frame, pl.DataFrame)
+    frame = from_file(pa.py_buffer(memoryview(content)[at + length : -4]))
     return header, frame
 
 

@@ -80,7 +80,9 @@ def running(history: History, size: int) -> list[Row]:
 
 
 @modestly
-@given(histories(), cuttings(), st.sampled_from([1, 2, 7]), st.sampled_from([("user",), ("user", "page"), ()]))
+@given(
+    histories(), cuttings(), st.sampled_from([1, 2, 7]), st.sampled_from([("user",), ("user", "page"), ()])
+)
 def test_windows_hold_exactly_their_events(
     history: History, cutting: Cutting, seconds: int, keys: tuple[str, ...]
 ) -> None:

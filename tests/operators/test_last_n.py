@@ -58,9 +58,7 @@ def test_several_key_columns_with_nulls_are_told_apart(history: History, cutting
     for event in history.on_time():
         seen[event.user, event.page].append(event.n)
         if len(seen[event.user, event.page]) > 1:
-            expected.append(
-                {"user": event.user, "page": event.page, "n": seen[event.user, event.page][-2:]}
-            )
+            expected.append({"user": event.user, "page": event.page, "n": seen[event.user, event.page][-2:]})
     assert rows == expected
 
 

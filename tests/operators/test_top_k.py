@@ -113,10 +113,12 @@ def test_every_window_has_its_best(
 ) -> None:
     aggregate, oracle = MEASURES[measure]
     rows = told(
-        lambda events: events.key_by("user")
-        .window("2s")
-        .aggregate(aggregate)
-        .top(k, "by", least=least, changes_only=changes_only),
+        lambda events: (
+            events.key_by("user")
+            .window("2s")
+            .aggregate(aggregate)
+            .top(k, "by", least=least, changes_only=changes_only)
+        ),
         history,
         cutting,
     )
@@ -130,10 +132,12 @@ def test_the_best_of_running_totals_are_told_as_they_stood_at_every_step(
 ) -> None:
     aggregate, oracle = MEASURES[measure]
     rows = told(
-        lambda events: events.key_by("user")
-        .running("1s")
-        .aggregate(aggregate)
-        .top(k, "by", least=least, changes_only=changes_only),
+        lambda events: (
+            events.key_by("user")
+            .running("1s")
+            .aggregate(aggregate)
+            .top(k, "by", least=least, changes_only=changes_only)
+        ),
         history,
         cutting,
     )
@@ -146,11 +150,13 @@ def test_a_rank_by_a_computed_column_that_turns_null_lets_others_move_up(
     history: History, cutting: Cutting
 ) -> None:
     rows = told(
-        lambda events: events.key_by("user")
-        .running("1s")
-        .count("n")
-        .select("as_of", "user", by=pl.when(pl.col("n") < 3).then(pl.col("n")))
-        .top(2, "by"),
+        lambda events: (
+            events.key_by("user")
+            .running("1s")
+            .count("n")
+            .select("as_of", "user", by=pl.when(pl.col("n") < 3).then(pl.col("n")))
+            .top(2, "by")
+        ),
         history,
         cutting,
     )

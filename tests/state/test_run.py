@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -188,3 +190,20 @@ def test_a_cache_whose_place_is_taken_never_fails_an_epoch(tmp_path: Path) -> No
     cache = HostCache(tmp_path / "cache", 1 << 20)
     cache.put("one", FRAME)
     assert cache.get("one") is None
+
+
+CRAMPED = """
+import resource, signal, sys
+from pathlib import Path
+import polars as pl
+from penstock.state.cache import HostCache
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+HostCache(Path(sys.argv[1]), 1 << 30).put("one", pl.DataFrame({"n": range(50_000)}))
+"""
+
+
+def test_a_frame_that_did_not_fit_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", CRAMPED, str(tmp_path / "cache")], check=True)
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -1,0 +1,91 @@
+"""The watermark: never back, never past a partition that may still speak, never waiting for one that will not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.watermark import advanced, introduced
+from penstock.operators.contract import FOREVER, NEVER
+from penstock.state.manifest import PartitionTime, StreamTime
+
+
+def stream(*highest: int | None, watermark: int | None = None) -> StreamTime:
+    names = "abcdef"
+    return StreamTime(
+        {names[at]: PartitionTime(at, value) for at, value in enumerate(highest)}, watermark=watermark
+    )
+
+
+def test_the_slowest_partition_holds_the_watermark() -> None:
+    after = advanced(stream(10, 10), {"a": 50, "b": 30}, 5)
+    assert after.watermark == 25
+    assert [p.highest for p in after.partitions.values()] == [50, 30]
+
+
+def test_a_partition_without_events_holds_the_watermark() -> None:
+    assert advanced(stream(10, None), {"a": 50}, 5).watermark == NEVER
+    assert advanced(stream(10, None, watermark=3), {"a": 50}, 5).watermark == 3
+
+
+def test_an_idle_or_finished_partition_does_not() -> None:
+    assert advanced(stream(10, None), {"a": 50}, 5, idle=["b"]).watermark == 45
+    assert advanced(stream(10, 12), {"a": 50}, 5, finished=["b"]).watermark == 45
+
+
+def test_a_partition_that_wakes_holds_it_again_but_cannot_turn_it_back() -> None:
+    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"])
+    awake = advanced(asleep, {"b": 20}, 5)
+    assert awake.watermark == 45
+    assert advanced(awake, {"a": 99}, 5).watermark == 45
+    assert advanced(awake, {"a": 99, "b": 80}, 5).watermark == 75
+
+
+def test_when_all_are_finished_nothing_can_come_any_more() -> None:
+    assert advanced(stream(10, 20), {}, 5, finished=["a", "b"]).watermark == FOREVER
+
+
+def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
+    assert advanced(stream(10, 20), {}, 5, idle=["a", "b"]).watermark == 15
+    assert advanced(stream(10, 20), {}, 5, idle=["a"], finished=["b"]).watermark == 15
+    assert advanced(stream(None, None), {}, 5, idle=["a", "b"]).watermark == NEVER
+
+
+def test_a_stream_without_partitions_has_no_time() -> None:
+    assert advanced(StreamTime(), {}, 5).watermark == NEVER
+
+
+epochs = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from("abc"), st.integers(-1000, 1000)),
+        st.sets(st.sampled_from("abc")),
+        st.sets(st.sampled_from("abc")),
+    )
+)
+
+
+@given(epochs, st.integers(0, 50))
+def test_a_watermark_never_goes_back(
+    seen: list[tuple[dict[str, int], set[str], set[str]]], lateness: int
+) -> None:
+    now = stream(None, None, None)
+    for highest, idle, finished in seen:
+        after = advanced(now, highest, lateness, idle=idle, finished=finished)
+        assert after.watermark is not None
+        assert after.watermark >= (NEVER if now.watermark is None else now.watermark)
+        for name, partition in after.partitions.items():
+            was = now.partitions[name].highest
+            assert partition.highest == max(
+                [x for x in (was, highest.get(name)) if x is not None], default=None
+            )
+        now = after
+
+
+def test_partitions_keep_their_ordinals_for_life() -> None:
+    first = introduced(StreamTime(), ["a", "b"], 3)
+    again = introduced(first, ["c", "b", "a"], 5)
+    assert {name: p.ordinal for name, p in again.partitions.items()} == {"a": 3, "b": 4, "c": 5}
+
+
+def test_partitions_seen_together_are_numbered_by_name_in_whatever_order_they_are_named() -> None:
+    assert introduced(StreamTime(), ["b", "c", "a"], 0) == introduced(StreamTime(), ["a", "b", "c"], 0)

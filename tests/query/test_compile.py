@@ -1,0 +1,207 @@
+"""The compiler: few columns, shared sub-queries, levels, and a fingerprint of the state's shape."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.decode.contract import Decoded, Decoder
+from penstock.logs.contract import Chunk
+from penstock.query.compile import compiled
+from penstock.query.physical import Plan
+from penstock.testing.inline import run_inline
+from penstock.testing.list_log import ListLog
+
+COLUMNS = {
+    "time": pl.Datetime("us", "UTC"),
+    "user": pl.String(),
+    "page": pl.String(),
+    "bytes": pl.Int64(),
+    "agent": pl.String(),
+}
+LINE = '{"time": "2026-01-01T00:00:00Z", "user": "ada", "page": "/a", "bytes": 3, "agent": "x"}'
+
+
+def clicks(name: str = "clicks") -> ps.Stream:
+    return ps.stream(name, ListLog([LINE]), ps.json_lines(COLUMNS), time="time")
+
+
+def plan(*streams: ps.Stream, name: str = "app") -> Plan:
+    return compiled(ps.app(name, *(ps.output(f"out{at}", stream) for at, stream in enumerate(streams))))
+
+
+# -- columns --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "needed"),
+    [
+        (clicks().window("1s").count(), ["time"]),
+        (clicks().key_by("user").window("1s").count(), ["time", "user"]),
+        (clicks().key_by("user").last(2, "page"), ["time", "user", "page"]),
+        (clicks().filter(col("agent") != "bot").window("1s").sum("bytes"), ["time", "bytes", "agent"]),
+        (clicks().map(unused=col("agent")).key_by("user").window("1s").count(), ["time", "user"]),
+        (clicks().map(user=col("agent")).key_by("user").window("1s").count(), ["time", "agent"]),
+        (
+            clicks().map(a=col("page")).map(b=col("a") + col("user")).key_by("b").window("1s").count(),
+            ["time", "user", "page"],
+        ),
+        (clicks().select("user", k=col("page")).key_by("k").window("1s").count(), ["time", "page"]),
+        (clicks().select("user", "page"), ["time", "user", "page"]),
+        (clicks(), list(COLUMNS)),
+        (clicks().map_batches(lambda frame: frame).window("1s").count(), list(COLUMNS)),
+    ],
+)
+def test_only_the_columns_that_somebody_needs_are_read(query: ps.Stream, needed: list[str]) -> None:
+    assert list(plan(query).scans["clicks"].columns) == needed
+
+
+def test_what_several_outputs_need_is_read_once() -> None:
+    events = clicks()
+    made = plan(events.key_by("user").window("1s").count(), events.key_by("page").last(2, "bytes"))
+    assert list(made.scans) == ["clicks"]
+    assert list(made.scans["clicks"].columns) == ["time", "user", "page", "bytes"]
+
+
+@dataclass(frozen=True)
+class Asking(Decoder):
+    """A decoder that notes which columns it is asked for."""
+
+    inner: Decoder
+    asked: list[list[str]] = field(default_factory=list)
+
+    def schema(self) -> dict[str, pl.DataType]:
+        return self.inner.schema()
+
+    def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
+        self.asked.append(sorted(columns))
+        return self.inner.decode(chunk, columns)
+
+
+def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path) -> None:
+    decoder = Asking(ps.json_lines(COLUMNS))
+    events = ps.stream("clicks", ListLog([LINE]), decoder, time="time")
+    run_inline(ps.app("x", ps.output("out", events.key_by("user").window("1s").sum("bytes"))), state)
+    assert decoder.asked == [["bytes", "time", "user"]]
+
+
+# -- sub-queries and levels -----------------------------------------------------------------------------
+
+
+def test_a_stateless_query_has_no_sub_query_and_no_level() -> None:
+    made = plan(clicks().filter(col("bytes") > 1).select("user"))
+    assert (made.levels, list(made.subqueries)) == (0, [])
+    assert [(edge.source, edge.target) for edge in made.edges] == [("scan:clicks", "out:out0")]
+
+
+def test_a_shared_input_is_one_sub_query() -> None:
+    counts = clicks().key_by("user").window("1s").count()
+    made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
+    assert len(made.subqueries) == 1
+    assert sorted(edge.target for edge in made.edges_from("1-aggregation")) == [
+        "out:out0",
+        "out:out1",
+        "out:out2",
+    ]
+
+
+def test_a_level_is_one_more_than_the_deepest_input() -> None:
+    events = clicks()
+    patterns = events.key_by("user").last(2, "page").map(path=col("page").list.join(">"))
+    totals = patterns.key_by("path").window("1s").count("bytes")
+    flat = events.select("time", "bytes", path=col("page"))
+    deep = (
+        totals.select("bytes", "path")
+        .union(flat.select("bytes", "path"))
+        .key_by("path")
+        .window("5s")
+        .sum("bytes")
+    )
+    made = plan(deep, events.key_by("user").window("1s").count())
+    assert [(sub.id, sub.level) for sub in made.subqueries.values()] == [
+        ("1-lastn", 1),
+        ("2-aggregation", 2),
+        ("3-aggregation", 3),
+        ("4-aggregation", 1),
+    ]
+    assert made.levels == 3
+    assert [sub.id for sub in made.at_level(1)] == ["1-lastn", "4-aggregation"]
+
+
+def test_a_sub_query_waits_for_every_stream_it_reads() -> None:
+    both = clicks("a").union(clicks("b")).key_by("user").window("1s").count()
+    made = plan(both.key_by("user").last(2, "count"))
+    assert [sub.streams for sub in made.subqueries.values()] == [("a", "b"), ("a", "b")]
+
+
+# -- fingerprint ----------------------------------------------------------------------------------------
+
+
+def query(limit: int = 3, n: int = 2, size: str = "30s", factor: int = 2) -> ps.Stream:
+    events = clicks().filter(col("bytes") > limit).map(bytes=col("bytes") * factor)
+    last = events.key_by("user").last(n, "page").map(path=col("page").list.join(">"))
+    return last.key_by("path").window(size).count().top(3)
+
+
+FINGERPRINT = """
+from tests.query.test_compile import plan, query
+print(plan(query()).fingerprint)
+"""
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    root = Path(__file__).parent.parent.parent
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", FINGERPRINT],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=root,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert told == {plan(query()).fingerprint}
+
+
+def test_filters_and_maps_may_change_under_a_state() -> None:
+    fingerprint = plan(query()).fingerprint
+    assert plan(query(limit=99)).fingerprint == fingerprint
+    assert plan(query(factor=7)).fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("changed", [query(n=3), query(size="31s"), clicks().key_by("user").last(2, "page")])
+def test_operators_may_not_change_under_a_state(changed: ps.Stream) -> None:
+    assert plan(changed).fingerprint != plan(query()).fingerprint
+
+
+def test_keys_aggregates_ranks_and_names_are_part_of_the_fingerprint() -> None:
+    counts = clicks().key_by("user").window("1s").count()
+    others = [
+        clicks().key_by("page").window("1s").count(),
+        clicks().key_by("user").window("1s").sum("bytes", "count"),
+        clicks().key_by("user").running("1s").count(),
+        clicks("other").key_by("user").window("1s").count(),
+        counts.top(3),
+        counts.top(4),
+        counts.top(3, least=True),
+    ]
+    prints = [plan(stream).fingerprint for stream in (counts, *others)] + [plan(counts, name="b").fingerprint]
+    assert len(set(prints)) == len(prints)
+
+
+def test_the_types_of_what_is_kept_are_part_of_the_fingerprint() -> None:
+    def typed(dtype: type[pl.DataType]) -> str:
+        events = clicks().map(user=col("bytes").cast(dtype))
+        return plan(events.key_by("user").last(2, "page")).fingerprint
+
+    assert typed(pl.Int64) != typed(pl.String)

@@ -1,0 +1,242 @@
+"""Tables against a dict and journals against a list, over many epochs and any dealing out of the buckets."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.state.buckets import HASH, buckets_of, spread, with_hash
+from penstock.state.collection import Changes, Journal, Scope, Table
+from penstock.state.compact import FAN_IN, MOST, pick
+from penstock.state.manifest import Manifest, applied
+from penstock.state.run import RunEntry, RunStore
+from tests.operators.harness import fast_directory, modestly
+
+BUCKETS = 8
+Key = str | None
+
+
+def hashed(keys: list[Key], collide: bool) -> pl.DataFrame:
+    """Keys with their hashes; with `collide`, with so few hashes that many keys share one."""
+    frame = with_hash(pl.DataFrame({"k": keys}, schema={"k": pl.String}), ["k"])
+    return frame.with_columns(pl.col(HASH) // 2**62 * 2**62) if collide else frame
+
+
+def of_slice(rows: pl.DataFrame, buckets: frozenset[int]) -> pl.DataFrame:
+    own = [bucket in buckets for bucket in buckets_of(rows[HASH].to_numpy(), BUCKETS).tolist()]
+    return rows.filter(pl.Series(own, dtype=pl.Boolean))
+
+
+def scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
+    """What each slice of an epoch works on; a new store each, as in a new process."""
+    owners = spread(BUCKETS, slices)
+    return [
+        Scope(
+            RunStore(folder, None),
+            epoch,
+            frozenset(bucket for bucket in range(BUCKETS) if owners[bucket] == slice_),
+            BUCKETS,
+        )
+        for slice_ in range(slices)
+    ]
+
+
+table_epochs = st.lists(
+    st.tuples(
+        st.integers(1, 4), st.dictionaries(st.sampled_from([*"abcdefgh", None]), st.none() | st.integers())
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+@modestly
+@given(table_epochs, st.booleans(), st.booleans())
+def test_a_table_knows_the_latest_row_of_every_key(
+    epochs: list[tuple[int, dict[Key, int | None]]], collide: bool, compacting: bool
+) -> None:
+    truth: dict[Key, int | None] = {}
+    manifest = Manifest()
+    everyone: list[Key] = [*"abcdefghz", None]
+    with fast_directory() as folder:
+        for epoch, (slices, new) in enumerate(epochs):
+            changes, seen, wholes = [], {}, []
+            values = pl.Series("v", [None if v is None else v % 1000 for v in new.values()], dtype=pl.Int64)
+            rows = hashed(list(new), collide).with_columns(values)
+            for scope in scopes(Path(folder), epoch, slices):
+                table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
+                if compacting:
+                    table.compact()
+                wanted = of_slice(hashed(everyone, collide), scope.buckets)
+                found = table.lookup(wanted, ["v"])
+                seen |= dict(zip(wanted["k"].to_list(), found["v"].to_list(), strict=True))
+                if (whole := table.all()) is not None:
+                    wholes += whole.select("k", "v").rows()
+                table.insert(of_slice(rows, scope.buckets))
+                assert table.lookup(wanted, ["v"]).equals(found), "an epoch does not see what it inserts"
+                changes.append(("op", "t", table.changes()))
+            assert seen == {key: truth.get(key) for key in everyone}
+            assert sorted(wholes, key=str) == sorted(truth.items(), key=str)
+            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            truth |= dict(zip(new, values.to_list(), strict=True))
+
+
+journal_epochs = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.lists(st.tuples(st.sampled_from([*"abcdef", None]), st.integers(0, 6)), max_size=6),
+        st.integers(0, 4),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+@modestly
+@given(journal_epochs, st.booleans())
+def test_a_journal_gives_every_row_once_when_it_is_due(
+    epochs: list[tuple[int, list[tuple[Key, int]], int]], combining: bool
+) -> None:
+    waiting: Counter[tuple[Key, int]] = Counter()
+    manifest, floor = Manifest(), 0
+
+    def combine(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.group_by(HASH, "k", "t").agg(pl.col("n").sum()).select(rows.columns)
+
+    with fast_directory() as folder:
+        for epoch, (slices, new, step) in enumerate(epochs):
+            below = floor + step
+            arrived = [(key, below + ahead) for key, ahead in new]
+            times = pl.Series("t", [time for _, time in arrived], dtype=pl.Int64)
+            rows = hashed([key for key, _ in arrived], False).with_columns(times, n=pl.lit(1, pl.Int64))
+            changes, flushed = [], Counter[tuple[Key, int]]()
+            for scope in scopes(Path(folder), epoch, slices):
+                journal = Journal("op.j", manifest.entries("op", "j"), scope, time="t")
+                due = journal.flush(floor, below)
+                for key, time, n in () if due is None else due.select("k", "t", "n").rows():
+                    flushed[key, time] += n
+                journal.insert(of_slice(rows, scope.buckets))
+                journal.compact(below, combine if combining else None)
+                changes.append(("op", "j", journal.changes()))
+            assert flushed == Counter({row: n for row, n in waiting.items() if row[1] < below})
+            waiting = Counter({row: n for row, n in waiting.items() if row[1] >= below}) + Counter(arrived)
+            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            floor = below
+        for entry in manifest.entries("op", "j"):
+            assert entry.high is not None
+            assert entry.high >= floor, "a run in which every row is gone is dropped"
+
+
+def test_two_keys_with_one_hash_keep_their_own_rows_through_compaction(tmp_path: Path) -> None:
+    manifest = Manifest()
+    frame = pl.DataFrame({"k": ["a", "b", None]}).with_columns(pl.lit(7, pl.UInt64).alias(HASH))
+    for epoch in range(3 * FAN_IN):
+        (scope,) = scopes(tmp_path, epoch, 1)
+        table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
+        table.compact()
+        found = table.lookup(frame, ["v"])["v"].to_list()
+        assert found == [None if epoch == 0 else f"{key}{epoch - 1}" for key in ("a", "b", None)]
+        table.insert(frame.with_columns(v=pl.Series([f"a{epoch}", f"b{epoch}", f"None{epoch}"])))
+        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+
+
+def test_a_slice_touches_its_own_buckets_only(tmp_path: Path) -> None:
+    rows = hashed([f"k{i}" for i in range(200)], False).with_columns(v=pl.lit(1))
+    (scope,) = scopes(tmp_path, 0, 1)
+    table = Table("op.t", (), scope, keys=["k"])
+    table.insert(rows)
+    manifest = Manifest().advanced(0, [("op", "t", table.changes())])
+    first, second = scopes(tmp_path, 1, 2)
+    half = Table("op.t", manifest.entries("op", "t"), first, keys=["k"])
+    half.empty()
+    manifest = manifest.advanced(1, [("op", "t", half.changes())])
+    other = Table("op.t", manifest.entries("op", "t"), second, keys=["k"]).all()
+    assert other is not None
+    assert other.sort(HASH).equals(of_slice(rows, second.buckets).sort(HASH))
+    assert Table("op.t", manifest.entries("op", "t"), first, keys=["k"]).all() is None
+
+
+def test_what_is_merged_and_emptied_in_one_epoch_is_gone(tmp_path: Path) -> None:
+    manifest = Manifest()
+    rows = hashed(["a", "b"], False).with_columns(v=pl.lit(1))
+    for epoch in range(FAN_IN):
+        (scope,) = scopes(tmp_path, epoch, 1)
+        table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
+        table.insert(rows)
+        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+    (scope,) = scopes(tmp_path, FAN_IN, 1)
+    table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"])
+    table.compact()
+    table.empty()
+    manifest = manifest.advanced(FAN_IN, [("op", "t", table.changes())])
+    assert manifest.entries("op", "t") == ()
+
+
+def test_lookup_of_nothing_and_in_nothing(tmp_path: Path) -> None:
+    (scope,) = scopes(tmp_path, 0, 1)
+    empty = Table("op.t", (), scope, keys=["k"])
+    assert empty.lookup(hashed(["a", None], False), ["v", "w"]).rows() == [(None, None), (None, None)]
+    assert empty.lookup(hashed([], False), ["v"]).height == 0
+    assert empty.all() is None
+
+
+def test_changes_of_slices_are_applied_in_the_order_of_epochs() -> None:
+    old = RunEntry("old", 3, 9, 9, {0: (0, 5), 1: (5, 4)})
+    new = RunEntry("new", 5, 1, 1, {0: (0, 1)})
+    merged = RunEntry("merged", 4, 5, 5, {0: (0, 5)})
+    after = applied((old,), Changes((new, merged), (("old", frozenset({0})),)))
+    assert [(entry.name, sorted(entry.sections)) for entry in after] == [
+        ("old", [1]),
+        ("merged", [0]),
+        ("new", [0]),
+    ]
+
+
+# -- which runs to merge --------------------------------------------------------------------------------
+
+
+def merged_sizes(inserts: list[int]) -> tuple[int, int]:
+    """The most runs there ever were, and the rows written in all, for inserts of these sizes."""
+    sizes: list[int] = []
+    most = written = 0
+    for size in inserts:
+        if (chosen := pick(sizes)) is not None:
+            together = sum(sizes[chosen])
+            sizes[chosen] = [together]
+            written += together
+        sizes.append(size)
+        written += size
+        most = max(most, len(sizes))
+    return most, written
+
+
+@pytest.mark.parametrize("shape", ["equal", "random", "bursts", "falling", "rising"])
+def test_runs_stay_few_and_rows_are_rewritten_seldom(shape: str) -> None:
+    draw = random.Random(5)
+    inserts = {
+        "equal": [100] * 3000,
+        "random": [draw.randint(1, 10_000) for _ in range(3000)],
+        "bursts": [100_000 if i % 97 == 0 else 10 for i in range(3000)],
+        "falling": [3_000_000 // (i + 1) for i in range(3000)],
+        "rising": [i + 1 for i in range(3000)],
+    }[shape]
+    most, written = merged_sizes(inserts)
+    assert most <= MOST + 1
+    assert written <= 12 * sum(inserts), "a row is written about log2(3000) times at most"
+
+
+@given(st.lists(st.integers(1, 10**9), max_size=40))
+def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
+    chosen = pick(sizes)
+    if chosen is None:
+        assert len(sizes) <= MOST
+    else:
+        assert chosen.stop == len(sizes)
+        assert len(sizes[chosen]) > 1
+        assert len(sizes) - len(sizes[chosen]) + 1 <= MOST

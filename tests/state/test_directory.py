@@ -1,0 +1,281 @@
+"""The state directory: one writer, nothing half written, nothing removed that somebody needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock.state.buckets import HASH, with_hash
+from penstock.state.collection import Changes
+from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.manifest import Manifest
+from penstock.state.run import RunEntry, RunStore
+from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
+
+
+def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:
+    return error.value.condition
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def run_of(folder: Path, epoch: int, upto: int | None = None) -> RunEntry:
+    rows = with_hash(pl.DataFrame({"k": ["a", "b"], "n": [epoch, epoch]}), ["k"]).sort(HASH)
+    store = RunStore(folder / "runs", None)
+    return store.write(rows, collection="op.t", epoch=epoch, upto=upto or epoch, buckets=4, time=None)
+
+
+def committed(folder: Path, epochs: int) -> StateDirectory:
+    """A directory with some epochs, each with a run of its own that replaces the one before."""
+    directory = StateDirectory(folder)
+    manifest = Manifest()
+    for epoch in range(epochs):
+        directory.record(epoch, {"start": {}, "end": {"epoch": epoch, "at": {"s": {"p": epoch}}}})
+        old = tuple((entry.name, frozenset(entry.sections)) for entry in manifest.entries("op", "t"))
+        manifest = manifest.advanced(epoch, [("op", "t", Changes((run_of(folder, epoch),), old))])
+        directory.commit(manifest)
+    return directory
+
+
+# -- who may write --------------------------------------------------------------------------------------
+
+CLAIM = """
+import sys
+from pathlib import Path
+from penstock.state.directory import StateDirectory
+StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_directory_held_by_another_process_is_refused_until_that_process_ends(folder: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", CLAIM, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "claimed\n"
+        with pytest.raises(ExternalError) as refused:
+            StateDirectory(folder).claim("query", "a summary")
+        assert condition_of(refused) == "STATE_IN_USE"
+        assert f"process {holder.pid}" in str(refused.value)
+    finally:
+        holder.kill()
+        holder.communicate()
+    StateDirectory(folder).claim("query", "a summary")
+
+
+def test_a_second_claim_in_one_process_is_refused_until_the_first_is_released(folder: Path) -> None:
+    first = StateDirectory(folder)
+    first.claim("query", "a summary")
+    with pytest.raises(ExternalError) as refused:
+        StateDirectory(folder).claim("query", "a summary")
+    assert condition_of(refused) == "STATE_IN_USE"
+    first.release()
+    first.release()
+    second = StateDirectory(folder)
+    assert second.claim("query", "a summary")["format"] == FORMAT
+    second.release()
+
+
+def test_the_state_of_another_query_is_refused_and_left_free(folder: Path) -> None:
+    owner = StateDirectory(folder)
+    owner.claim("query", "what it was")
+    owner.release()
+    with pytest.raises(UserError) as refused:
+        StateDirectory(folder).claim("other", "what it is")
+    assert condition_of(refused) == "STATE_OF_ANOTHER_QUERY"
+    assert "what it was" in str(refused.value)
+    assert "what it is" in str(refused.value)
+    StateDirectory(folder).claim("query", "what it was")
+
+
+def test_a_newer_format_is_refused_and_left_free(folder: Path) -> None:
+    folder.mkdir()
+    facts = {"format": FORMAT + 1, "query": "query", "logs": {}}
+    (folder / "penstock.json").write_text(json.dumps(facts))
+    for _ in range(2):
+        with pytest.raises(UserError) as refused:
+            StateDirectory(folder).claim("query", "a summary")
+        assert condition_of(refused) == "STATE_OF_NEWER_FORMAT"
+
+
+def test_a_directory_of_something_else_is_refused_and_not_touched(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError) as refused:
+        StateDirectory(folder).claim("query", "a summary")
+    assert condition_of(refused) == "NOT_A_STATE_DIRECTORY"
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": "one"}', '{"format": 1}'])
+def test_damaged_facts_are_told_as_damage(folder: Path, content: str) -> None:
+    folder.mkdir()
+    (folder / "penstock.json").write_text(content)
+    with pytest.raises(InternalError) as damage:
+        StateDirectory(folder).claim("query", "a summary")
+    assert condition_of(damage) == "STATE_DAMAGED"
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(folder: Path) -> None:
+    folder.write_text("a file")
+    with pytest.raises(ExternalError) as refused:
+        StateDirectory(folder).claim("query", "a summary")
+    assert condition_of(refused) == "STATE_UNWRITABLE"
+
+
+# -- epochs ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
+    directory = StateDirectory(folder)
+    first = {"start": {}, "end": {"epoch": 0, "at": {"s": {"p": 7}}}}
+    assert directory.record(0, first) == first
+    assert directory.record(0, {"start": {}, "end": {"epoch": 0, "at": {}}}) == first
+    assert directory.recorded_end(0) == first["end"]
+    assert directory.recorded_end(1) is None
+    assert directory.last_offsets() == {"s": {"p": 7}}
+
+
+def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
+    directory = committed(folder, 1)
+    (folder / "epochs" / "000000000000.json").write_bytes(b'{"start": {}, "e')
+    for reads in (lambda: directory.record(0, {}), lambda: directory.recorded_end(0), directory.last_offsets):
+        with pytest.raises(InternalError) as damage:
+            reads()
+        assert condition_of(damage) == "STATE_DAMAGED"
+
+
+def test_an_epoch_is_committed_once(folder: Path) -> None:
+    directory = committed(folder, 2)
+    before = directory.latest()
+    with pytest.raises(InternalError) as refused:
+        directory.commit(Manifest(epoch=1))
+    assert condition_of(refused) == "EPOCH_COMMITTED_TWICE"
+    assert directory.latest() == before
+
+
+def test_the_state_before_the_first_epoch_is_empty(folder: Path) -> None:
+    directory = StateDirectory(folder)
+    assert directory.latest() == Manifest()
+    assert directory.epochs() == []
+    assert directory.last_offsets() == {}
+    assert directory.manifest(-1).epoch == -1
+
+
+def test_a_damaged_manifest_is_named(folder: Path) -> None:
+    directory = committed(folder, 2)
+    (folder / "manifests" / "000000000001.json").write_bytes(b"{}\n00000000\n")
+    with pytest.raises(InternalError) as damage:
+        directory.latest()
+    assert condition_of(damage) == "STATE_DAMAGED"
+    assert "epoch 1" in damage.value.primary
+    assert len(directory.verify(1)) == 1
+    assert directory.verify(0) == []
+
+
+# -- keeping house --------------------------------------------------------------------------------------
+
+
+def test_recycling_keeps_what_the_kept_manifests_need_and_removes_the_rest(folder: Path) -> None:
+    directory = committed(folder, 6)
+    orphan = run_of(folder, 4)
+    under_way = run_of(folder, 6)
+    needed = directory.manifest(4).runs() | directory.manifest(5).runs()
+    gone = directory.recycle(2)
+    assert directory.epochs() == [4, 5]
+    assert set(directory.run_names()) == needed | {under_way.name}
+    assert orphan.name in gone
+    assert len(gone) == 5
+    assert [directory.verify(epoch) for epoch in (4, 5)] == [[], []]
+    assert directory.recorded_end(3) is None
+    assert directory.recorded_end(4) is not None
+    assert directory.recycle(2) == []
+
+
+def test_recycling_removes_what_a_killed_writer_left_half_written(folder: Path) -> None:
+    directory = committed(folder, 4)
+    torn = folder / "runs" / "op.t" / ".000000000001-abc.run.1234.tmp"
+    fresh = folder / "runs" / "op.t" / ".000000000004-abc.run.1234.tmp"
+    for path in (torn, fresh):
+        path.write_bytes(b"half")
+    directory.recycle(2)
+    assert not torn.exists()
+    assert fresh.exists(), "the epoch under way may be writing it"
+
+
+def test_recycling_with_few_manifests_removes_nothing(folder: Path) -> None:
+    directory = committed(folder, 3)
+    run_of(folder, 1)
+    assert directory.recycle(3) == []
+    assert len(list(directory.run_names())) == 4
+
+
+def test_verify_names_the_damaged_run_and_no_other(folder: Path) -> None:
+    directory = committed(folder, 3)
+    (name,) = directory.manifest(1).runs()
+    path = folder / "runs" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    (problem,) = directory.verify(1)
+    assert name in problem
+    assert directory.verify(0) == directory.verify(2) == []
+    path.unlink()
+    (problem,) = directory.verify(1)
+    assert "missing" in problem
+
+
+# -- no room --------------------------------------------------------------------------------------------
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import polars as pl
+from penstock.state.buckets import with_hash
+from penstock.state.directory import StateDirectory
+from penstock.state.manifest import Manifest
+from penstock.state.run import RunStore
+from penstock.words.errors import PenstockError
+
+folder, what = Path(sys.argv[1]), sys.argv[2]
+rows = with_hash(pl.DataFrame({"k": [str(i * 7919) for i in range(50_000)]}), ["k"]).sort("_hash")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+directory = StateDirectory(folder)
+try:
+    if what == "run":
+        RunStore(folder / "runs", None).write(
+            rows, collection="op.t", epoch=0, upto=0, buckets=4, time=None
+        )
+    elif what == "manifest":
+        directory.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))
+    else:
+        directory.record(0, {"end": {"at": "x" * 50_000}})
+except PenstockError as error:
+    print(error.condition, error.retry)
+"""
+
+
+@pytest.mark.parametrize("what", ["run", "manifest", "record"])
+def test_a_write_that_does_not_fit_leaves_nothing_behind(folder: Path, what: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, str(folder), what], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split()[0] in ("STATE_UNWRITABLE", "STATE_DISK_FULL")
+    assert told.stdout.split()[1] == "True"
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    directory = StateDirectory(folder)
+    assert directory.epochs() == []
+    assert directory.recorded_end(0) is None
+    assert list(directory.run_names()) == []
