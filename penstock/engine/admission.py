@@ -44,6 +44,7 @@ class Admission:
         *,
         drain: bool,
         least_interval_seconds: float,
+        ready: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
@@ -51,6 +52,7 @@ class Admission:
         self._recorded = recorded
         self._drain = drain
         self._interval = least_interval_seconds
+        self._ready = ready
         self._clock = clock
         self._lock = threading.Lock()
         self._quiet: dict[tuple[str, str], _Quiet] = {}
@@ -73,8 +75,12 @@ class Admission:
         while True:
             with self._lock:
                 if self._stopping:
-                    return start
-                end = self._next(start)
+                    # Spark takes any answer to its very first question for news: then let it be an empty epoch
+                    return start if start["epoch"] >= 0 else {**start, "epoch": 0}
+                end = self._next(start) if self._ready() else start
+            if not self._ready() and start["epoch"] < 0:
+                time.sleep(0.01)
+                continue
             if end != start:
                 self._last_at = self._clock()
                 self.admitted = end["epoch"]
@@ -132,7 +138,7 @@ class Admission:
             end["finished"][name] = sorted(done)
             end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
             everything_read &= len(done) == len(partitions)
-        if all(end[part] == start[part] for part in ("at", "finished", "idle")):
+        if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle")):
             if everything_read and self._drain:
                 self.drained.set()
             return start

@@ -22,11 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.engine.admission import Admission
+from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings, cores_of
-from penstock.engine.source import FORMAT, SourceDesk
+from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
@@ -68,6 +69,7 @@ class Engine:
         self._stop = threading.Event()
         self._busy = threading.Lock()
         self._ended_epoch = -1
+        self._ready = threading.Event()
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
@@ -84,15 +86,20 @@ class Engine:
             self._start_logs(facts, known)  # a wrong path is told before Spark is started
             for output in self.plan.outputs.values():
                 for sink in output.sinks:
-                    sink.open(output.name, dict(output.schema))
+                    # an output of another state directory is another job: its epochs are not ours
+                    sink.open(f"{output.name}@{facts['id']}", dict(output.schema))
             tell("starting Spark")
             spark = self._spark or session(self.settings, self.state.path / "engine.log")
-            if self.settings.warm_up:
-                tell("warming up")
-                warm_up(spark.sparkContext, self.settings.master)
-            tell("running")
-            self._start_logs(facts, known)  # the clock of a live log begins when we are ready for it
-            return self._run(spark, watch, for_seconds)
+
+            def get_ready() -> None:
+                if self.settings.warm_up:
+                    tell("warming up")
+                    warm_up(spark.sparkContext, self.settings.master)
+                self._start_logs(facts, known)  # the clock of a live log begins when we are ready for it
+                tell("running")
+                self._ready.set()
+
+            return self._run(spark, watch, for_seconds, get_ready)
         finally:
             for output in self.plan.outputs.values():
                 for sink in output.sinks:
@@ -129,7 +136,13 @@ class Engine:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def _run(self, spark: SparkSession, watch: Watcher | None, for_seconds: float | None) -> Run:
+    def _run(
+        self,
+        spark: SparkSession,
+        watch: Watcher | None,
+        for_seconds: float | None,
+        get_ready: Callable[[], None],
+    ) -> Run:
         cores = cores_of(self.settings.master)
         if self._spark is not None or not self.settings.master.startswith("local"):
             cores = int(spark.sparkContext.defaultParallelism)
@@ -144,11 +157,15 @@ class Engine:
             self.state.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
+            ready=self._ready.is_set,
         )
         desk = SourceDesk(admission)
         run, began = Run(), time.monotonic()
         try:
+            # Spark prepares the query while the workers warm up
             query = self._query(spark, desk, self._each_epoch(runner, admission, desk, run, watch))
+            get_ready()
+            began = time.monotonic()
             self._wait(query, admission, for_seconds)
         finally:
             desk.close()
@@ -162,6 +179,7 @@ class Engine:
         self, runner: EpochRunner, admission: Admission, desk: SourceDesk, run: Run, watch: Watcher | None
     ) -> Callable[[DataFrame, int], None]:
         def epoch(_: DataFrame, number: int) -> None:
+            self._ready.wait()
             with self._busy:
                 try:
                     planned = desk.planned

@@ -103,7 +103,7 @@ class EpochRunner:
                 "STATE_GAP",
                 f"Spark goes on with epoch {epoch}, but the state ends with {self._manifest.epoch}",
                 detail=str(self._state.path),
-                hint="Manifests are missing: put the directory back from a copy, or start with a new one.",
+                hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
         record = self._state.record(
             epoch, {"start": start, "end": end, "slices": self._shape.slices, "buckets": self._shape.buckets}

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
+from penstock.engine import source
 from penstock.engine.exchange import exchange
 from penstock.engine.java import java_home
 from penstock.engine.settings import Settings, cores_of
-from penstock.engine.source import EpochSource
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -37,7 +37,7 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     builder = SparkSession.builder.master(settings.master).appName("penstock")
-    for key, value in _defaults(settings.master).items() | settings.spark.items():
+    for key, value in (_defaults(settings) | settings.spark).items():
         builder = builder.config(key, value)
     try:
         with _standard_error_to(log):
@@ -51,7 +51,8 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
             + (f" What Spark printed is in {log}." if log else ""),
         ) from failure
     spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(EpochSource)
+    cloudpickle.register_pickle_by_value(source)
+    spark.dataSource.register(source.EpochSource)
     return spark
 
 
@@ -72,13 +73,13 @@ def _standard_error_to(log: Path | None) -> Iterator[None]:
         os.close(ours)
 
 
-def _defaults(master: str) -> dict[str, str]:
-    settings = {
+def _defaults(settings: Settings) -> dict[str, str]:
+    chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.sql.streaming.minBatchesToRetain": "30",
+        "spark.sql.streaming.minBatchesToRetain": str(settings.manifests_kept + 20),
         "spark.sql.streaming.pollingDelay": "5ms",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
@@ -86,15 +87,15 @@ def _defaults(master: str) -> dict[str, str]:
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
     }
-    if master.startswith("local"):
-        settings |= {
+    if settings.master.startswith("local"):
+        chosen |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             # the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_LOG_QUIET}",
         }
-    return settings
+    return chosen
 
 
 def warm_up(context: SparkContext, master: str) -> None:

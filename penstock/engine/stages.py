@@ -42,9 +42,12 @@ class SparkStages:
 
     def __init__(self, context: SparkContext, plan: Plan) -> None:
         self._context = context
-        self._shipped: Broadcast[bytes] = context.broadcast(cloudpickle.dumps(plan))
+        self._plan = plan
+        self._shipped: Broadcast[bytes] | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
+        if self._shipped is None:
+            self._shipped = self._context.broadcast(cloudpickle.dumps(self._plan))
         shipped, light = self._shipped, _without_plan(task)
 
         def scan_stage(index: int, _: Iterable[int]) -> Addressed:

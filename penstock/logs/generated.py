@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -32,10 +32,11 @@ _ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class _Segment:
-    """One life of a live log: from these offsets on, starting at this instant."""
+    """One life of a live log: from these offsets on, starting at this instant, at this rate."""
 
     at_micros: int
     first: tuple[int, ...]
+    rate: Rate
 
 
 class GeneratedLog(Log):
@@ -76,7 +77,7 @@ class GeneratedLog(Log):
             )
         self._clicks = Clicks(seed, users, pages, zipf_users, zipf_pages, disorder_seconds)
         self._rate = Rate(rate, profile, **shape)
-        self._curve: Curve | None = None
+        self._curves: dict[Rate, Curve] = {}
         self._count = partitions
         self._total = total
         self._live = live
@@ -87,14 +88,14 @@ class GeneratedLog(Log):
         self._latest: dict[int, int] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_curve": None}
+        return self.__dict__ | {"_curves": {}}
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Begin a life: a live log goes on from the offsets reached, with event times from now."""
         if not self._live:
             return {}
         remembered = cast("list[list[Any]]", (memory or {}).get("segments", []))
-        segments = [_Segment(int(at), tuple(first)) for at, first in remembered]
+        segments = [_Segment(int(at), tuple(first), Rate(**rate)) for at, first, rate in remembered]
         if any(len(segment.first) != self._count for segment in segments):
             raise UserError(
                 "LOG_CHANGED",
@@ -103,10 +104,10 @@ class GeneratedLog(Log):
             )
         before = segments[-1].first if segments else (0,) * self._count
         first = tuple(max(low, offsets.get(f"p{p}", 0)) for p, low in enumerate(before))
-        segments.append(_Segment(int(self._clock() * 1_000_000), first))
+        segments.append(_Segment(int(self._clock() * 1_000_000), first, self._rate))
         self._segments = segments
         self._latest = {}
-        return {"segments": [[segment.at_micros, list(segment.first)] for segment in segments]}
+        return {"segments": [[s.at_micros, list(s.first), asdict(s.rate)] for s in segments]}
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         if self._live and not self._segments:
@@ -139,17 +140,17 @@ class GeneratedLog(Log):
 
     def event_times(self, partition: int, start: int, end: int) -> Ints:
         """The event times of some records, in microseconds since 1970, before any disorder."""
-        due = self._due(partition, start, end)
         if not self._live:
-            return due + self._origin_micros
+            return self._due(self._rate, partition, start, end) + self._origin_micros
+        parts = [np.zeros(0, np.int64)]
         for index, segment in enumerate(self._segments):
-            low = max(segment.first[partition] - start, 0)
-            high = len(due)
+            low, high = max(segment.first[partition], start), end
             if index + 1 < len(self._segments):
-                high = min(self._segments[index + 1].first[partition] - start, high)
+                high = min(self._segments[index + 1].first[partition], end)
             if low < high:
-                due[low:high] += segment.at_micros - self._begin(segment, partition)
-        return due
+                since = segment.at_micros - self._begin(segment, partition)
+                parts.append(self._due(segment.rate, partition, low, high) + since)
+        return np.concatenate(parts)
 
     def materialise(self, directory: str | os.PathLike[str], *, chunk_bytes: int = 16 << 20) -> list[Path]:
         """Write a log that is not live into files, one for each partition, for benchmarks and batches."""
@@ -166,9 +167,9 @@ class GeneratedLog(Log):
             paths.append(path)
         return paths
 
-    def _due(self, partition: int, start: int, end: int) -> Ints:
+    def _due(self, rate: Rate, partition: int, start: int, end: int) -> Ints:
         """When records are due by the log's own clock: partition p has every `count`-th event, from p on."""
-        return self._profile().instants(np.arange(start, end, dtype=np.int64) * self._count + partition)
+        return self._profile(rate).instants(np.arange(start, end, dtype=np.int64) * self._count + partition)
 
     def _available(self, partition: int) -> int:
         segment = self._segments[-1]
@@ -176,22 +177,22 @@ class GeneratedLog(Log):
         passed = int(self._clock() * 1_000_000) - segment.at_micros
         if passed < 0:
             return first
-        events = self._profile().count(self._begin(segment, partition) + passed)
+        events = self._profile(segment.rate).count(self._begin(segment, partition) + passed)
         count = -(-(events - partition) // self._count)
         end = self._end(partition)
         return max(first, count if end is None else min(count, end))
 
     def _begin(self, segment: _Segment, partition: int) -> int:
         """What the log's own clock shows when a segment begins; it had stood still since the one before."""
-        return self._profile().instant(segment.first[partition] * self._count)
+        return self._profile(segment.rate).instant(segment.first[partition] * self._count)
 
     def _end(self, partition: int) -> int | None:
         return None if self._total is None else max(0, -(-(self._total - partition) // self._count))
 
-    def _profile(self) -> Curve:
-        if self._curve is None:
-            self._curve = self._rate.curve()
-        return self._curve
+    def _profile(self, rate: Rate) -> Curve:
+        if rate not in self._curves:
+            self._curves[rate] = rate.curve()
+        return self._curves[rate]
 
     def _number(self, partition: str) -> int:
         number = partition.removeprefix("p")

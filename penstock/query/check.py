@@ -6,12 +6,14 @@ Receives what the user said of a step and the columns it starts from; hands the 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Mapping
 
 import polars as pl
 
 from penstock.query.origin import Origin
+from penstock.state.buckets import can_be_key
 from penstock.words.errors import UserError
 
 Schema = Mapping[str, pl.DataType]
@@ -40,6 +42,34 @@ def names_free(names: Iterable[str], origin: Origin) -> None:
                 f"the column name {name!r} is reserved",
                 where=str(origin),
                 hint="Names that begin with an underscore are Penstock's own; choose another.",
+            )
+
+
+def names_differ(names: Iterable[str], origin: Origin) -> None:
+    """Raise if a step would put out two columns of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UserError(
+                "NAME_TAKEN",
+                f"two columns would be called {name!r}",
+                where=str(origin),
+                hint="Give one of them another name: an aggregate takes one as its last argument, "
+                "as in count('clicks'); a column gets one with .map(...) or .select(...).",
+            )
+        seen.add(name)
+
+
+def keys_fit(keys: Iterable[str], schema: Schema, origin: Origin) -> None:
+    """Raise for columns that cannot be keys."""
+    columns_exist(keys, schema, origin, "the key")
+    for key in keys:
+        if not can_be_key(schema[key]):
+            raise UserError(
+                "BAD_KEY_TYPE",
+                f"the column {key!r} of type {schema[key]} cannot be a key",
+                where=str(origin),
+                hint="Key by text, numbers, booleans or times; map a list or struct to one of these first.",
             )
 
 
@@ -88,7 +118,10 @@ def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
 
 def _resolved(frame: pl.LazyFrame, origin: Origin) -> dict[str, pl.DataType]:
     try:
-        return dict(frame.collect_schema())
+        found = dict(frame.collect_schema())
+        # some misfits show only when it runs; what depends on the data cannot be told without any
+        with contextlib.suppress(pl.exceptions.ComputeError):
+            frame.collect()
     except pl.exceptions.PolarsError as failure:
         raise UserError(
             "TYPE_MISMATCH",
@@ -96,3 +129,4 @@ def _resolved(frame: pl.LazyFrame, origin: Origin) -> dict[str, pl.DataType]:
             where=str(origin),
             detail=str(failure),
         ) from failure
+    return found

@@ -8,7 +8,7 @@ read and sent. Aggregates are reduced before the exchange.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -54,6 +54,8 @@ class _Compiler:
         self._app = app
         self._streams: dict[str, logical.StreamDefinition] = {}
         self._subqueries: dict[str, SubQuery] = {}
+        #: the columns each sub-query keeps of its input, with their types
+        self._kept: dict[str, dict[str, str]] = {}
         self._flows: dict[logical.Node, list[_Flow]] = {}
         self._edges: list[tuple[_Flow, str, set[str] | None]] = []
         self._outputs: dict[str, OutputPlan] = {}
@@ -69,7 +71,7 @@ class _Compiler:
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
         levels = max((sub.level for sub in self._subqueries.values()), default=0)
         plan = Plan(self._app.name, scans, self._subqueries, tuple(edges), self._outputs, "", summary, levels)
-        return replace(plan, fingerprint=_fingerprint(plan))
+        return replace(plan, fingerprint=_fingerprint(plan, self._kept))
 
     # -- nodes to flows --------------------------------------------------------------------------
 
@@ -126,6 +128,7 @@ class _Compiler:
         level = 1 + max(self._level(flow.source) for flow in flows)
         name = f"{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
+        self._kept[name] = {column: str(node.input.schema[column]) for column in sorted(operator.needs())}
         self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
         self._edges += [(flow, name, operator.needs()) for flow in flows]
         return _Flow(name)
@@ -218,11 +221,11 @@ def _path(node: logical.Node) -> str:
     return f"{before} -> {node.describe()}" if before else node.describe().split(":")[0]
 
 
-def _fingerprint(plan: Plan) -> str:
-    """What the state's shape depends on: the stateful operators, their keys, and what feeds them."""
+def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
+    """What the state's shape depends on: the stateful operators, the types they keep, and what feeds them."""
     parts = [plan.name, *sorted(plan.scans)]
     for sub in plan.subqueries.values():
         sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
-        parts.append(f"{sub.id}|{sub.operator!r}|{sources}")
+        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}")
     parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -108,8 +108,8 @@ class Stream:
 
     def key_by(self, *keys: str) -> Keyed:
         """What follows happens per value of these columns."""
-        check.columns_exist(keys, self.node.schema, here(), "the key")
-        return Keyed(self.node, keys)
+        check.keys_fit(keys, self.node.schema, here())
+        return Keyed(self.node, tuple(dict.fromkeys(keys)))
 
     def window(self, size: Duration) -> Windowed:
         """Over all events, in windows of time."""
@@ -137,6 +137,7 @@ class Stream:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
         by = by or list(self.node.schema)[-1]
         check.columns_exist([by, *aggregated.keys], self.node.schema, origin, "top")
+        check.names_differ(["rank", *self.node.schema], origin)
         made = TopK(k, by, aggregated.keys, aggregated.running, not least, changes_only)
         schema = made.schema(self.node.schema)
         return Stream(logical.Top(origin, schema, self.node, k, by, not least, changes_only))
@@ -168,6 +169,7 @@ class Keyed:
                 where=str(origin),
                 hint='As in .key_by("user").last(3, "page").',
             )
+        values = tuple(dict.fromkeys(values))
         schema = LastN(self.keys, n, values, partial).schema(self.node.schema)
         return Stream(logical.Last(origin, schema, self.node, self.keys, n, values, partial))
 
@@ -215,6 +217,8 @@ class Windowed:
             raise UserError(
                 error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
             ) from None
+        when = ["as_of"] if self.running else ["window_start", "window_end"]
+        check.names_differ([*when, *self.keys, *(a.alias for a in aggregates)], origin)
         columns = Aggregation(self.keys, self.size, resolved, self.running).schema(schema)
         return Stream(
             logical.Aggregated(origin, columns, self.node, self.keys, resolved, self.size, self.running)

@@ -117,7 +117,8 @@ class EpochFiles(Sink):
             "SINK_TAKEN",
             f"{self.directory} already holds the rows of {owner}",
             detail=detail,
-            hint="Give each job an output directory of its own.",
+            hint="Give each job an output directory of its own; where the job's state directory was removed, "
+            "remove its output too.",
         )
 
 

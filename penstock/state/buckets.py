@@ -48,6 +48,15 @@ def key_hash(frame: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]
     return hashed
 
 
+def can_be_key(dtype: pl.DataType) -> bool:
+    """Whether a column of this type can be a key."""
+    try:
+        _canonical(dtype, pl.col(HASH))
+    except UserError:
+        return False
+    return True
+
+
 def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
     """A column as text whose spelling no library release may change."""
     if dtype == pl.String:

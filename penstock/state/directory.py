@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,13 @@ class StateDirectory:
             self._take_lock()
             facts = self.facts()
             if facts is None:
-                facts = {"format": FORMAT, "query": query, "summary": summary, "logs": {}}
+                facts = {
+                    "format": FORMAT,
+                    "id": uuid.uuid4().hex[:8],
+                    "query": query,
+                    "summary": summary,
+                    "logs": {},
+                }
                 self.remember(facts)
         except OSError as failure:
             self.release()
@@ -97,7 +104,11 @@ class StateDirectory:
 
     def remember(self, facts: dict[str, Any]) -> None:
         """Replace penstock.json."""
-        write_whole(self.path / "penstock.json", json.dumps(facts, indent=1).encode())
+        path = self.path / "penstock.json"
+        try:
+            write_whole(path, json.dumps(facts, indent=1).encode())
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
 
     def _take_lock(self) -> None:
         handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)

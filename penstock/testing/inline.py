@@ -55,7 +55,7 @@ def run_inline(
         directory.remember(facts)
         for output in plan.outputs.values():
             for sink in output.sinks:
-                sink.open(output.name, dict(output.schema))
+                sink.open(f"{output.name}@{facts['id']}", dict(output.schema))
         rates = dict.fromkeys(plan.scans, RateControl(1.0, epoch_units, epoch_units, epoch_units))
         admission = Admission(plan, rates, directory.recorded_end, drain=True, least_interval_seconds=0)
         return list(_epochs(admission, directory, plan, slices, buckets, epochs, watch))

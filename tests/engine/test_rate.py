@@ -24,7 +24,7 @@ def run(
 @pytest.mark.parametrize("first", [1_000, 4_000_000, 10**9])
 @pytest.mark.parametrize("fixed", [0.01, 0.3, 0.7])
 def test_epochs_settle_at_their_target_from_any_beginning(first: int, fixed: float) -> None:
-    rate, lengths = run(RateControl(1.0, first, 1_000), 40, fixed=fixed, per_unit=1e-7)
+    _, lengths = run(RateControl(1.0, first, 1_000), 40, fixed=fixed, per_unit=1e-7)
     assert all(0.9 <= length <= 1.1 for length in lengths[-10:])
 
 

@@ -173,3 +173,13 @@ def test_the_top_of_a_total_without_a_key_is_that_total(cutting: Cutting) -> Non
     rows = told(lambda events: events.running("1s").count("by").top(2), history, cutting)
     assert [row["by"] for row in rows] == [1, 2, 3]
     assert {row["rank"] for row in rows} == {1}
+
+
+def test_a_total_without_a_key_that_falls_is_told() -> None:
+    values = (5, -9, 3, -1)
+    history = History(
+        (tuple(Event(0, i, (1_000 + i) * SECOND, None, None, n, None) for i, n in enumerate(values)),)
+    )
+    for cutting in (Cutting((), (1,)), Cutting((frozenset({1, 2, 3}),), (2,))):
+        rows = told(lambda events: events.running("1s").sum("n", "by").top(1), history, cutting)
+        assert [row["by"] for row in rows] == [5, -4, -1, -2]

@@ -1,0 +1,77 @@
+"""Keys that share a 64-bit hash: operators driven slice by slice with hashes made equal by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.contract import (
+    FOREVER,
+    NEVER,
+    PARTITION,
+    SEQUENCE,
+    TIME,
+    Operator,
+    Progress,
+    SliceState,
+)
+from penstock.operators.last_n import LastN
+from penstock.state.buckets import HASH
+from penstock.state.collection import Scope
+from penstock.state.manifest import Manifest
+from penstock.state.run import RunStore
+
+#: (time, user, n): users take turns, so that rows of equal hash are mixed
+EVENTS = [(at, ("ada", "bob", None)[at * at % 3], at) for at in range(40)]
+
+
+def driven(operator: Operator, folder: Path, cut: int) -> list[dict[str, object]]:
+    """The operator's rows when every `cut` events are an epoch and every key has the same hash."""
+    manifest, rows, before = Manifest(), [], NEVER
+    starts = list(range(0, len(EVENTS), cut))
+    for epoch, start in enumerate(starts):
+        frame = pl.DataFrame(EVENTS[start : start + cut], schema=[TIME, "user", "n"], orient="row")
+        order = [pl.lit(0, pl.UInt32).alias(PARTITION), pl.col(TIME).alias(SEQUENCE)]
+        sent = operator.prepare(frame.with_columns(order)).with_columns(pl.lit(7, pl.UInt64).alias(HASH))
+        state = SliceState(
+            "op", manifest.collections.get("op", {}), Scope(RunStore(folder, None), epoch, frozenset({0}), 1)
+        )
+        after = FOREVER if start == starts[-1] else start + cut - 3
+        made = operator.process(sent, state, Progress(before, after))
+        rows += [] if made is None else made.sort(TIME).to_dicts()
+        manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
+        before = after
+    return rows
+
+
+@pytest.mark.parametrize("cut", [1, 4, 40])
+def test_last_n_keeps_keys_of_one_hash_apart(cut: int, tmp_path: Path) -> None:
+    seen: dict[str | None, list[int]] = defaultdict(list)
+    expected = []
+    for _, user, n in EVENTS:
+        seen[user].append(n)
+        if len(seen[user]) > 2:
+            expected.append((user, seen[user][-3:]))
+    rows = driven(LastN(("user",), 3, ("n",)), tmp_path, cut)
+    assert sorted([(row["user"], row["n"]) for row in rows], key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 40])
+@pytest.mark.parametrize("running", [False, True])
+def test_aggregates_keep_keys_of_one_hash_apart(cut: int, running: bool, tmp_path: Path) -> None:
+    expected = []
+    for pane in range(8):
+        for user in ("ada", "bob", None):
+            now = [n for at, who, n in EVENTS if who == user and at // 5 == pane]
+            ever = [n for at, who, n in EVENTS if who == user and at // 5 <= pane]
+            if now:
+                expected.append(((pane + 1) * 5 - 1, user, sum(ever if running else now)))
+    rows = driven(Aggregation(("user",), 5, (ps.sum_("n", "sum"),), running), tmp_path, cut)
+    assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(
+        expected, key=str
+    )
