@@ -62,7 +62,7 @@ def lines(spark: SparkSession, dataset: Dataset, rotations: int) -> DataFrame:
 def parsed(text: DataFrame, *further: str) -> DataFrame:
     """The events' `time`, `path` and `session`, by native functions only, and further columns of `text`.
 
-    Splitting at the quotes is the fastest of what was tried: a regular expression takes twice as long.
+    Splitting at the quotes took half the time of a regular expression, and no longer than substrings.
     """
     quoted = text.select(F.split("value", '"').alias("q"), *further)
     q = quoted["q"]

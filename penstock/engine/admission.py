@@ -93,13 +93,10 @@ class Admission:
     def observed(self, units: Mapping[str, int], seconds: float) -> None:
         """Told by the runner how long an epoch took."""
         with self._lock:
-            total = sum(units.values())
             for stream, rate in self._rates.items():
-                # streams of one epoch share its time; each is judged by the whole
+                # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
-                    self._rates[stream] = rate.observed(
-                        units[stream], seconds * units[stream] / max(1, total)
-                    )
+                    self._rates[stream] = rate.observed(units[stream], seconds)
 
     def stop(self) -> None:
         """Admit nothing more."""

@@ -106,7 +106,7 @@ def answered(
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
     else:
-        rows = pl.concat(frames) if frames else None
+        rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
         plain = [] if rows is None else [n for n, dtype in rows.schema.items() if not dtype.is_nested()]
         order = [*(n for n in ORDER if n in plain), *(n for n in plain if n not in ORDER)]
     if rows is None or not rows.height:
@@ -114,6 +114,11 @@ def answered(
     rows = run_steps(output.after, rows.sort(order), f"the rows of {output.name}")
     mine = user_columns(rows)
     return rows.select([name for name in output.schema if name in mine]), answer
+
+
+def _alike(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the output's columns only, in its order: the parts of a union come from unlike sources."""
+    return frame.select(*(name for name in ORDER if name in frame.columns), *output.schema)
 
 
 def _unpacked(change: list[Any]) -> Changes:

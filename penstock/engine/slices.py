@@ -21,6 +21,7 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import NEVER, TIME, Progress, SliceState
 from penstock.operators.top_k import TopK
 from penstock.query.physical import Edge, SubQuery, run_steps
+from penstock.state.buckets import HASH
 from penstock.state.collection import Changes, Scope
 from penstock.state.manifest import StreamTime
 
@@ -136,7 +137,7 @@ def _ranked(
         if current is not None:
             current = run_steps(edge.steps, current, f"the totals of {sub.id}")
             changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
-        return changed.unique(subset=list(top.keys), keep="last", maintain_order=True).drop(TIME)
+        return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
 
     best = SliceState(owner, task.collections.get(owner, {}), scope)
     made = top.local(rows, best, refill)

@@ -61,7 +61,8 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     if operator is None:
         yield 0, Message("rows", edge.target, {}, rows).to_bytes()
         return
-    rows = with_hash(rows, operator.keys)
+    if HASH not in rows.columns:  # reduced rows have it already
+        rows = with_hash(rows, operator.keys)
     if task.slices == 1:
         yield 0, Message("rows", edge.target, {}, rows).to_bytes()
         return

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Progress, SliceState
+from penstock.operators.contract import PARTITION, SEQUENCE, TIME, Progress, SliceState
 from penstock.state.buckets import HASH
 
 
@@ -57,9 +57,7 @@ def in_order(
     if not due:
         return None
     rows = pl.concat(due) if len(due) > 1 else due[0]
-    return grouped(
-        rows, keys, None if _in_total_order(rows) else rows.select(pl.arg_sort_by(ORDER)).to_series()
-    )
+    return grouped(rows, keys, _total_order(rows))
 
 
 def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
@@ -81,13 +79,23 @@ def _changes(names: tuple[str, ...]) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in names)
 
 
-def _in_total_order(rows: pl.DataFrame) -> bool:
-    time, partition, sequence = (pl.col(name) for name in ORDER)
-    behind = (time < time.shift(1)) | (
-        (time == time.shift(1))
-        & (
-            (partition < partition.shift(1))
-            | ((partition == partition.shift(1)) & (sequence < sequence.shift(1)))
-        )
+def _total_order(rows: pl.DataFrame) -> pl.Series | None:
+    """The row numbers in the order (event time, partition, offset); None when the rows stand so already.
+
+    Rows come as a few stretches that are in order each; a stable merge sort finds and merges those.
+    """
+    partition, sequence = rows[PARTITION].to_numpy(), rows[SEQUENCE].to_numpy()
+    order: npt.NDArray[np.int64] | None = None
+    behind = (partition[1:] < partition[:-1]) | (
+        (partition[1:] == partition[:-1]) & (sequence[1:] < sequence[:-1])
     )
-    return not rows.select(behind.any()).item()
+    if behind.any():
+        order = np.argsort(sequence, kind="stable")
+        order = order[np.argsort(partition[order], kind="stable")]
+    times = rows[TIME].to_numpy()
+    if order is not None:
+        times = times[order]
+    if (times[1:] < times[:-1]).any():
+        later = np.argsort(times, kind="stable")
+        order = later if order is None else order[later]
+    return None if order is None else pl.Series(order)
