@@ -118,18 +118,13 @@ class Admission:
         for name, scan in self._plan.scans.items():
             at: dict[str, int] = dict(start["at"].get(name, {}))
             partitions = scan.stream.log.partitions(at)
-            available = {p.id: p.latest - at.get(p.id, p.earliest) for p in partitions}
-            waiting = sum(available.values())
-            for pid, units in shares(available, self._rates[name].budget).items():
-                begin = at.get(pid, next(p.earliest for p in partitions if p.id == pid))
-                at[pid] = scan.stream.log.cut(pid, begin, units)
-                waiting -= at[pid] - begin
-            self.backlog[name] = waiting
-            end["from"][name] = {
-                p.id: p.earliest for p in partitions if p.id not in start["at"].get(name, {})
-            }
-            for partition in partitions:
+            end["from"][name] = {p.id: p.earliest for p in partitions if p.id not in at}
+            for partition in partitions:  # in the log's own order: it breaks ties of event time for life
                 at.setdefault(partition.id, partition.earliest)
+            available = {p.id: p.latest - at[p.id] for p in partitions}
+            for pid, units in shares(available, self._rates[name].budget).items():
+                at[pid] = scan.stream.log.cut(pid, at[pid], units)
+            self.backlog[name] = sum(p.latest - at[p.id] for p in partitions)
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
             end["at"][name] = at
             end["finished"][name] = sorted(done)

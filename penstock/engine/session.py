@@ -27,6 +27,13 @@ from penstock.engine.settings import Settings, cores_of
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+#: workers use the same megabytes for chunk after chunk: giving pages back to the system between them costs a
+#: tenth of a scan in page faults. For the C library, and for the allocator inside Polars.
+_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
 _LOG_QUIET = "-Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
 
 
@@ -35,7 +42,8 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+    for name, value in _MEMORY.items():
+        os.environ.setdefault(name, value)
     builder = SparkSession.builder.master(settings.master).appName("penstock")
     for key, value in (_defaults(settings) | settings.spark).items():
         builder = builder.config(key, value)

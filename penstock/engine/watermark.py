@@ -46,7 +46,7 @@ def advanced(
 def introduced(stream: StreamTime, names: Collection[str], first_ordinal: int) -> StreamTime:
     """The stream with partitions it had not seen; each gets the next ordinal, for life."""
     partitions = dict(stream.partitions)
-    for name in sorted(names):
+    for name in names:
         if name not in partitions:
             partitions[name] = PartitionTime(first_ordinal)
             first_ordinal += 1

@@ -71,7 +71,10 @@ class Log(ABC):
 
     @abstractmethod
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        """The partitions there are now. `offsets` tells how far each known one has been taken."""
+        """The partitions there are now. `offsets` tells how far each known one has been taken.
+
+        The order in which partitions are first listed breaks ties of event time between them, for life:
+        it should depend on what they are called, not on how much they hold."""
 
     @abstractmethod
     def cut(self, partition: str, start: int, units: int) -> int:

@@ -87,5 +87,10 @@ def test_partitions_keep_their_ordinals_for_life() -> None:
     assert {name: p.ordinal for name, p in again.partitions.items()} == {"a": 3, "b": 4, "c": 5}
 
 
-def test_partitions_seen_together_are_numbered_by_name_in_whatever_order_they_are_named() -> None:
-    assert introduced(StreamTime(), ["b", "c", "a"], 0) == introduced(StreamTime(), ["a", "b", "c"], 0)
+def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
+    seen = introduced(StreamTime(), ["b", "c", "a"], 0)
+    assert {name: partition.ordinal for name, partition in seen.partitions.items()} == {
+        "b": 0,
+        "c": 1,
+        "a": 2,
+    }
