@@ -149,7 +149,11 @@ class Engine:
         slices = self.settings.slices or cores
         place = state_place(self.state, self.settings.cache_root, self.settings.cache_bytes)
         stages = SparkStages(spark.sparkContext, self.plan)
-        shape = Shape(cores, slices, self.settings.buckets)
+        small = {
+            name: self.settings.small_epoch_bytes // (1 if scan.stream.log.unit == "bytes" else 200)
+            for name, scan in self.plan.scans.items()
+        }
+        shape = Shape(cores, slices, self.settings.buckets, small)
         runner = EpochRunner(stages, self.plan, self.state, shape, place)
         admission = self.admission = Admission(
             self.plan,

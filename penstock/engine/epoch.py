@@ -14,7 +14,7 @@ import base64
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
+from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.sinks.files import JsonLines
 from penstock.state.buckets import spread
@@ -62,11 +63,20 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class Shape:
-    """How work is cut: tasks of the scan, slices of the slice stages, buckets of the state."""
+    """How work is cut: tasks of the scan, slices of the slice stages, buckets of the state.
+
+    An epoch of up to `small_units` is one task that does everything.
+    """
 
     scan_tasks: int
     slices: int
     buckets: int
+    small_units: Mapping[str, int] = field(default_factory=dict)
+
+    def for_spans(self, spans: list[tuple[str, Span]]) -> Shape:
+        """The shape for an epoch of these spans."""
+        load = sum((s.end - s.start) / max(1, self.small_units.get(name, 0)) for name, s in spans)
+        return replace(self, scan_tasks=1, slices=1) if self.small_units and load <= 1 else self
 
 
 class EpochRunner:
@@ -110,8 +120,9 @@ class EpochRunner:
         )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
-        task = self._task(epoch, record)
-        result = gathered(task, self._manifest, self._stages.run(task, dealt(spans, self._shape.scan_tasks)))
+        shape = self._shape.for_spans(spans)
+        task = self._task(epoch, record, min(shape.slices, shape.buckets))
+        result = gathered(task, self._manifest, self._stages.run(task, dealt(spans, shape.scan_tasks)))
         reached("gathered", epoch)
         self._deliver(epoch, result.rows, result.aside)
         reached("delivered", epoch)
@@ -147,8 +158,7 @@ class EpochRunner:
             for run in gone:
                 cache.forget(run)
 
-    def _task(self, epoch: int, record: Mapping[str, Any]) -> EpochTask:
-        slices = min(self._shape.slices, self._shape.buckets)
+    def _task(self, epoch: int, record: Mapping[str, Any], slices: int) -> EpochTask:
         end = record["end"]
         streams: dict[str, StreamTime] = {}
         ordinal = sum(len(s.partitions) for s in self._manifest.streams.values())

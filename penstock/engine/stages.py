@@ -49,8 +49,16 @@ class SparkStages:
         if self._shipped is None:
             self._shipped = self._context.broadcast(cloudpickle.dumps(self._plan))
         shipped, light = self._shipped, _without_plan(task)
+        if task.slices == 1 and len(shares) == 1:
+            # a small epoch is one task: nothing has to move
+            def everything(numbers: Iterable[int]) -> list[bytes]:
+                _exhausted(numbers)
+                return one_after_the_other(light(_unpacked(shipped.value)), shares)
 
-        def scan_stage(index: int, _: Iterable[int]) -> Addressed:
+            return self._collected(self._context.parallelize([0], 1).mapPartitions(everything))
+
+        def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
+            _exhausted(numbers)
             return scan_task(light(_unpacked(shipped.value)), shares[index])
 
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
@@ -60,10 +68,23 @@ class SparkStages:
         stage = stage.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices).mapPartitionsWithIndex(slice_stage(level))
-        stage = stage.mapPartitions(lambda pairs: (data for _, data in pairs))
+        return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def _collected(self, stage: Any) -> list[bytes]:
         stage._jrdd_deserializer = RawBytes()
         found: list[bytes] = stage.collect()
         return found
+
+
+def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
+    """All tasks of an epoch in this process, one after the other."""
+    sent = [pair for share in shares for pair in scan_task(task, share)]
+    for level in range(1, task.plan.levels + 1):
+        boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
+        for slice_, data in sent:
+            boxes[slice_].append(data)
+        sent = [pair for slice_, box in enumerate(boxes) for pair in slice_task(task, level, slice_, box)]
+    return [data for _, data in sent]
 
 
 def scan_task(task: EpochTask, spans: list[tuple[str, Span]]) -> Addressed:
@@ -81,6 +102,12 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
         yield from work(task, level, slice_, incoming)
     except PenstockError as error:
         yield 0, error_message(error).to_bytes()
+
+
+def _exhausted(items: Iterable[object]) -> None:
+    """Read a task's input to its end: Spark throws a Python worker away that has left some of it."""
+    for _ in items:
+        pass
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.rate import RateControl
-from penstock.engine.stages import Shares, scan_task, slice_task
+from penstock.engine.stages import Shares, one_after_the_other
 from penstock.engine.task import EpochTask
 from penstock.query.compile import compiled
 from penstock.query.logical import App
@@ -23,13 +23,7 @@ class InlineStages:
     """Carries out an epoch's tasks one after the other."""
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
-        sent = [pair for share in shares for pair in scan_task(task, share)]
-        for level in range(1, task.plan.levels + 1):
-            boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
-            for slice_, data in sent:
-                boxes[slice_].append(data)
-            sent = [pair for slice_, box in enumerate(boxes) for pair in slice_task(task, level, slice_, box)]
-        return [data for _, data in sent]
+        return one_after_the_other(task, shares)
 
 
 def run_inline(

@@ -116,6 +116,7 @@ def _settings(folder: Path, epoch_units: int, slices: int) -> Settings:
         slices=slices,
         drain=True,
         warm_up=False,
+        small_epoch_bytes=0,  # even the smallest epoch is cut into slices
     )
 
 
