@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -147,7 +148,12 @@ class Engine:
         if self._spark is not None or not self.settings.master.startswith("local"):
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
-        place = state_place(self.state, self.settings.cache_root, self.settings.cache_bytes)
+        place = state_place(
+            self.state,
+            self.settings.cache_root,
+            self.settings.cache_bytes,
+            one_host=str(spark.sparkContext.master).startswith("local"),
+        )
         stages = SparkStages(spark.sparkContext, self.plan)
         small = {
             name: self.settings.small_epoch_bytes // (1 if scan.stream.log.unit == "bytes" else 200)
@@ -175,6 +181,8 @@ class Engine:
             desk.close()
             if place.cache is not None:
                 HostCache(Path(place.cache), 0).clear()
+            if place.shelf is not None:
+                shutil.rmtree(place.shelf, ignore_errors=True)
         run.seconds = time.monotonic() - began
         run.counters = runner.manifest.counters
         return run

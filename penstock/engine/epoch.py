@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -123,6 +124,8 @@ class EpochRunner:
         shape = self._shape.for_spans(spans)
         task = self._task(epoch, record, min(shape.slices, shape.buckets))
         result = gathered(task, self._manifest, self._stages.run(task, dealt(spans, shape.scan_tasks)))
+        if self._place.shelf is not None:
+            shutil.rmtree(self._place.shelf, ignore_errors=True)
         reached("gathered", epoch)
         self._deliver(epoch, result.rows, result.aside)
         reached("delivered", epoch)
@@ -198,8 +201,11 @@ class EpochRunner:
         return self._aside[stream, why]
 
 
-def state_place(state: StateDirectory, cache_root: Path | None, cache_bytes: int) -> StatePlace:
-    """Where tasks find the runs of a state directory."""
+def state_place(
+    state: StateDirectory, cache_root: Path | None, cache_bytes: int, *, one_host: bool = False
+) -> StatePlace:
+    """Where tasks find the runs of a state directory and, on one host, the frames on their way."""
     name = base64.urlsafe_b64encode(str(state.path.resolve()).encode()).decode().rstrip("=")[-80:]
     cache = None if cache_root is None else str(cache_root / name)
-    return StatePlace(str(state.runs.resolve()), cache, cache_bytes)
+    shelf = f"{cache}.shelf" if cache is not None and one_host else None
+    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)

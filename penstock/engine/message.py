@@ -1,7 +1,8 @@
 """What travels between tasks: a small JSON header and a payload, as one byte string.
 
 Receives frames and facts from scan and slice tasks; hands them to the next stage or the driver. Spark moves
-the bytes and never looks inside.
+the bytes and never looks inside. Where all tasks of an engine share one host, large frames lie on a shelf in
+its memory and the message carries their names.
 
 Kinds: `rows` (an Arrow frame for a sub-query or an output), `time` (how far a scan task has read each
 partition), `facts` (what a task did: state changes, counts, timings), `aside` (rows put aside), `error`.
@@ -10,14 +11,20 @@ partition), `facts` (what a task did: state changes, counts, timings), `aside` (
 from __future__ import annotations
 
 import json
+import os
 import struct
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
-from penstock.state.ipc import from_stream, stream_bytes
+from penstock.state.ipc import file_bytes, from_file, from_stream, stream_bytes
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
+
+#: frames from this size on are worth a file of their own on a shared shelf
+SHELVED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,16 @@ class Message:
     facts: dict[str, Any]
     frame: pl.DataFrame | None = None
 
+    def left_at(self, shelf: str | None) -> bytes:
+        """The message encoded; a large frame is left on the host's shelf and only its name travels."""
+        if shelf is None or self.frame is None or self.frame.estimated_size() < SHELVED_BYTES:
+            return self.to_bytes()
+        os.makedirs(shelf, mode=0o700, exist_ok=True)
+        path = os.path.join(shelf, f"{uuid.uuid4().hex}.arrow")
+        with open(path, "wb") as file:
+            file.write(file_bytes(self.frame))
+        return Message(self.kind, self.to, {**self.facts, "shelved": path}).to_bytes()
+
     def to_bytes(self) -> bytes:
         header = json.dumps([self.kind, self.to, self.facts], separators=(",", ":")).encode()
         header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
@@ -39,6 +56,9 @@ class Message:
     @staticmethod
     def from_bytes(data: bytes) -> Message:
         kind, to, facts, at = _header(data)
+        if "shelved" in facts:
+            with pa.memory_map(facts.pop("shelved")) as mapped:
+                return Message(kind, to, facts, from_file(mapped))
         return Message(kind, to, facts, from_stream(memoryview(data)[at:]) if at < len(data) else None)
 
 

@@ -26,7 +26,7 @@ class RateControl:
     last: tuple[int, float] | None = None
 
     #: an epoch may take at most this much more than the last full one
-    GROWTH = 2.0
+    GROWTH = 4.0
     #: two epochs are of different size beyond this ratio
     APART = 1.3
     #: weight of the newest measurement of the fixed part

@@ -27,9 +27,11 @@ from penstock.engine.settings import Settings, cores_of
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-#: workers use the same megabytes for chunk after chunk: giving pages back to the system between them costs a
-#: tenth of a scan in page faults. For the C library, and for the allocator inside Polars.
+#: Spark gives each task a core, so a worker's Polars gets one thread. Workers use the same megabytes for chunk
+#: after chunk: giving pages back to the system between them costs a tenth of a scan in page faults. This is for
+#: the C library, and for the allocator inside Polars.
 _MEMORY = {
+    "POLARS_MAX_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:10000",

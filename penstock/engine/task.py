@@ -29,6 +29,8 @@ class StatePlace:
     runs: str
     cache: str | None
     cache_bytes: int
+    #: a directory of the host for frames on their way, where all tasks run on one host
+    shelf: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     if HASH not in rows.columns:  # reduced rows have it already
         rows = with_hash(rows, operator.keys)
     if task.slices == 1:
-        yield 0, Message("rows", edge.target, {}, rows).to_bytes()
+        yield 0, Message("rows", edge.target, {}, rows).left_at(task.place.shelf)
         return
     owners = np.asarray(task.bucket_map, dtype=np.uint16)[
         buckets_of(rows[HASH].to_numpy(), len(task.bucket_map))
@@ -72,7 +74,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
         if part.height:
-            yield slice_, Message("rows", edge.target, {}, part).to_bytes()
+            yield slice_, Message("rows", edge.target, {}, part).left_at(task.place.shelf)
 
 
 @functools.lru_cache(maxsize=8)

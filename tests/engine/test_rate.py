@@ -75,7 +75,7 @@ def test_when_the_fixed_cost_alone_is_beyond_the_target_the_log_still_flows() ->
 @given(st.integers(0, 10**9), st.floats(0, 1e4), st.integers(1, 10**6))
 def test_a_budget_stays_within_its_bounds(units: int, seconds: float, least: int) -> None:
     rate = RateControl(1.0, max(least, 50_000), least).observed(units, seconds)
-    assert least <= rate.budget <= max(least, 2 * max(least, 50_000))
+    assert least <= rate.budget <= max(least, RateControl.GROWTH * max(least, 50_000))
 
 
 amounts = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-1, 10_000))
