@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: merge once this many neighbours are of one tier; tiers grow by the same factor
+#: merge once this many neighbours have come together
 FAN_IN = 4
 #: never leave more runs than this
-MOST = 16
+MOST = 12
 
 
 def pick(sizes: Sequence[int]) -> slice | None:
-    """The neighbouring runs (the list is oldest first) worth merging into one now, or None.
+    """The newest runs (the list is oldest first) worth merging into one now, or None.
 
-    Runs are of one tier when their sizes have the same power of four. Four neighbours of one tier make a
-    run of the next, so a row is rewritten about once per tier: logarithmically often. The newest such
-    neighbours go first. Where tiers alternate and never meet, the newest runs are merged regardless.
+    From the newest backwards, a run joins while it is at most twice all the newer ones together. So a
+    merge at least about doubles what it takes in, the runs left grow geometrically with age, and a row
+    is rewritten a logarithmic number of times. Always a tail of the list: slices of an earlier cut have written
+    runs up to the same epoch side by side, and a merged one must not come to stand among its equals.
     """
-    tiers = [max(0, size - 1).bit_length() // 2 for size in sizes]
-    end = len(tiers)
-    while end >= FAN_IN:
-        start = end - 1
-        while start > 0 and tiers[start - 1] == tiers[end - 1]:
-            start -= 1
-        if end - start >= FAN_IN:
-            return slice(start, end)
-        end = start
-    return slice(MOST - 1, len(sizes)) if len(sizes) > MOST else None
+    if not sizes:
+        return None
+    start, gathered = len(sizes) - 1, sizes[-1]
+    while start > 0 and sizes[start - 1] <= 2 * gathered:
+        start -= 1
+        gathered += sizes[start]
+    if len(sizes) - start < FAN_IN:
+        start = MOST - 1 if len(sizes) > MOST else len(sizes)
+    return slice(start, len(sizes)) if start < len(sizes) else None

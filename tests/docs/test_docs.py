@@ -1,0 +1,67 @@
+"""What the docs show works: Python blocks are run, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.query.explain import explained
+from penstock.service.cli import app as cli
+from penstock.service.load import load_app as load_app
+from penstock.testing.inline import run_inline
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINE = (
+    '10.0.0.{user} - - [15/Nov/2026:09:{minute:02}:{second:02} +0000] "GET /p{page} HTTP/1.1" 200 5 "-" "a"\n'
+)
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for number, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)):
+            found.append((f"{page.name}-{number}", text))
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), blocks("python"), ids=lambda value: value[:30])
+def test_a_python_block_is_an_app_that_runs(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    clicks = (LINE.format(user=n % 7, minute=n // 60, second=n % 60, page=n % 5) for n in range(300))
+    (tmp_path / "logs" / "access.log").write_text("".join(clicks))
+    (tmp_path / "shown.py").write_text(text)
+    shown = load_app(tmp_path / "shown.py")
+    assert explained(shown)
+    reports = run_inline(shown, tmp_path / "state", epochs=1)
+    assert reports[0].events == 300
+    assert all(reports[0].rows[output.name].height for output in shown.outputs)
+
+
+def test_every_command_shown_exists() -> None:
+    shown = {
+        match.split()[0] for _, text in blocks("sh") for match in re.findall(r"^\./run (\S+.*)$", text, re.M)
+    }
+    assert shown >= {"demo", "test", "explain", "run", "state"}
+    for command in shown - {"test", "check"}:
+        answer = CliRunner().invoke(cli, [command, "--help"])
+        assert answer.exit_code == 0, command
+
+
+def test_links_lead_to_files_that_exist() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_no_condition_the_docs_name_is_unknown_to_the_code() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "penstock").rglob("*.py"))
+    named = re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert named
+    assert [name for name in named if name not in source] == []
