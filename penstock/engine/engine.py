@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -154,6 +153,8 @@ class Engine:
             self.settings.cache_bytes,
             one_host=str(spark.sparkContext.master).startswith("local"),
         )
+        if place.cache is not None:
+            HostCache(Path(place.cache), 0).claim()
         stages = SparkStages(spark.sparkContext, self.plan)
         small = {
             name: self.settings.small_epoch_bytes // (1 if scan.stream.log.unit == "bytes" else 200)
@@ -181,8 +182,6 @@ class Engine:
             desk.close()
             if place.cache is not None:
                 HostCache(Path(place.cache), 0).clear()
-            if place.shelf is not None:
-                shutil.rmtree(place.shelf, ignore_errors=True)
         run.seconds = time.monotonic() - began
         run.counters = runner.manifest.counters
         return run

@@ -207,5 +207,5 @@ def state_place(
     """Where tasks find the runs of a state directory and, on one host, the frames on their way."""
     name = base64.urlsafe_b64encode(str(state.path.resolve()).encode()).decode().rstrip("=")[-80:]
     cache = None if cache_root is None else str(cache_root / name)
-    shelf = f"{cache}.shelf" if cache is not None and one_host else None
+    shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)

@@ -26,12 +26,33 @@ def default_cache_root() -> Path:
     return root / f"penstock-{os.getuid()}"
 
 
+#: names the process whose engine uses a cache directory
+_OWNER = "owner"
+
+
+def _alive(owner: Path) -> bool:
+    try:
+        os.kill(int(owner.read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 class HostCache:
     """One directory of the host, one per state directory; `limit_bytes` bounds what it may hold."""
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
         self.directory = directory
         self._limit_bytes = limit_bytes
+
+    def claim(self) -> None:
+        """Say that this process uses the directory, and clear those of processes that are gone."""
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.directory / _OWNER).write_text(str(os.getpid()))
+            for other in self.directory.parent.iterdir():
+                if other.is_dir() and not _alive(other / _OWNER):
+                    shutil.rmtree(other, ignore_errors=True)
 
     def put(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a frame under a run's name, unless there is no room."""
