@@ -2,7 +2,7 @@
 
 Receives what the logs have and how fast the last epochs were; hands Spark the epoch's end offsets.
 
-An offset is JSON: `{"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ...}`
+An offset is JSON: `{"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`from`: where partitions first seen in this epoch begin). It says everything that tells one epoch's input
 from another's, so that Spark's write-ahead log repeats it after a crash.
 """
@@ -23,6 +23,8 @@ from penstock.query.physical import Plan
 Offset = dict[str, Any]
 #: how long one question of Spark's waits for news before it is answered with "nothing yet"
 PATIENCE_SECONDS = 0.05
+#: how long a partition may be missing from its log before nobody waits for it, where the stream does not say
+GONE_AFTER = 5_000_000
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Admission:
 
     def initial(self) -> Offset:
         """The offset before the first epoch."""
-        return {"epoch": -1, "at": {}, "from": {}, "finished": {}, "idle": {}}
+        return {"epoch": -1, "at": {}, "from": {}, "finished": {}, "idle": {}, "closed": {}}
 
     def latest(self, start: Offset) -> Offset:
         """The end of the next epoch, or `start` when there is no reason for one."""
@@ -76,7 +78,7 @@ class Admission:
             with self._lock:
                 if self._stopping:
                     # Spark takes any answer to its very first question for news: then let it be an empty epoch
-                    return start if start["epoch"] >= 0 else {**start, "epoch": 0}
+                    return start if start["epoch"] >= 0 else dict(self._recorded(0) or {**start, "epoch": 0})
                 end = self._next(start) if self._ready() else start
             if not self._ready() and start["epoch"] < 0:
                 time.sleep(0.01)
@@ -113,7 +115,7 @@ class Admission:
             return dict(repeated)
         if self._clock() - self._last_at < self._interval:
             return start
-        end: Offset = {"epoch": epoch, "at": {}, "from": {}, "finished": {}, "idle": {}}
+        end: Offset = {"epoch": epoch, "at": {}, "from": {}, "finished": {}, "idle": {}, "closed": {}}
         everything_read = True
         for name, scan in self._plan.scans.items():
             at: dict[str, int] = dict(start["at"].get(name, {}))
@@ -128,9 +130,10 @@ class Admission:
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
             end["at"][name] = at
             end["finished"][name] = sorted(done)
+            end["closed"][name] = scan.stream.log.closed()
             end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
             everything_read &= len(done) == len(partitions)
-        if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle")):
+        if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle", "closed")):
             if everything_read and self._drain:
                 self.drained.set()
             return start
@@ -139,10 +142,16 @@ class Admission:
     def _idle(
         self, stream: str, partitions: list[Partition], at: Mapping[str, int], idle_after: int | None
     ) -> list[str]:
-        """The partitions that have been silent for too long to wait for."""
+        """The partitions that have been silent for too long to wait for, or that the log no longer has."""
+        now, idle, listed = self._clock(), [], {partition.id for partition in partitions}
+        for gone in at.keys() - listed:  # a file being compressed is away for a moment too
+            quiet = self._quiet.setdefault((stream, gone), _Quiet(since=now))
+            if quiet.latest >= 0:
+                quiet.latest, quiet.since = -1, now
+            if (now - quiet.since) * 1e6 > (GONE_AFTER if idle_after is None else idle_after):
+                idle.append(gone)
         if idle_after is None:
-            return []
-        now, idle = self._clock(), []
+            return sorted(idle)
         for partition in partitions:
             quiet = self._quiet.setdefault((stream, partition.id), _Quiet(since=now))
             if partition.latest != quiet.latest or at[partition.id] < partition.latest:

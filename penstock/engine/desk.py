@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import tempfile
 import threading
-from pathlib import Path
 from typing import Any
 
 from penstock.engine.admission import Admission
@@ -33,9 +33,10 @@ class SourceDesk:
 
     def close(self) -> None:
         """Hang up."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
         self._server.close()
-        Path(self.path).unlink(missing_ok=True)
-        os.rmdir(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _serve(self) -> None:
         while True:

@@ -154,7 +154,9 @@ class Engine:
             one_host=str(spark.sparkContext.master).startswith("local"),
         )
         if place.cache is not None:
-            HostCache(Path(place.cache), 0).claim()
+            cache = HostCache(Path(place.cache), 0)
+            cache.clear()  # what an earlier life has left may be incomplete
+            cache.claim()
         stages = SparkStages(spark.sparkContext, self.plan)
         small = {
             name: self.settings.small_epoch_bytes // (1 if scan.stream.log.unit == "bytes" else 200)
@@ -175,7 +177,14 @@ class Engine:
         try:
             # Spark prepares the query while the workers warm up
             query = self._query(spark, desk, self._each_epoch(runner, admission, desk, run, watch))
-            get_ready()
+            try:
+                get_ready()
+            except BaseException as failure:
+                self._failure = failure
+                admission.stop()
+                self._ready.set()
+                query.stop()
+                raise
             began = time.monotonic()
             self._wait(query, admission, for_seconds)
         finally:
@@ -191,6 +200,8 @@ class Engine:
     ) -> Callable[[DataFrame, int], None]:
         def epoch(_: DataFrame, number: int) -> None:
             self._ready.wait()
+            if self._failure is not None:
+                raise self._failure
             with self._busy:
                 try:
                     planned = desk.planned

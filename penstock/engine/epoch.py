@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import os
 import shutil
 import time
@@ -119,6 +119,14 @@ class EpochRunner:
         record = self._state.record(
             epoch, {"start": start, "end": end, "slices": self._shape.slices, "buckets": self._shape.buckets}
         )
+        if (record["start"], record["end"]) != (start, end):
+            raise InternalError(
+                "EPOCH_OUT_OF_STEP",
+                f"epoch {epoch} was recorded with other offsets than Spark has logged",
+                detail=str(self._state.path),
+                hint="The state directory and Spark's part of it do not belong together: `penstock state "
+                "rollback` brings both back to the last whole epoch.",
+            )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
         shape = self._shape.for_spans(spans)
@@ -175,6 +183,7 @@ class EpochRunner:
             streams=streams,
             finished={name: tuple(end["finished"].get(name, ())) for name in self._plan.scans},
             idle={name: tuple(end["idle"].get(name, ())) for name in self._plan.scans},
+            closed={name: bool(end["closed"].get(name)) for name in self._plan.scans},
             collections=self._manifest.collections,
             bucket_map=spread(self._shape.buckets, slices),
             slices=slices,
@@ -205,7 +214,7 @@ def state_place(
     state: StateDirectory, cache_root: Path | None, cache_bytes: int, *, one_host: bool = False
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way."""
-    name = base64.urlsafe_b64encode(str(state.path.resolve()).encode()).decode().rstrip("=")[-80:]
+    name = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)

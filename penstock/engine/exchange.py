@@ -18,8 +18,6 @@ from pyspark.core.rdd import RDD
 from pyspark.serializers import Serializer, SpecialLengths
 
 _LENGTH = struct.Struct("!i")
-#: Spark frames a record with a 31-bit length
-LARGEST_MESSAGE = 2**31 - 1024
 
 
 class RawBytes(Serializer):

@@ -89,6 +89,7 @@ def _times(task: EpochTask, messages: list[Message]) -> dict[str, Any]:
             task.plan.scans[name].stream.lateness,
             finished=task.finished[name],
             idle=task.idle[name],
+            closed=task.closed[name],
         )
         for name, stream in task.streams.items()
     }

@@ -21,7 +21,7 @@ from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import NEVER, PARTITION, SEQUENCE, TIME
 from penstock.query.physical import Edge, ScanPlan, run_steps
 
-#: how many rows put aside per partition and epoch are kept word for word; all are counted
+#: how many rows put aside per chunk of input are kept word for word; all are counted
 KEPT_ASIDE = 1_000
 
 

@@ -84,6 +84,7 @@ def _times(task: EpochTask, inbox: _Inbox) -> dict[str, StreamTime]:
             task.plan.scans[name].stream.lateness,
             finished=task.finished[name],
             idle=task.idle[name],
+            closed=task.closed[name],
         )
         for name, stream in task.streams.items()
     }

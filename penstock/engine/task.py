@@ -21,6 +21,9 @@ from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
 from penstock.state.run import RunStore
 
+#: rows a message may carry: Spark frames a record with a 31-bit length
+MOST_ROWS = 500_000
+
 
 @dataclass(frozen=True)
 class StatePlace:
@@ -42,6 +45,7 @@ class EpochTask:
     streams: Mapping[str, StreamTime]
     finished: Mapping[str, tuple[str, ...]]
     idle: Mapping[str, tuple[str, ...]]
+    closed: Mapping[str, bool]
     collections: Collections
     bucket_map: tuple[int, ...]
     slices: int
@@ -66,15 +70,16 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     if HASH not in rows.columns:  # reduced rows have it already
         rows = with_hash(rows, operator.keys)
     if task.slices == 1:
-        yield 0, Message("rows", edge.target, {}, rows).left_at(task.place.shelf)
+        for piece in rows.iter_slices(MOST_ROWS):
+            yield 0, Message("rows", edge.target, {}, piece).left_at(task.place.shelf)
         return
     owners = np.asarray(task.bucket_map, dtype=np.uint16)[
         buckets_of(rows[HASH].to_numpy(), len(task.bucket_map))
     ]
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
-        if part.height:
-            yield slice_, Message("rows", edge.target, {}, part).left_at(task.place.shelf)
+        for piece in part.iter_slices(MOST_ROWS) if part.height else ():
+            yield slice_, Message("rows", edge.target, {}, piece).left_at(task.place.shelf)
 
 
 @functools.lru_cache(maxsize=8)

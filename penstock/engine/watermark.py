@@ -21,8 +21,13 @@ def advanced(
     *,
     finished: Collection[str] = (),
     idle: Collection[str] = (),
+    closed: bool = False,
 ) -> StreamTime:
-    """The stream's time after an epoch that saw these highest event times per partition."""
+    """The stream's time after an epoch that saw these highest event times per partition.
+
+    `finished` partitions have been read to their ends; only when the log is `closed`, so that no partition
+    can be added either, is nothing left to wait for.
+    """
     partitions: dict[str, PartitionTime] = {}
     for name, partition in stream.partitions.items():
         highest = seen.get(name)
@@ -35,7 +40,7 @@ def advanced(
     if holding:
         if all(p.highest is not None for p in holding):
             watermark = min(p.highest for p in holding if p.highest is not None) - lateness
-    elif partitions and all(p.finished for p in partitions.values()):
+    elif closed and partitions and all(p.finished for p in partitions.values()):
         watermark = FOREVER
     else:
         known = [p.highest for p in partitions.values() if p.highest is not None]

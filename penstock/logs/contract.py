@@ -76,6 +76,10 @@ class Log(ABC):
         The order in which partitions are first listed breaks ties of event time between them, for life:
         it should depend on what they are called, not on how much they hold."""
 
+    def closed(self) -> bool:
+        """Whether no partition will ever be added and all there are come to an end."""
+        return False
+
     @abstractmethod
     def cut(self, partition: str, start: int, units: int) -> int:
         """The end of a span that begins at `start` and holds about `units`: a record boundary,

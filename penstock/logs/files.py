@@ -71,6 +71,9 @@ class FileLog(Log):
             Partition(place.id, 0, place.latest, place.finished) for place in self._catalogue.refresh(offsets)
         ]
 
+    def closed(self) -> bool:
+        return self._catalogue.finished
+
     def cut(self, partition: str, start: int, units: int) -> int:
         """A line's end near `start + units`; of an archive its end, since it unpacks from the start."""
         place = self._catalogue.place(partition)

@@ -121,6 +121,9 @@ class GeneratedLog(Log):
             found.append(Partition(f"p{p}", 0, latest, finished=end is not None and latest >= end))
         return found
 
+    def closed(self) -> bool:
+        return self._total is not None
+
     def cut(self, partition: str, start: int, units: int) -> int:
         p = self._number(partition)
         if p not in self._latest:

@@ -105,13 +105,13 @@ class Aggregation(Operator):
         if not first.all():
             number = pl.Series("_number", closed.number)
             rows = rows.with_columns(number).with_columns(part.running("_number") for part in parts)
-        totals.insert(rows.filter(pl.Series(closed.last)).drop(PANE, "_number", strict=False))
+        totals.insert(rows.filter(pl.Series(closed.last)).drop("_number", strict=False))
         return rows
 
     def current(self, state: SliceState) -> pl.DataFrame | None:
         """The totals of all keys of the slice as of the last epoch (only for `running`)."""
         rows = self._totals(state).all()
-        return None if rows is None else self._finished(rows.with_columns(pl.lit(0, pl.Int64).alias(PANE)))
+        return None if rows is None else self._finished(rows)
 
     def _totals(self, state: SliceState) -> Table:
         return state.table("totals", keys=self.keys)

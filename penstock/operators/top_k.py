@@ -91,6 +91,7 @@ class TopK:
             return False
         hashes, values = rows[HASH], rows[self.by]
         fell = values[1:] < values[:-1] if self.descending else values[1:] > values[:-1]
+        fell = fell.fill_null(False) | (values[1:].is_null() & values[:-1].is_not_null())
         return not ((hashes[1:] == hashes[:-1]) & fell).any()
 
     def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:

@@ -101,7 +101,7 @@ class Journal(_Collection):
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Add rows (they carry `_hash`). Reads nothing."""
-        self._write(rows.sort(HASH), self._scope.epoch, self._time)
+        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
@@ -139,7 +139,7 @@ class Table(_Collection):
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
-        self._write(rows.sort(HASH), self._scope.epoch)
+        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch)
 
     def lookup(self, wanted: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
         """For every row of `wanted` (its keys and `_hash`) the values of its key's latest row, else nulls.

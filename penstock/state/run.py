@@ -78,11 +78,14 @@ class RunEntry:
 class RunStore:
     """Reads and writes the runs of one state directory, through a host-local cache and a small memory of open runs."""
 
-    def __init__(self, directory: Path, cache: HostCache | None, *, remembered: int = 512) -> None:
+    def __init__(
+        self, directory: Path, cache: HostCache | None, *, remembered_bytes: int = 256 << 20
+    ) -> None:
         self.directory = directory
         self._cache = cache
         self._open: OrderedDict[str, pl.DataFrame] = OrderedDict()
-        self._remembered = remembered
+        self._remembered_bytes = remembered_bytes
+        self._held_bytes = 0
 
     def write(
         self, frame: pl.DataFrame, *, collection: str, epoch: int, upto: int, buckets: int, time: str | None
@@ -98,8 +101,9 @@ class RunStore:
         except OSError as failure:
             raise unwritable(self.directory / name, failure) from failure
         if self._cache is not None:
-            self._cache.put(name, frame)
-        self._remember(name, frame)
+            self._cache.put(name, frame)  # the next to read it maps it
+        else:
+            self._remember(name, frame)
         low = high = None
         if time is not None and frame.height:
             low, high = frame[time].min(), frame[time].max()
@@ -133,8 +137,9 @@ class RunStore:
 
     def _remember(self, name: str, frame: pl.DataFrame) -> None:
         self._open[name] = frame
-        while len(self._open) > self._remembered:
-            self._open.popitem(last=False)
+        self._held_bytes += int(frame.estimated_size())
+        while self._held_bytes > self._remembered_bytes and len(self._open) > 1:
+            self._held_bytes -= int(self._open.popitem(last=False)[1].estimated_size())
 
 
 def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple[int, int]]:

@@ -34,6 +34,9 @@ class ListLog(Log):
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         return [Partition(name, 0, len(lines), self._finished) for name, lines in self._lines.items()]
 
+    def closed(self) -> bool:
+        return self._finished
+
     def cut(self, partition: str, start: int, units: int) -> int:
         return min(len(self._lines[partition]), start + max(1, units))
 

@@ -28,6 +28,9 @@ class GrowingLog(ListLog):
         self.ended: set[str] = set()
         self.earliest: dict[str, int] = {}
 
+    def remove(self, partition: str) -> None:
+        del self._lines[partition]
+
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         return [
             Partition(p.id, self.earliest.get(p.id, 0), p.latest, p.id in self.ended)
@@ -249,3 +252,20 @@ def test_every_record_is_in_exactly_one_epoch(
     assert desk.drained.is_set()
     expected = {(p.id, at): 1 for p in log.partitions({}) for at in range(p.latest)}
     assert seen == expected
+
+
+@pytest.mark.parametrize("idle_after", ["5s", None])
+def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(idle_after: str | None) -> None:
+    """logrotate removes the oldest file: windows must go on closing."""
+    log, clock = GrowingLog(a=1, b=1), PassingClock()
+    desk = admission(log, clock=clock, idle_after=idle_after)
+    start = desk.latest(desk.initial())
+    log.remove("a")
+    log.add("b", "x")
+    start = desk.latest(start)
+    assert start["idle"] == {"s0": []}, "it may be away for a moment only"
+    clock.turn(6)
+    log.add("b", "x")
+    start = desk.latest(start)
+    assert start["idle"] == {"s0": ["a"]}
+    assert start["at"]["s0"]["a"] == 1

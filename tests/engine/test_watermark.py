@@ -42,7 +42,7 @@ def test_a_partition_that_wakes_holds_it_again_but_cannot_turn_it_back() -> None
 
 
 def test_when_all_are_finished_nothing_can_come_any_more() -> None:
-    assert advanced(stream(10, 20), {}, 5, finished=["a", "b"]).watermark == FOREVER
+    assert advanced(stream(10, 20), {}, 5, finished=["a", "b"], closed=True).watermark == FOREVER
 
 
 def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
@@ -94,3 +94,10 @@ def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
         "c": 1,
         "a": 2,
     }
+
+
+def test_a_log_of_archives_that_may_get_more_is_not_at_its_end() -> None:
+    only = StreamTime({"a": PartitionTime(0)})
+    live = advanced(only, {"a": 1_000}, 10, finished=["a"])
+    assert live.watermark == 990
+    assert advanced(only, {"a": 1_000}, 10, finished=["a"], closed=True).watermark == FOREVER
