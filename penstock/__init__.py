@@ -1,6 +1,6 @@
 """Penstock: continuous queries over live event streams, on Apache Spark."""
 
-from polars import col, lit
+from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, lit
 
 from penstock.decode import Cookie, Delimited, Pattern, combined_log
 from penstock.decode import JsonLines as json_lines
@@ -15,10 +15,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "Boolean",
     "Cookie",
+    "Date",
+    "Datetime",
     "Delimited",
+    "Float64",
+    "Int32",
+    "Int64",
     "Pattern",
     "Stream",
+    "String",
     "app",
     "avg",
     "col",

@@ -14,7 +14,6 @@ import polars as pl
 
 from penstock.engine.message import Message, error_of
 from penstock.engine.task import EpochTask
-from penstock.engine.watermark import advanced
 from penstock.operators.contract import ORDER, TIME
 from penstock.query.physical import OutputPlan, run_steps, user_columns
 from penstock.state.collection import Changes
@@ -69,30 +68,21 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     manifest = before.advanced(
         task.epoch,
         [(owner, name, _unpacked(c)) for fact in facts for owner, name, c in fact.get("changes", ())],
-        streams=_times(task, messages),
+        streams=task.times_after(_seen(messages)),
         answers=answers,
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
     return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts)
 
 
-def _times(task: EpochTask, messages: list[Message]) -> dict[str, Any]:
+def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
+    """The highest event time of each partition, as the scan tasks told it."""
     seen: dict[str, dict[str, int]] = {}
     for message in messages:
         if message.kind == "time":
             for stream, partitions in message.facts.items():
                 seen.setdefault(stream, {}).update(partitions)
-    return {
-        name: advanced(
-            stream,
-            seen.get(name, {}),
-            task.plan.scans[name].stream.lateness,
-            finished=task.finished[name],
-            idle=task.idle[name],
-            closed=task.closed[name],
-        )
-        for name, stream in task.streams.items()
-    }
+    return seen
 
 
 def answered(

@@ -16,7 +16,6 @@ import polars as pl
 from penstock.engine.message import Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, run_store
-from penstock.engine.watermark import advanced
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import NEVER, TIME, Progress, SliceState
 from penstock.operators.top_k import TopK
@@ -39,7 +38,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     """One slice task's work at one level."""
     began = time.perf_counter()
     inbox = _opened(task, level, incoming)
-    streams = _times(task, inbox)
+    streams = task.times_after(inbox.seen)
     yield slice_, Message("time", "progress", inbox.seen).to_bytes()
     for data in inbox.passing:
         yield slice_, data
@@ -74,20 +73,6 @@ def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
         else:
             inbox.passing.append(data)
     return inbox
-
-
-def _times(task: EpochTask, inbox: _Inbox) -> dict[str, StreamTime]:
-    return {
-        name: advanced(
-            stream,
-            inbox.seen.get(name, {}),
-            task.plan.scans[name].stream.lateness,
-            finished=task.finished[name],
-            idle=task.idle[name],
-            closed=task.closed[name],
-        )
-        for name, stream in task.streams.items()
-    }
 
 
 def _run(

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from penstock.engine.message import Message
+from penstock.engine.watermark import advanced
 from penstock.operators.contract import Operator
 from penstock.query.physical import Edge, Plan
 from penstock.state.buckets import HASH, buckets_of, with_hash
@@ -56,6 +57,20 @@ class EpochTask:
         """The operator an edge leads to; None for an output."""
         found = self.plan.subqueries.get(edge.target)
         return None if found is None else found.operator
+
+    def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
+        """The streams' times once these highest event times per partition have been seen in the epoch."""
+        return {
+            name: advanced(
+                stream,
+                seen.get(name, {}),
+                self.plan.scans[name].stream.lateness,
+                finished=self.finished[name],
+                idle=self.idle[name],
+                closed=self.closed[name],
+            )
+            for name, stream in self.streams.items()
+        }
 
     def buckets_of_slice(self, slice_: int) -> frozenset[int]:
         return frozenset(bucket for bucket, owner in enumerate(self.bucket_map) if owner == slice_)

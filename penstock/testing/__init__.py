@@ -1,0 +1,13 @@
+"""The testing kit, for Penstock's own tests and for its users': no broker, no mocks.
+
+`ListLog` and `ListSink` stand at the ends of a query, `run_inline` runs it in milliseconds without Spark,
+`three_ways` runs it on Spark straight, in other epochs, and killed at every step; `ManualClock` is turned by
+hand; `LogContract` and `SinkContract` are suites that every log and sink must pass.
+"""
+
+from penstock.testing.inline import run_inline
+from penstock.testing.list_log import ListLog
+from penstock.testing.list_sink import ListSink
+from penstock.testing.manual_clock import ManualClock
+
+__all__ = ["ListLog", "ListSink", "ManualClock", "run_inline"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -29,14 +30,18 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "text"), blocks("python"), ids=lambda value: value[:30])
-def test_a_python_block_is_an_app_that_runs(
-    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_block_runs(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
     clicks = (LINE.format(user=n % 7, minute=n // 60, second=n % 60, page=n % 5) for n in range(300))
     (tmp_path / "logs" / "access.log").write_text("".join(clicks))
     (tmp_path / "shown.py").write_text(text)
+    if "def test_" in text:
+        names: dict[str, Any] = {}
+        exec(compile(text, name, "exec"), names)
+        for test in [names[n] for n in names if n.startswith("test_")]:
+            test(tmp_path / "state")
+        return
     shown = load_app(tmp_path / "shown.py")
     assert explained(shown)
     reports = run_inline(shown, tmp_path / "state", epochs=1)
