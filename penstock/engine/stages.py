@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark import SparkContext, cloudpickle
@@ -42,7 +43,9 @@ class SparkStages:
 
     def __init__(self, context: SparkContext, plan: Plan) -> None:
         self._context = context
-        self._plan = plan
+        # sinks stay with the driver: some hold connections
+        outputs = {name: replace(output, sinks=()) for name, output in plan.outputs.items()}
+        self._plan = replace(plan, outputs=outputs)
         self._shipped: Broadcast[bytes] | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
