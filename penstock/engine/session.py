@@ -28,7 +28,7 @@ from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 #: Spark gives each task a core, so a worker's Polars gets one thread. Workers use the same megabytes for chunk
-#: after chunk: giving pages back to the system between them costs a tenth of a scan in page faults. This is for
+#: after chunk: giving pages back to the system between them costs page faults. This is for
 #: the C library, and for the allocator inside Polars.
 _MEMORY = {
     "POLARS_MAX_THREADS": "1",
