@@ -7,8 +7,9 @@ from penstock.decode import JsonLines as json_lines
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
 from penstock.operators.functions import avg, count, max_, min_, sum_
+from penstock.query.app import app, output
 from penstock.query.logical import App
-from penstock.query.stream import Stream, app, output, stream
+from penstock.query.stream import Stream, stream
 from penstock.sinks import console, jsonl, parquet, sqlite
 
 __version__ = "0.1.0"

@@ -25,8 +25,9 @@ from penstock.engine.session import session
 from penstock.engine.settings import Settings
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
+from penstock.query.app import app, output
 from penstock.query.logical import App
-from penstock.query.stream import Stream, app, output, stream
+from penstock.query.stream import Stream, stream
 from penstock.sinks import parquet
 from penstock.words.errors import InternalError
 

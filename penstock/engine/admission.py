@@ -2,9 +2,9 @@
 
 Receives what the logs have and how fast the last epochs were; hands Spark the epoch's end offsets.
 
-An offset is JSON: `{"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
-(`from`: where partitions first seen in this epoch begin). It says everything that tells one epoch's input
-from another's, so that Spark's write-ahead log repeats it after a crash.
+An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
+(`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin). It says
+everything that tells one epoch's input from another's, so that Spark's write-ahead log repeats it after a crash.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Admission:
         least_interval_seconds: float,
         ready: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._plan = plan
         self._rates = dict(rates)
@@ -56,6 +57,7 @@ class Admission:
         self._interval = least_interval_seconds
         self._ready = ready
         self._clock = clock
+        self._wall = wall
         self._lock = threading.Lock()
         self._quiet: dict[tuple[str, str], _Quiet] = {}
         self._last_at = -1e9
@@ -116,6 +118,7 @@ class Admission:
         if self._clock() - self._last_at < self._interval:
             return start
         end: Offset = {"epoch": epoch, "at": {}, "from": {}, "finished": {}, "idle": {}, "closed": {}}
+        end["now"] = int(self._wall() * 1e6)
         everything_read = True
         for name, scan in self._plan.scans.items():
             at: dict[str, int] = dict(start["at"].get(name, {}))

@@ -184,6 +184,7 @@ class EpochRunner:
             finished={name: tuple(end["finished"].get(name, ())) for name in self._plan.scans},
             idle={name: tuple(end["idle"].get(name, ())) for name in self._plan.scans},
             closed={name: bool(end["closed"].get(name)) for name in self._plan.scans},
+            admitted_at=end.get("now"),
             collections=self._manifest.collections,
             bucket_map=spread(self._shape.buckets, slices),
             slices=slices,

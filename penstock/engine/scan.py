@@ -18,7 +18,7 @@ from penstock.decode.contract import ROW
 from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
 from penstock.logs.contract import Chunk, Span
-from penstock.operators.contract import NEVER, PARTITION, SEQUENCE, TIME
+from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.query.physical import Edge, ScanPlan, run_steps
 
 #: how many rows put aside per chunk of input are kept word for word; all are counted
@@ -90,16 +90,30 @@ def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) ->
         if not frame.height:
             continue
         frame = frame.with_columns(pl.lit(partition.ordinal, pl.UInt32).alias(PARTITION))
-        frame, highest = _on_time(frame, highest, floor, stream.lateness, scan_plan, chunk, sums)
+        bound = _latest_believed(task, scan_plan)
+        frame, late, highest = _on_time(frame, highest, floor, bound, scan_plan, chunk, sums)
         sums.events += frame.height
         where = f"stream {stream.name}, partition {span.partition}, offsets {span.start} to {span.end}"
-        for edge in task.plan.edges_from(f"scan:{stream.name}"):
-            rows = run_steps(edge.steps, frame, where)
-            operator = task.operator_of(edge)
-            if rows.height:
-                sums.frames.setdefault(edge.id, []).append(operator.prepare(rows) if operator else rows)
+        _first_steps(task, f"scan:{stream.name}", frame, where, sums)
+        if late is not None:
+            _first_steps(task, f"late:{stream.name}", late, where, sums)
     if highest > NEVER:
         sums.highest.setdefault(stream.name, {})[span.partition] = highest
+
+
+def _first_steps(task: EpochTask, source: str, frame: pl.DataFrame, where: str, sums: _Sums) -> None:
+    for edge in task.plan.edges_from(source):
+        rows = run_steps(edge.steps, frame, where)
+        operator = task.operator_of(edge)
+        if rows.height:
+            prepared = operator.prepare(rows, edge.port) if operator else rows
+            sums.frames.setdefault(edge.id, []).append(prepared)
+
+
+def _latest_believed(task: EpochTask, scan_plan: ScanPlan) -> int:
+    """The latest event time that is taken for true: a clock gone wrong must not close every window."""
+    ahead = scan_plan.stream.ahead
+    return FOREVER if ahead is None or task.admitted_at is None else task.admitted_at + ahead
 
 
 def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
@@ -132,29 +146,41 @@ def _on_time(
     frame: pl.DataFrame,
     highest: int,
     floor: int,
-    lateness: int,
+    bound: int,
     scan_plan: ScanPlan,
     chunk: Chunk,
     sums: _Sums,
-) -> tuple[pl.DataFrame, int]:
-    """The events that are not late, and the highest event time seen so far in the partition."""
-    times = frame[TIME]
-    least, most = int(times.min()), int(times.max())  # type: ignore[arg-type]
-    if least < max(max(highest, most) - lateness, floor):
-        newest_before = times.cum_max().shift(1, fill_value=highest).to_numpy()
-        late = times.to_numpy() < np.maximum(np.maximum(newest_before, highest) - lateness, floor)
-        if late.any():
-            mask = pl.Series(late)
-            rows = frame.filter(mask)
+) -> tuple[pl.DataFrame, pl.DataFrame | None, int]:
+    """The events that are not late, those that are, and the highest event time seen so far in the partition.
+
+    An event beyond `bound` is not believed and put with the late ones. A late event happens when it is
+    noticed: at the newest time before it.
+    """
+    times, lateness = frame[TIME].to_numpy(), scan_plan.stream.lateness
+    least, most = int(times.min()), int(times.max())
+    late = None
+    if most > bound or least < max(max(highest, most) - lateness, floor):
+        ahead = times > bound
+        newest = np.maximum.accumulate(np.where(ahead, NEVER, times))
+        noticed = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
+        behind = times < np.maximum(noticed - lateness, floor)
+        aside = ahead | behind
+        if aside.any():
+            rows = frame.filter(pl.Series(aside)).with_columns(pl.Series(TIME, noticed[aside]))
             sums.late += rows.height
-            sums.aside.append(_aside(scan_plan, chunk, rows.head(KEPT_ASIDE), "late", "late"))
-            frame = frame.filter(~mask)
+            for mask, reason in ((behind & ~ahead, "late"), (ahead, "dated too far ahead")):
+                if mask.any():
+                    kept = frame.filter(pl.Series(mask)).head(KEPT_ASIDE)
+                    sums.aside.append(_aside(scan_plan, chunk, kept, "late", reason))
+            # before the stream's first believed event there is no time at which it could be noticed
+            late = rows.filter(pl.col(TIME) > NEVER)
+            frame = frame.filter(pl.Series(~aside))
             if not frame.height:
-                return frame, max(highest, most)
-            least = int(frame[TIME].min())  # type: ignore[arg-type]
+                return frame, late, max(highest, int(newest[-1]))
+            least, most = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
     sums.oldest = least if sums.oldest is None else min(sums.oldest, least)
     sums.newest = most if sums.newest is None else max(sums.newest, most)
-    return frame, max(highest, most)
+    return frame, late, max(highest, most)
 
 
 def _aside(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reason: str) -> pl.DataFrame:
@@ -198,5 +224,5 @@ def _sent(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[t
     rows = pl.concat(frames) if len(frames) > 1 else frames[0]
     operator = task.operator_of(edge)
     if operator is not None and len(frames) > 1:
-        rows = operator.combine(rows)
+        rows = operator.combine(rows, edge.port)
     yield from addressed(task, edge, rows)

@@ -15,21 +15,22 @@ import polars as pl
 
 from penstock.engine.message import Message, address
 from penstock.engine.steps import reached
-from penstock.engine.task import EpochTask, addressed, run_store
+from penstock.engine.task import EpochTask, addressed, hashed, run_store
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import NEVER, TIME, Progress, SliceState
 from penstock.operators.top_k import TopK
-from penstock.query.physical import Edge, SubQuery, run_steps
+from penstock.query.physical import Edge, SubQuery, located, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Changes, Scope
 from penstock.state.manifest import StreamTime
+from penstock.words.errors import PenstockError
 
 
 @dataclass
 class _Inbox:
-    """What came for this slice: rows per sub-query, times, and what only passes through."""
+    """What came for this slice: rows per sub-query and port, times, and what only passes through."""
 
-    rows: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    rows: dict[tuple[str, int], list[pl.DataFrame]] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
     passing: list[bytes] = field(default_factory=list)
 
@@ -44,17 +45,16 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         yield slice_, data
     scope = Scope(run_store(task.place), task.epoch, task.buckets_of_slice(slice_), len(task.bucket_map))
     changes: list[Any] = []
+    arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
     for sub in task.plan.at_level(level):
-        frames = inbox.rows.get(sub.id, [])
-        rows = pl.concat(frames) if len(frames) > 1 else frames[0] if frames else None
-        yield from _run(task, sub, rows, scope, streams, changes)
+        yield from _run(task, sub, inbox, scope, streams, changes)
     reached("sliced", task.epoch, task.engine_pid)
     facts = {
         "stage": f"slice {level}",
         "slice": slice_,
         "changes": changes,
         "seconds": time.perf_counter() - began,
-        "rows": sum(frame.height for frames in inbox.rows.values() for frame in frames),
+        "rows": arrived,
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
 
@@ -67,9 +67,9 @@ def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
             for stream, partitions in Message.from_bytes(data).facts.items():
                 inbox.seen.setdefault(stream, {}).update(partitions)
         elif kind == "rows" and to in here:
-            frame = Message.from_bytes(data).frame
-            assert frame is not None
-            inbox.rows.setdefault(to, []).append(frame)
+            message = Message.from_bytes(data)
+            assert message.frame is not None
+            inbox.rows.setdefault((to, message.facts["port"]), []).append(message.frame)
         else:
             inbox.passing.append(data)
     return inbox
@@ -78,7 +78,7 @@ def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
 def _run(
     task: EpochTask,
     sub: SubQuery,
-    rows: pl.DataFrame | None,
+    inbox: _Inbox,
     scope: Scope,
     streams: dict[str, StreamTime],
     changes: list[Any],
@@ -89,17 +89,36 @@ def _run(
     progress = Progress(
         min(NEVER if w is None else w for w in before), min(NEVER if w is None else w for w in after)
     )
-    result = sub.operator.process(rows, state, progress)
+    inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
+    try:
+        results = sub.operator.run(inputs, state, progress)
+    except PenstockError as error:
+        raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
     where = f"the rows of {sub.id} in epoch {task.epoch}"
     for edge in task.plan.edges_from(sub.id):
+        result = results.get(edge.output)
         made = None if result is None else run_steps(edge.steps, result, where)
         top = task.plan.outputs[edge.target[4:]].top if edge.target.startswith("out:") else None
         if top is not None:
             made = _ranked(task, edge, top, sub, made, state, scope, changes)
-        if made is not None and made.height:
-            operator = task.operator_of(edge)
-            yield from addressed(task, edge, operator.prepare(made) if operator else made)
+        if made is None or not made.height:
+            continue
+        operator = task.operator_of(edge)
+        if operator is None:
+            yield from addressed(task, edge, made)
+            continue
+        # the hash is that of this operator's keys, not of the next one's
+        made = operator.prepare(made.drop(HASH, strict=False), edge.port)
+        if edge.forward:
+            kept = hashed(task, edge, operator, made)
+            inbox.rows.setdefault((edge.target, edge.port), []).append(kept)
+        else:
+            yield from addressed(task, edge, made)
     changes += [[sub.id, name, _packed(change)] for name, change in state.changes().items()]
+
+
+def _together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+    return pl.concat(frames) if len(frames) > 1 else frames[0] if frames else None
 
 
 def _ranked(

@@ -15,9 +15,9 @@ import polars as pl
 
 from penstock.engine.message import Message
 from penstock.engine.watermark import advanced
-from penstock.operators.contract import Operator
+from penstock.operators.contract import INPUT, Operator
 from penstock.query.physical import Edge, Plan
-from penstock.state.buckets import HASH, buckets_of, with_hash
+from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
 from penstock.state.run import RunStore
@@ -47,6 +47,8 @@ class EpochTask:
     finished: Mapping[str, tuple[str, ...]]
     idle: Mapping[str, tuple[str, ...]]
     closed: Mapping[str, bool]
+    #: the wall clock when the epoch was admitted (microseconds since 1970); None: not known
+    admitted_at: int | None
     collections: Collections
     bucket_map: tuple[int, ...]
     slices: int
@@ -82,11 +84,15 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     if operator is None:
         yield 0, Message("rows", edge.target, {}, rows).to_bytes()
         return
-    if HASH not in rows.columns:  # reduced rows have it already
-        rows = with_hash(rows, operator.keys)
+    rows, port = hashed(task, edge, operator, rows), {"port": edge.port}
     if task.slices == 1:
         for piece in rows.iter_slices(MOST_ROWS):
-            yield 0, Message("rows", edge.target, {}, piece).left_at(task.place.shelf)
+            yield 0, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
+        return
+    if operator.route(edge.port).everywhere:
+        for slice_ in range(task.slices):
+            for piece in rows.iter_slices(MOST_ROWS):
+                yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
         return
     owners = np.asarray(task.bucket_map, dtype=np.uint16)[
         buckets_of(rows[HASH].to_numpy(), len(task.bucket_map))
@@ -94,7 +100,13 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
         for piece in part.iter_slices(MOST_ROWS) if part.height else ():
-            yield slice_, Message("rows", edge.target, {}, piece).left_at(task.place.shelf)
+            yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
+
+
+def hashed(task: EpochTask, edge: Edge, operator: Operator, rows: pl.DataFrame) -> pl.DataFrame:
+    """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
+    rows = operator.route(edge.port).hashed(rows, len(task.bucket_map))
+    return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 
 @functools.lru_cache(maxsize=8)

@@ -45,10 +45,10 @@ class Aggregation(Operator):
             | {aggregate.alias: aggregate.dtype(incoming) for aggregate in self.aggregates}
         )
 
-    def needs(self) -> set[str]:
+    def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
 
-    def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         pane = (pl.col(TIME) // self.size).alias(PANE)
         parts = self._parts()
         if self.keys and _mostly_apart(frame, self.keys):
@@ -58,7 +58,7 @@ class Aggregation(Operator):
         # whichever way, the same columns in the same order: the receiver puts them one below the other
         return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *(part.name for part in parts))
 
-    def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         return cells(frame, self.keys, self._parts()).rows
 
     def process(

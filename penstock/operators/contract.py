@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from penstock.operators.routing import ByKey, Route
 from penstock.state.collection import Changes, Journal, Scope, Table
 from penstock.state.run import RunEntry
 
@@ -23,6 +24,10 @@ TIME = "_time"
 PARTITION = "_partition"
 SEQUENCE = "_sequence"
 ORDER = (TIME, PARTITION, SEQUENCE)
+#: which of an operator's inputs a row came by (UInt8): the order where all else is equal; only with several inputs
+INPUT = "_input"
+#: the ordinal of rows that are not a log's events but an operator's answers
+DERIVED = 2**32 - 1
 
 #: watermarks before the first event and after the last
 NEVER = -(2**62)
@@ -68,39 +73,71 @@ class SliceState:
         assert isinstance(found, Table)
         return found
 
+    def shared_table(self, name: str, *, keys: Sequence[str]) -> Table:
+        """A table every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
+        found = self._opened.get(name)
+        if found is None:
+            found = Table(
+                f"{self._operator}.{name}", self._entries.get(name, ()), self._scope.shared(), keys=keys
+            )
+            self._opened[name] = found
+        assert isinstance(found, Table)
+        return found
+
     def changes(self) -> dict[str, Changes]:
         """What the operator did to its collections."""
         found = {name: collection.changes() for name, collection in self._opened.items()}
         return {name: change for name, change in found.items() if change.added or change.dropped}
 
 
+#: what came in by each port; None where nothing came
+Inputs = Sequence[pl.DataFrame | None]
+#: rows by the name of the output they leave by; most operators have one output, named ""
+Results = Mapping[str, pl.DataFrame | None]
+
+
 class Operator(ABC):
-    """A stateful operator: a frozen description that can do one slice's work of one epoch."""
+    """A stateful operator: a frozen description that can do one slice's work of one epoch.
 
-    #: the columns its input is exchanged by
+    Rows that leave it in an epoch carry a `_time` not before `progress.before`, so whatever reads them can
+    still take them in. An operator with one port has `process`, one with several has `run`.
+    """
+
+    #: the columns that decide which bucket a row is worked on in (of the first port, if they differ)
     keys: tuple[str, ...]
+    #: how many inputs it tells apart (a join has two)
+    ports: int = 1
+
+    @property
+    def order(self) -> str:
+        """What it asks of its input: `strict`, `epoch` or `none`."""
+        return "epoch"
+
+    def route(self, port: int = 0) -> Route:
+        """How the rows of a port find their buckets."""
+        return ByKey(self.keys)
 
     @abstractmethod
-    def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        """The columns it puts out, given those that come in (user columns only)."""
-
-    @abstractmethod
-    def needs(self) -> set[str]:
+    def needs(self, port: int = 0) -> set[str]:
         """The columns it reads from its input."""
 
-    def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         """The sender's part: what can be done before the exchange (pre-reduction). Carries no state."""
         return frame
 
-    def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         """Merge prepared frames of one sender, where that makes them smaller."""
         return frame
 
-    @abstractmethod
+    def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
+        """The slice's part. Frames carry `_hash`; results carry `_time`."""
+        return {"": self.process(inputs[0], state, progress)}
+
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        """The slice's part. `frame` carries `_hash`; None when nothing came. The result carries `_time`."""
+        """The slice's part of an operator with one input and one output."""
+        raise AssertionError(f"{type(self).__name__} says neither process nor run")
 
     def describe(self) -> str:
         """One line for `explain`."""

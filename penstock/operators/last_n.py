@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, PARTITION, SEQUENCE, Operator, Progress, SliceState
-from penstock.operators.strict import Ordered, in_order
+from penstock.operators.contract import ORDER, Operator, Progress, SliceState
+from penstock.operators.strict import Ordered, in_order, placed
 from penstock.state.buckets import HASH
 
 
@@ -30,15 +30,15 @@ class LastN(Operator):
     def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         return {key: incoming[key] for key in self.keys} | {v: pl.List(incoming[v]) for v in self.values}
 
-    def needs(self) -> set[str]:
+    @property
+    def order(self) -> str:
+        return "strict"
+
+    def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.values}
 
-    def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
-        if SEQUENCE not in frame.columns:
-            # the rows of an aggregate: at one instant they come in the order of their own keys' hashes
-            place = pl.col(HASH).reinterpret(signed=True).alias(SEQUENCE)
-            frame = frame.with_columns(pl.lit(0, pl.UInt32).alias(PARTITION), place)
-        return frame.select(*ORDER, *dict.fromkeys((*self.keys, *self.values)))
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return placed(frame).select(*ORDER, *dict.fromkeys((*self.keys, *self.values)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -12,8 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import PARTITION, SEQUENCE, TIME, Progress, SliceState
-from penstock.state.buckets import HASH
+from penstock.operators.contract import (
+    DERIVED,
+    INPUT,
+    ORDER,
+    PARTITION,
+    SEQUENCE,
+    TIME,
+    Progress,
+    SliceState,
+)
+from penstock.state.buckets import HASH, can_be_key, key_hash
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,25 @@ class Ordered:
         return np.arange(len(self.first)) - np.flatnonzero(self.first)[self.number]
 
 
+def placed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with a place in the total order, for a sender to a strict operator.
+
+    An operator's answers have none of their own: at one instant they come after a log's events, in the order of
+    their contents' hashes. So equal answers alone share a place, and their order makes no difference.
+    """
+    if SEQUENCE in frame.columns:
+        return frame
+    mine = frame.select(name for name in frame.columns if name not in (TIME, PARTITION, HASH, INPUT))
+    texts = [
+        pl.struct(name).struct.json_encode().alias(name)
+        for name, dtype in mine.schema.items()
+        if not can_be_key(dtype)
+    ]
+    content = mine.with_columns(texts)
+    place = pl.Series(SEQUENCE, key_hash(content, content.columns).view(np.int64))
+    return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
+
+
 def in_order(
     frame: pl.DataFrame | None, keys: tuple[str, ...], state: SliceState, progress: Progress
 ) -> Ordered | None:
@@ -57,7 +85,7 @@ def in_order(
     if not due:
         return None
     rows = pl.concat(due) if len(due) > 1 else due[0]
-    return grouped(rows, keys, _total_order(rows))
+    return grouped(rows, keys, total_order(rows))
 
 
 def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
@@ -79,11 +107,13 @@ def _changes(names: tuple[str, ...]) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in names)
 
 
-def _total_order(rows: pl.DataFrame) -> pl.Series | None:
-    """The row numbers in the order (event time, partition, offset); None when the rows stand so already.
+def total_order(rows: pl.DataFrame) -> pl.Series | None:
+    """The row numbers in the order (event time, partition, offset, input); None when the rows stand so already.
 
     Rows come as a few stretches that are in order each; a stable merge sort finds and merges those.
     """
+    if INPUT in rows.columns:
+        return rows.select(pl.arg_sort_by(*ORDER, INPUT, maintain_order=True)).to_series()
     partition, sequence = rows[PARTITION].to_numpy(), rows[SEQUENCE].to_numpy()
     order: npt.NDArray[np.int64] | None = None
     behind = (partition[1:] < partition[:-1]) | (

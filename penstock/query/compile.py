@@ -13,10 +13,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.operators.aggregate import Aggregation
-from penstock.operators.contract import Operator
-from penstock.operators.last_n import LastN
-from penstock.operators.top_k import TopK
 from penstock.query import logical
 from penstock.query.physical import (
     Edge,
@@ -35,13 +31,25 @@ from penstock.words.errors import UserError
 
 @dataclass(frozen=True)
 class _Flow:
-    """Rows as they leave a source: where from, through which steps."""
+    """Rows as they leave a source: where from, by which output, through which steps."""
 
     source: str
     steps: tuple[Step, ...] = ()
+    output: str = ""
 
     def through(self, step: Step) -> _Flow:
         return replace(self, steps=(*self.steps, step))
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """A flow on its way to a sub-query's port or an output, and the columns needed there."""
+
+    flow: _Flow
+    target: str
+    needed: set[str] | None
+    port: int = 0
+    place: int | None = None
 
 
 def compiled(app: logical.App) -> Plan:
@@ -57,15 +65,23 @@ class _Compiler:
         #: the columns each sub-query keeps of its input, with their types
         self._kept: dict[str, dict[str, str]] = {}
         self._flows: dict[logical.Node, list[_Flow]] = {}
-        self._edges: list[tuple[_Flow, str, set[str] | None]] = []
+        self._edges: list[_Leg] = []
         self._outputs: dict[str, OutputPlan] = {}
 
     def plan(self) -> Plan:
         for output in self._app.outputs:
             self._add_output(output)
         edges = [
-            Edge(number, flow.source, pruned(flow.steps, needed), target)
-            for number, (flow, target, needed) in enumerate(self._edges)
+            Edge(
+                number,
+                leg.flow.source,
+                pruned(leg.flow.steps, leg.needed),
+                leg.target,
+                leg.port,
+                leg.flow.output,
+                leg.place,
+            )
+            for number, leg in enumerate(self._edges)
         ]
         scans = {name: ScanPlan(stream, self._columns(name)) for name, stream in self._streams.items()}
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
@@ -98,11 +114,12 @@ class _Compiler:
                 return [flow.through(function) for flow in self._flow(node.input)]
             case logical.Union():
                 return [flow for part in node.parts for flow in self._flow(part)]
-            case logical.Last():
-                return [self._stateful(node, LastN(node.keys, node.n, node.values, node.partial))]
-            case logical.Aggregated():
-                made = Aggregation(node.keys, node.size, node.aggregates, node.running)
-                return [self._stateful(node, made)]
+            case logical.Late():
+                return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
+            case logical.Stateful():
+                return [self._stateful(node)]
+            case logical.Branch():
+                return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
                 raise UserError(
                     "TOP_NOT_LAST",
@@ -123,14 +140,25 @@ class _Compiler:
             )
         return _Flow(f"scan:{node.stream.name}")
 
-    def _stateful(self, node: logical.Step, operator: Operator) -> _Flow:
-        flows = self._flow(node.input)
+    def _stateful(self, node: logical.Stateful) -> _Flow:
+        operator = node.operator
+        ports = [self._flow(part) for part in node.parts]
+        flows = [flow for port in ports for flow in port]
         level = 1 + max(self._level(flow.source) for flow in flows)
         name = f"{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
-        self._kept[name] = {column: str(node.input.schema[column]) for column in sorted(operator.needs())}
+        self._kept[name] = {
+            column if not port else f"{port}.{column}": str(part.schema[column])
+            for port, part in enumerate(node.parts)
+            for column in sorted(operator.needs(port))
+        }
         self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
-        self._edges += [(flow, name, operator.needs()) for flow in flows]
+        for port, arriving in enumerate(ports):
+            for place, flow in enumerate(arriving):
+                told_apart = len(arriving) > 1 and operator.order == "strict"
+                self._edges.append(
+                    _Leg(flow, name, operator.needs(port), port, place if told_apart else None)
+                )
         return _Flow(name)
 
     def _add_output(self, output: logical.Output) -> None:
@@ -143,33 +171,28 @@ class _Compiler:
             node = node.input
         top = None
         if isinstance(node, logical.Top):
-            under = node.input
-            while isinstance(under, logical.Step) and not isinstance(under, logical.Aggregated):
-                under = under.input
-            assert isinstance(under, logical.Aggregated)
-            top = TopK(node.k, node.by, under.keys, under.running, node.descending, node.changes_only)
-            node = node.input
+            top, node = node.top, node.input
         needed = set(node.schema)
         self._outputs[output.name] = OutputPlan(
             output.name, dict(output.node.schema), output.sinks, top, tuple(after)
         )
-        self._edges += [(flow, f"out:{output.name}", needed) for flow in self._flow(node)]
+        self._edges += [_Leg(flow, f"out:{output.name}", needed) for flow in self._flow(node)]
 
     # -- facts -----------------------------------------------------------------------------------
 
     def _level(self, source: str) -> int:
-        return 0 if source.startswith("scan:") else self._subqueries[source].level
+        return self._subqueries[source].level if source in self._subqueries else 0
 
     def _streams_of(self, source: str) -> tuple[str, ...]:
-        return (source[5:],) if source.startswith("scan:") else self._subqueries[source].streams
+        return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
     def _columns(self, stream: str) -> tuple[str, ...]:
         """The columns of a stream that some edge needs."""
         everything = self._streams[stream].decoder.schema()
         wanted: set[str] = {self._streams[stream].time}
-        for flow, _, needed in self._edges:
-            if flow.source == f"scan:{stream}":
-                wanted |= roots(flow.steps, needed, set(everything))
+        for leg in self._edges:
+            if leg.flow.source in (f"scan:{stream}", f"late:{stream}"):
+                wanted |= roots(leg.flow.steps, leg.needed, set(everything))
         return tuple(name for name in everything if name in wanted)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 import polars as pl
 
 from penstock.operators.contract import Operator
-from penstock.operators.last_n import LastN
 from penstock.query import logical
 from penstock.query.compile import compiled
 from penstock.query.origin import Origin
@@ -181,9 +180,11 @@ def _reason(sub: SubQuery) -> str:
 
 
 def _order(operator: Operator) -> str:
-    if isinstance(operator, LastN):
-        return "strict: by event time, partition and offset; rows wait for the watermark"
-    return "epoch: inside an epoch rows may come in any order"
+    return {
+        "strict": "strict: by event time, partition and offset; rows wait for the watermark",
+        "epoch": "epoch: inside an epoch rows may come in any order",
+        "none": "none: as it comes",
+    }[operator.order]
 
 
 def _onward(plan: Plan, source: str) -> list[str]:

@@ -15,7 +15,8 @@ import polars as pl
 
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
-from penstock.operators.functions import Aggregate
+from penstock.operators.contract import Operator
+from penstock.operators.top_k import TopK
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 
@@ -24,7 +25,8 @@ Schema = Mapping[str, pl.DataType]
 
 @dataclass(frozen=True, eq=False)
 class StreamDefinition:
-    """A named log with a decoder, an event-time column, and how late an event may be (microseconds)."""
+    """A named log with a decoder and an event-time column; how late an event may be, and how far ahead of the
+    wall clock, in microseconds."""
 
     name: str
     log: Log
@@ -32,6 +34,7 @@ class StreamDefinition:
     time: str
     lateness: int
     idle_after: int | None
+    ahead: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,20 @@ class Source(Node):
 
     def describe(self) -> str:
         return f"stream {self.stream.name}: {self.stream.log.describe()}"
+
+
+@dataclass(frozen=True, eq=False)
+class Late(Node):
+    """The events of a stream that came too late, or were dated too far ahead to be believed."""
+
+    source: Source
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    def describe(self) -> str:
+        return f"late events of {self.source.stream.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,37 +128,38 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Last(Step):
-    keys: tuple[str, ...]
-    n: int
-    values: tuple[str, ...]
-    partial: bool
+class Stateful(Node):
+    """An operator with memory over its inputs, one a port. Its schema is that of its output named ""."""
+
+    parts: tuple[Node, ...]
+    operator: Operator
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.parts
 
     def describe(self) -> str:
-        return f"last {self.n} of {', '.join(self.values)} per {', '.join(self.keys)}"
+        return self.operator.describe()
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregated(Step):
-    keys: tuple[str, ...]
-    aggregates: tuple[Aggregate, ...]
-    size: int
-    running: bool
+class Branch(Step):
+    """Another output of an operator."""
+
+    output: str
 
     def describe(self) -> str:
-        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        return f"aggregate {what} per {', '.join(self.keys) or 'everything'}"
+        return f"output {self.output!r} of it"
 
 
 @dataclass(frozen=True, eq=False)
 class Top(Step):
-    k: int
-    by: str
-    descending: bool
-    changes_only: bool
+    """The best rows; `top` ranks the rows of all slices in the gather."""
+
+    top: TopK
 
     def describe(self) -> str:
-        return f"top {self.k} by {self.by}"
+        return self.top.describe()
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Operator
+from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.top_k import TopK
 from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
@@ -23,7 +23,7 @@ from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError, UserError
 
 #: columns that travel with the rows and are never the user's
-CARRIED = (*ORDER, HASH)
+CARRIED = (*ORDER, HASH, INPUT)
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,21 @@ Step = MapStep | KeepStep | FilterStep | FunctionStep
 
 @dataclass(frozen=True)
 class Edge:
-    """Rows on their way: from a stream (`scan:name`) or a sub-query, through steps, to a sub-query or an output."""
+    """Rows on their way: from a stream (`scan:name`), its late events (`late:name`) or a sub-query's `output`,
+    through steps, to a `port` of a sub-query or to an output.
+
+    `place` tells the edges of a port apart where several lead there and order matters. `forward`: the rows
+    are where they belong already and stay in their slice.
+    """
 
     id: int
     source: str
     steps: tuple[Step, ...]
     target: str
+    port: int = 0
+    output: str = ""
+    place: int | None = None
+    forward: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,12 +166,18 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
         try:
             frame = step.apply(frame)
         except PenstockError as error:
-            raise type(error)(
-                error.condition, error.primary, detail=where, hint=error.hint, where=error.where
-            ) from error
+            raise located(error, error.where, where) from error
         except Exception as failure:
             raise step_failed(step, failure, where) from failure
     return frame
+
+
+def located(error: PenstockError, at: str | None, where: str) -> PenstockError:
+    """The same error, saying the user's line and where in the stream it happened."""
+    detail = f"{error.detail}; while working on {where}" if error.detail else f"while working on {where}"
+    return type(error)(
+        error.condition, error.primary, detail=detail, hint=error.hint, where=error.where or at
+    )
 
 
 def step_failed(step: Step, failure: Exception, where: str) -> UserError:

@@ -9,21 +9,20 @@ Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
-from penstock.operators import functions
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.functions import Aggregate
-from penstock.operators.last_n import LastN
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
+from penstock.query.keyed import Keyed
 from penstock.query.origin import here
-from penstock.sinks.contract import Sink
+from penstock.query.rows import Rows
+from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
 
@@ -36,12 +35,14 @@ def stream(
     time: str,
     lateness: Duration = 0,
     idle_after: Duration | None = "5s",
+    ahead: Duration | None = "1d",
 ) -> Stream:
     """A named stream of events.
 
     `time` is the event-time column. An event may be up to `lateness` older than the newest before it in
     its partition; what is older goes to the late output. A partition silent for `idle_after` no longer
-    holds the others back (None: it always does).
+    holds the others back (None: it always does). An event dated more than `ahead` after the wall clock is
+    not believed and goes to the late output too (None: every date is).
     """
     origin = here()
     schema = dict(decoder.schema())
@@ -55,15 +56,14 @@ def stream(
             hint="Give the decoder the time's format, so that it reads the column as a Datetime.",
         )
     idle = None if idle_after is None else microseconds(idle_after)
-    definition = logical.StreamDefinition(name, log, decoder, time, microseconds(lateness), idle)
+    future = None if ahead is None else microseconds(ahead)
+    definition = logical.StreamDefinition(name, log, decoder, time, microseconds(lateness), idle, future)
     return Stream(logical.Source(origin, schema, definition))
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Rows):
     """A stream of events, or the rows another step puts out."""
-
-    node: logical.Node
 
     @property
     def columns(self) -> list[str]:
@@ -106,6 +106,21 @@ class Stream:
         parts = (self.node, *(other.node for other in others))
         return Stream(logical.Union(origin, check.united([part.schema for part in parts], origin), parts))
 
+    def late(self) -> Stream:
+        """The events of this stream that came too late, as a stream of their own. Only of a stream itself.
+
+        A late event happens, for whatever reads it, when it is noticed; its own columns stay as they are.
+        """
+        origin = here()
+        if not isinstance(self.node, logical.Source):
+            raise UserError(
+                "LATE_OF_NO_STREAM",
+                "only a stream itself has late events, not what was made of it",
+                where=str(origin),
+                hint="Call late() on what ps.stream(...) returned.",
+            )
+        return Stream(logical.Late(origin, self.node.schema, self.node))
+
     def key_by(self, *keys: str) -> Keyed:
         """What follows happens per value of these columns."""
         check.keys_fit(keys, self.node.schema, here())
@@ -139,8 +154,7 @@ class Stream:
         check.columns_exist([by, *aggregated.keys], self.node.schema, origin, "top")
         check.names_differ(["rank", *self.node.schema], origin)
         made = TopK(k, by, aggregated.keys, aggregated.running, not least, changes_only)
-        schema = made.schema(self.node.schema)
-        return Stream(logical.Top(origin, schema, self.node, k, by, not least, changes_only))
+        return Stream(logical.Top(origin, made.schema(self.node.schema), self.node, made))
 
     def _mapped(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
         origin = here()
@@ -148,115 +162,14 @@ class Stream:
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
 
 
-@dataclass(frozen=True, eq=False)
-class Keyed:
-    """A stream taken per key."""
+def _aggregate_under(node: logical.Node) -> Aggregation | None:
+    """The aggregate whose rows these are, with nothing but maps and filters in between.
 
-    node: logical.Node
-    keys: tuple[str, ...]
-
-    def last(self, n: int, *values: str, partial: bool = False) -> Stream:
-        """For each event the last `n` values of these columns of its key, oldest first, as lists.
-
-        A key's first n-1 events give no row, unless `partial`. Events are taken in strict order.
-        """
-        origin = here()
-        check.columns_exist(values, self.node.schema, origin, "last")
-        if n < 1 or not values:
-            raise UserError(
-                "BAD_LAST",
-                "last needs a number of at least 1 and a column",
-                where=str(origin),
-                hint='As in .key_by("user").last(3, "page").',
-            )
-        values = tuple(dict.fromkeys(values))
-        schema = LastN(self.keys, n, values, partial).schema(self.node.schema)
-        return Stream(logical.Last(origin, schema, self.node, self.keys, n, values, partial))
-
-    def window(self, size: Duration) -> Windowed:
-        """In windows of event time, one after the other, aligned to the clock."""
-        return self._windowed(size, running=False)
-
-    def running(self, every: Duration = "1s") -> Windowed:
-        """Since the beginning, told at the end of every `every` of event time in which the key had events."""
-        return self._windowed(every, running=True)
-
-    def _windowed(self, size: Duration, *, running: bool) -> Windowed:
-        micros = microseconds(size)
-        if micros < 1:
-            raise UserError("BAD_WINDOW", "a window needs a length", where=str(here()), hint='As in "30s".')
-        return Windowed(self.node, self.keys, micros, running)
-
-
-@dataclass(frozen=True, eq=False)
-class Windowed:
-    """A keyed stream cut into windows; says what to compute in each."""
-
-    node: logical.Node
-    keys: tuple[str, ...]
-    size: int
-    running: bool
-
-    def count(self, alias: str = "count") -> Stream:
-        """How many events."""
-        return self.aggregate(functions.count(alias))
-
-    def sum(self, column: str, alias: str | None = None) -> Stream:
-        """The sum of a column."""
-        return self.aggregate(functions.sum_(column, alias))
-
-    def aggregate(self, *aggregates: Aggregate) -> Stream:
-        """Several aggregates at once: `count()`, `sum_("bytes")`, `min_`, `max_`, `avg`."""
-        origin = here()
-        schema = self.node.schema
-        check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
-        check.names_free([a.alias for a in aggregates], origin)
-        try:
-            resolved = tuple(aggregate.resolved(schema) for aggregate in aggregates)
-        except UserError as error:
-            raise UserError(
-                error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
-            ) from None
-        when = ["as_of"] if self.running else ["window_start", "window_end"]
-        check.names_differ([*when, *self.keys, *(a.alias for a in aggregates)], origin)
-        columns = Aggregation(self.keys, self.size, resolved, self.running).schema(schema)
-        return Stream(
-            logical.Aggregated(origin, columns, self.node, self.keys, resolved, self.size, self.running)
-        )
-
-
-def output(name: str, rows: Stream, *sinks: Sink) -> logical.Output:
-    """A named result and where it goes."""
-    if not name.replace("_", "").replace("-", "").isalnum():
-        raise UserError(
-            "BAD_NAME",
-            f"{name!r} cannot name an output",
-            where=str(here()),
-            hint="Use letters, digits, - and _.",
-        )
-    return logical.Output(name, rows.node, sinks, here())
-
-
-def app(name: str, *outputs: logical.Output) -> logical.App:
-    """Everything one engine runs."""
-    names: Sequence[str] = [out.name for out in outputs]
-    if not outputs or len(set(names)) < len(names):
-        raise UserError(
-            "BAD_APP",
-            "an app needs at least one output, each with its own name",
-            where=str(here()),
-        )
-    return logical.App(name, outputs)
-
-
-def _aggregate_under(node: logical.Node) -> logical.Aggregated | None:
-    while isinstance(node, logical.Map) or (isinstance(node, logical.Filter) and not _runs(node)):
+    A filter on running totals could not take back a row that top has seen.
+    """
+    filtered = False
+    while isinstance(node, logical.Map | logical.Filter):
+        filtered |= isinstance(node, logical.Filter)
         node = node.input
-    return node if isinstance(node, logical.Aggregated) else None
-
-
-def _runs(node: logical.Node) -> bool:
-    """Whether rows here are running totals: a filter could not take back a row that top has seen."""
-    while isinstance(node, logical.Step) and not isinstance(node, logical.Aggregated):
-        node = node.input
-    return isinstance(node, logical.Aggregated) and node.running
+    found = node.operator if isinstance(node, logical.Stateful) else None
+    return found if isinstance(found, Aggregation) and not (found.running and filtered) else None

@@ -33,12 +33,19 @@ class Changes:
 
 @dataclass
 class Scope:
-    """Where a slice works: the store, its buckets, the epoch."""
+    """Where a slice works: the store, its buckets, the epoch; and whether what it changes counts."""
 
     store: RunStore
     epoch: int
     buckets: frozenset[int]
     bucket_count: int
+    writes: bool = True
+
+    def shared(self) -> Scope:
+        """The scope of what all slices see whole: all buckets, written by the owner of the first one."""
+        return Scope(
+            self.store, self.epoch, frozenset(range(self.bucket_count)), self.bucket_count, 0 in self.buckets
+        )
 
 
 class _Collection:
@@ -51,7 +58,7 @@ class _Collection:
 
     def changes(self) -> Changes:
         """What has to be written into the manifest."""
-        return Changes(tuple(self._added), tuple(self._dropped))
+        return Changes(tuple(self._added), tuple(self._dropped)) if self._scope.writes else Changes()
 
     def _drop(self, entry: RunEntry) -> None:
         if entry in self._added:  # made by a merge of this very epoch: no manifest knows it
@@ -62,7 +69,7 @@ class _Collection:
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
-        if rows.height:
+        if rows.height and self._scope.writes:
             entry = self._scope.store.write(
                 rows,
                 collection=self.name,
@@ -76,7 +83,7 @@ class _Collection:
 
     def _compact(self, merge: Combine, time: str | None = None) -> None:
         chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
-        if chosen is None:
+        if chosen is None or not self._scope.writes:
             return
         entries = self._entries[chosen]
         rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])

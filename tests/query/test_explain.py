@@ -39,22 +39,23 @@ def told(form: str, app: ps.App | None = None) -> str:
 def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_lines() -> None:
     assert told("as written") == "\n".join(
         [
-            "output top                                                 LINE",
+            "output top                                                   LINE",
             "to out/top/epoch-*.jsonl",
-            "└─ top 10 by count                                         LINE",
-            "   └─ aggregate count(*) as count per pattern              LINE",
-            '      └─ map pattern = col("path").list.join([" > "])      LINE',
-            "         └─ last 3 of path per session                     LINE",
-            '            └─ filter [(col("status")) == (dyn int: 200)]  LINE',
+            "└─ top 10 by greatest count, told when it changes            LINE",
+            "   └─ count(*) as count per pattern over running, every 10s  LINE",
+            '      └─ map pattern = col("path").list.join([" > "])        LINE',
+            "         └─ last 3 of path per session                       LINE",
+            '            └─ filter [(col("status")) == (dyn int: 200)]    LINE',
             "               └─ stream clicks: generated click stream, 10 events, constant 20000/s",
-            "                                                           LINE",
+            "                                                             LINE",
             "",
-            "output total                                               LINE",
+            "output total                                                 LINE",
             "to out/total/epoch-*.parquet",
-            "└─ aggregate sum(bytes) as sum_bytes per everything        LINE",
-            '   └─ filter [(col("status")) == (dyn int: 200)]           LINE',
+            "└─ sum(bytes) as sum_bytes per everything over windows of 30s",
+            "                                                             LINE",
+            '   └─ filter [(col("status")) == (dyn int: 200)]             LINE',
             "      └─ stream clicks: generated click stream, 10 events, constant 20000/s",
-            "                                                           LINE",
+            "                                                             LINE",
         ]
     )
 

@@ -1,0 +1,139 @@
+"""Routes: how rows find the buckets, and so the slices, of the operator they are for. Pure.
+
+Receives rows as the sender has them; hands them with `_hash`, whose upper bits are the bucket. What stands in
+`_hash` decides where a row's state lives, so a route is part of the state's format.
+
+- by key: equal keys meet; a partitioner of the user's own may say which keys lie together
+- round-robin: evenly, wherever; for work without memory
+- broadcast: every slice gets every row
+- grid: of two inputs every pair of rows meets in exactly one bucket (StreamCloud, IV.A.b)
+- forward: rows stay in their slice; the compiler says so on the edge where the key is already the partitioning
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.state.buckets import HASH, key_hash, with_hash
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Partitioner(Protocol):
+    """The user's own way to say which keys lie together."""
+
+    #: how many parts there are
+    parts: int
+
+    def part_of(self, rows: pl.DataFrame) -> pl.Series:
+        """The part of each row, 0 to parts - 1; a pure function of the key columns."""
+
+
+class Route(ABC):
+    """How rows find their buckets."""
+
+    #: every slice gets every row
+    everywhere: bool = False
+
+    @abstractmethod
+    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        """The rows with `_hash`; a row may become several."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What `explain` says after "exchange"."""
+
+
+@dataclass(frozen=True)
+class ByKey(Route):
+    """Equal keys meet."""
+
+    keys: tuple[str, ...]
+    partitioner: Partitioner | None = None
+
+    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        if HASH not in rows.columns:  # reduced rows have it already
+            rows = with_hash(rows, self.keys)
+        if self.partitioner is None or self.partitioner.parts == 1:
+            return rows
+        part = self.partitioner.part_of(rows).cast(pl.UInt64).to_numpy()
+        width = np.uint64(2**64 // self.partitioner.parts)
+        return rows.with_columns(pl.Series(HASH, part * width + rows[HASH].to_numpy() % width))
+
+    def describe(self) -> str:
+        how = f", partitioned by {self.partitioner}" if self.partitioner else ""
+        return f"by {', '.join(self.keys)}{how}" if self.keys else "by nothing: one bucket takes all"
+
+
+@dataclass(frozen=True)
+class RoundRobin(Route):
+    """Evenly over all buckets, wherever."""
+
+    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        turns = np.arange(1, rows.height + 1, dtype=np.uint64) * _GOLDEN
+        return rows.with_columns(pl.Series(HASH, turns))
+
+    def describe(self) -> str:
+        return "round-robin"
+
+
+@dataclass(frozen=True)
+class Broadcast(Route):
+    """Every slice gets every row."""
+
+    everywhere = True
+
+    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        return rows.with_columns(pl.lit(0, pl.UInt64).alias(HASH))
+
+    def describe(self) -> str:
+        return "broadcast"
+
+
+@dataclass(frozen=True)
+class Grid(Route):
+    """One side of a grid of buckets: a left row lies in all columns of its grid row, a right one in all rows of
+    its grid column, so a left and a right row meet in exactly one bucket."""
+
+    left: bool
+    #: the columns whose values deal the rows out; none: by the rows' places
+    by: tuple[str, ...] = ()
+
+    def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
+        high, low = grid_bits(buckets)
+        own, other = (high, low) if self.left else (low, high)
+        spread = key_hash(rows, self.by) if self.by else _places(rows)
+        mine = spread >> np.uint64(64 - own) if own else np.zeros(rows.height, dtype=np.uint64)
+        copies = np.tile(np.arange(1 << other, dtype=np.uint64), rows.height)
+        mine, rest = np.repeat(mine, 1 << other), np.repeat(spread, 1 << other)
+        bucket = (mine << np.uint64(low)) | copies if self.left else (copies << np.uint64(low)) | mine
+        free = np.uint64(64 - high - low)
+        hashed = rest if free == 64 else (bucket << free) | (rest >> np.uint64(high + low))
+        where = np.repeat(np.arange(rows.height), 1 << other)
+        return rows[where].with_columns(pl.Series(HASH, hashed))
+
+    def describe(self) -> str:
+        return f"grid, {'left' if self.left else 'right'} side"
+
+
+def grid_bits(buckets: int) -> tuple[int, int]:
+    """How the bits of a bucket number are shared between the grid's rows and columns."""
+    bits = buckets.bit_length() - 1
+    return (bits + 1) // 2, bits // 2
+
+
+def _places(rows: pl.DataFrame) -> npt.NDArray[np.uint64]:
+    """Evenly spread numbers made of the rows' places in the log, the same wherever the log is cut."""
+    names: Sequence[str] = [name for name in ("_time", "_partition", "_sequence") if name in rows.columns]
+    mixed = np.zeros(rows.height, dtype=np.uint64)
+    for name in names:
+        mixed = (mixed ^ rows[name].cast(pl.Int64).to_numpy().view(np.uint64)) * _GOLDEN
+        mixed ^= mixed >> np.uint64(32)
+    return mixed

@@ -1,0 +1,39 @@
+"""What every part of the stream API stands on: rows of a node, and how a new step is put on top of it. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.query import logical
+
+if TYPE_CHECKING:
+    from penstock.operators.contract import Operator
+    from penstock.query.origin import Origin
+    from penstock.query.stream import Stream
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows a node puts out."""
+
+    node: logical.Node
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedRows(Rows):
+    """The rows a node puts out, taken per value of these columns."""
+
+    keys: tuple[str, ...]
+
+
+def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:
+    """The stream an operator makes of its inputs, one a port."""
+    return stream_of(logical.Stateful(origin, schema, parts, operator))
+
+
+def stream_of(node: logical.Node) -> Stream:
+    """A node as a stream."""
+    from penstock.query.stream import Stream  # the stream's own methods come back here
+
+    return Stream(node)
