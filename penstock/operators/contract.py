@@ -64,11 +64,12 @@ class SliceState:
         assert isinstance(found, Journal)
         return found
 
-    def table(self, name: str, *, keys: Sequence[str]) -> Table:
-        """A collection of one row a key."""
+    def table(self, name: str, *, keys: Sequence[str], time: str | None = None) -> Table:
+        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them."""
         found = self._opened.get(name)
         if found is None:
-            found = Table(f"{self._operator}.{name}", self._entries.get(name, ()), self._scope, keys=keys)
+            entries = self._entries.get(name, ())
+            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time)
             self._opened[name] = found
         assert isinstance(found, Table)
         return found

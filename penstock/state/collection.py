@@ -112,15 +112,24 @@ class Journal(_Collection):
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
-        due = [entry for entry in self._entries if entry.low is not None and entry.low < below]
-        rows = [
+        rows = self.rows(floor, below)
+        self.empty(below)
+        return rows
+
+    def rows(self, floor: int, below: int) -> pl.DataFrame | None:
+        """The rows due from `floor` to before `below`, run after run, each sorted by hash; they stay."""
+        found = self.sections(floor, below)
+        return pl.concat(found) if found else None
+
+    def sections(self, floor: int, below: int) -> list[pl.DataFrame]:
+        """As `rows`, a frame for every run: rows of equal hash stand in the order they were inserted in."""
+        return [
             self._scope.store.section(entry, self._scope.buckets).filter(
                 pl.col(self._time).is_between(floor, below, closed="left")
             )
-            for entry in due
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
         ]
-        self.empty(below)
-        return pl.concat(rows) if rows else None
 
     def empty(self, below: int) -> None:
         """Drop the runs in which every row is due before `below`."""
@@ -138,15 +147,24 @@ class Journal(_Collection):
 
 
 class Table(_Collection):
-    """The latest row of every key."""
+    """The latest row of every key. With `time`, the column by which rows grow old, old ones can be forgotten."""
 
-    def __init__(self, name: str, entries: Sequence[RunEntry], scope: Scope, *, keys: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        entries: Sequence[RunEntry],
+        scope: Scope,
+        *,
+        keys: Sequence[str],
+        time: str | None = None,
+    ) -> None:
         super().__init__(name, entries, scope)
         self._keys = list(keys)
+        self._time = time
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch)
+        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
 
     def lookup(self, wanted: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
         """For every row of `wanted` (its keys and `_hash`) the values of its key's latest row, else nulls.
@@ -205,9 +223,21 @@ class Table(_Collection):
         for entry in list(self._entries):
             self._drop(entry)
 
-    def compact(self) -> None:
-        """Merge small runs, keeping the latest row of every key."""
-        self._compact(self._latest)
+    def expire(self, below: int) -> None:
+        """Forget what is older than `below`, run by run: rows of a run that has younger ones too may still be found."""
+        for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
+            self._drop(entry)
+
+    def compact(self, below: int | None = None) -> None:
+        """Merge small runs, keeping the latest row of every key, unless it is older than `below`."""
+
+        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+            latest = self._latest(rows)
+            if below is None or self._time is None:
+                return latest
+            return latest.filter(pl.col(self._time) >= below)
+
+        self._compact(merge, self._time)
 
     def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows sorted by hash, older before newer: the last row of every key."""
