@@ -223,6 +223,6 @@ ASIDE_SCHEMA = {
 def _sent(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
     rows = pl.concat(frames) if len(frames) > 1 else frames[0]
     operator = task.operator_of(edge)
-    if operator is not None and len(frames) > 1:
+    if operator is not None and edge.reduce and len(frames) > 1:
         rows = operator.combine(rows, edge.port)
     yield from addressed(task, edge, rows)

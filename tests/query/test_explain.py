@@ -80,8 +80,8 @@ def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> N
     text = told("sub-queries")
     assert "scan of clicks (level 0)" in text
     assert "cut: it keeps state per session, so all rows of the same session must meet in one slice" in text
-    assert "exchange by: session" in text
-    assert "exchange by: nothing: one bucket takes all" in text
+    assert "exchange by session" in text
+    assert "exchange by nothing: one bucket takes all" in text
     assert "order: strict" in text
 
 
