@@ -125,7 +125,9 @@ def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
         return pl.DataFrame()
     decoded = scan_plan.stream.decoder.decode(chunk, scan_plan.columns)
     frame = decoded.good
-    instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
+    instant = pl.lit(0, pl.Int64).alias(TIME)
+    if scan_plan.stream.time is not None:
+        instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
     frame = frame.with_columns(instant, (pl.col(ROW).cast(pl.Int64) + chunk.start).alias(SEQUENCE))
     if frame[TIME].null_count():
         timeless = frame.filter(pl.col(TIME).is_null())
@@ -178,6 +180,8 @@ def _on_time(
             if not frame.height:
                 return frame, late, max(highest, int(newest[-1]))
             least, most = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
+    if scan_plan.stream.time is None:
+        return frame, late, max(highest, most)
     sums.oldest = least if sums.oldest is None else min(sums.oldest, least)
     sums.newest = most if sums.newest is None else max(sums.newest, most)
     return frame, late, max(highest, most)

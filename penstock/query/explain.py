@@ -122,7 +122,7 @@ def optimised(plan: Plan) -> str:
         if dropped:
             told.append(f"   never decoded: {', '.join(dropped)}")
         late = f", late after {spelled(scan.stream.lateness)}" if scan.stream.lateness else ""
-        told.append(f"   event time: {scan.stream.time}{late}")
+        told.append(f"   event time: {scan.stream.time or 'none'}{late}")
     for edge in plan.edges:
         told.append(f"{_from(edge)} to {_to(edge)}")
         told += [f"   {step_text(step)}" for step in edge.steps]

@@ -126,23 +126,38 @@ def _arrow(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[str, i
         at = (x_from + 8, (y_from + y_to) // 2 + 4)
     else:
         x_from, y_from, x_to = source.x + WIDE, source.middle, target.x
-        bend = (x_to - x_from) // 2
-        path = f"M{x_from},{y_from} C{x_from + bend},{y_from} {x_to - bend},{y_to} {x_to},{y_to}"
-        at = (x_to - GAP + 12, y_to - 6)
+        path = f"M{x_from},{y_from}"
+        for column in range(source.column + 1, target.column):  # below whatever stands in between
+            low = (
+                max((box.y + box.high for box in boxes.values() if box.column == column), default=y_from) + 12
+            )
+            x = MARGIN + column * (WIDE + GAP)
+            path += f" {_curve(x_from, y_from, x, low)} L{x + WIDE},{low}"
+            x_from, y_from = x + WIDE, low
+        path += f" {_curve(x_from, y_from, x_to, y_to)}"
+        at = (x_to - 12, y_to - 6)
     dashed = ' stroke-dasharray="5 4"' if edge.forward else ""
     drawn = [
         f'<path d="{path}" fill="none" stroke="#4a5568" stroke-width="1.4"{dashed} marker-end="url(#arrow)">'
         f"<title>{escape(_steps(edge))}</title></path>"
     ]
-    drawn.append(
-        f'<text x="{at[0]}" y="{at[1]}" fill="#4a5568" font-size="11">{escape(_label(plan, edge))}</text>'
-    )
+    if label := escape(_label(plan, edge)):
+        anchor = "start" if source.column == target.column else "end"
+        text = f'<text x="{at[0]}" y="{at[1]}" text-anchor="{anchor}" font-size="11"'
+        # a white shadow first, so that it can be read where it crosses a line
+        drawn.append(f'{text} fill="white" stroke="white" stroke-width="4">{label}</text>')
+        drawn.append(f'{text} fill="#4a5568">{label}</text>')
     return drawn
+
+
+def _curve(x_from: int, y_from: int, x_to: int, y_to: int) -> str:
+    bend = (x_to - x_from) // 2
+    return f"C{x_from + bend},{y_from} {x_to - bend},{y_to} {x_to},{y_to}"
 
 
 def _label(plan: Plan, edge: Edge) -> str:
     if edge.target not in plan.subqueries:
-        return ""
+        return "late events" if edge.source.startswith("late:") else edge.output
     if edge.forward:
         return "forward"
     how = plan.subqueries[edge.target].operator.route(edge.port).describe().split(":")[0]

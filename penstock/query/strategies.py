@@ -78,13 +78,16 @@ def strategies(app: App, cluster: Cluster) -> list[Strategy]:
 
 
 def counted(app: App) -> tuple[int, int]:
-    """How many operators a query has once it is optimised, and how many of them remember something."""
+    """How many operators a query has once it is optimised, and how many of them need their rows brought together.
+
+    A top-k at the end does not: the driver ranks the slices' few best rows.
+    """
     optimised = forms(app).optimised
     stateless = (Map, Filter, MapBatches, Union)
     nodes: list[Node] = [
         node for node in nodes_of(optimised) if isinstance(node, (*stateless, Stateful, Top))
     ]
-    stateful = sum(isinstance(node, Stateful | Top) for node in nodes)
+    stateful = sum(isinstance(node, Stateful) for node in nodes)
     return max(1, len(nodes)), stateful
 
 

@@ -16,7 +16,7 @@ def push_projections(plan: Plan) -> Plan:
     scans = {}
     for name, scan in plan.scans.items():
         everything = set(scan.columns)
-        wanted = {scan.stream.time}
+        wanted = {scan.stream.time} if scan.stream.time is not None else set()
         for edge in plan.edges:
             if edge.source in (f"scan:{name}", f"late:{name}"):
                 wanted |= roots(edge.steps, edge.needed, everything)
