@@ -135,7 +135,13 @@ class Admission:
             end["finished"][name] = sorted(done)
             end["closed"][name] = scan.stream.log.closed()
             end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
-            everything_read &= len(done) == len(partitions)
+            # a log that is not declared finished is read when nothing of it is left for now
+            left = [
+                p
+                for p in partitions
+                if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
+            ]
+            everything_read &= not left
         if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle", "closed")):
             if everything_read and self._drain:
                 self.drained.set()

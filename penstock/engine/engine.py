@@ -118,7 +118,7 @@ class Engine:
             )
         reached = self.state.last_offsets()
         for name, scan in self.plan.scans.items():
-            facts["logs"][name] = scan.stream.log.start(known.get(name), reached.get(name, {}))
+            facts["logs"][name] = scan.started(known.get(name), reached.get(name, {}))
         facts["buckets"] = self.settings.buckets
         self.state.remember(facts)
 
@@ -273,11 +273,11 @@ class Engine:
 
 def _explained(failure: BaseException) -> PenstockError:
     text = str(failure).strip()
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
     return InternalError(
         "EPOCH_FAILED",
         f"{kind}: {lines[-1] if lines else type(failure).__name__}",
-        detail=text[-2000:],
+        detail=text[-2000:] if len(lines) > 1 else None,
         hint="The epoch is not committed; start again with the same state directory to repeat it.",
     )

@@ -58,7 +58,7 @@ def lowered(app: logical.App) -> Plan:
 class _Lowering:
     def __init__(self, app: logical.App) -> None:
         self._app = app
-        self._streams: dict[str, logical.StreamDefinition] = {}
+        self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
         self._kept: dict[str, dict[str, str]] = {}
@@ -83,7 +83,8 @@ class _Lowering:
             for number, leg in enumerate(self._edges)
         ]
         scans = {
-            name: ScanPlan(stream, tuple(stream.decoder.schema())) for name, stream in self._streams.items()
+            name: ScanPlan(source.stream, tuple(source.stream.decoder.schema()), source.origin)
+            for name, source in self._streams.items()
         }
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
         levels = max((sub.level for sub in self._subqueries.values()), default=0)
@@ -131,8 +132,8 @@ class _Lowering:
         raise AssertionError(f"no rule for {node}")
 
     def _scan(self, node: logical.Source) -> _Flow:
-        known = self._streams.setdefault(node.stream.name, node.stream)
-        if known is not node.stream:
+        known = self._streams.setdefault(node.stream.name, node)
+        if known.stream is not node.stream:
             raise UserError(
                 "NAME_TAKEN",
                 f"two streams are called {node.stream.name!r}",

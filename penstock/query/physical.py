@@ -153,6 +153,20 @@ class ScanPlan:
 
     stream: StreamDefinition
     columns: tuple[str, ...]
+    origin: Origin
+
+    def started(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
+        """Have the log begin, or go on from what it remembers; an error names the user's line."""
+        try:
+            return self.stream.log.start(memory, offsets)
+        except PenstockError as error:
+            raise type(error)(
+                error.condition,
+                error.primary,
+                detail=error.detail,
+                hint=error.hint,
+                where=error.where or str(self.origin),
+            ) from error
 
 
 @dataclass(frozen=True)
