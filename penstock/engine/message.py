@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import file_bytes, from_file, from_stream, stream_bytes
+from penstock.state.ipc import as_table, from_file, from_stream, stream_bytes, write_file
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: frames from this size on are worth a file of their own on a shared shelf
@@ -42,8 +42,7 @@ class Message:
             return self.to_bytes()
         os.makedirs(shelf, mode=0o700, exist_ok=True)
         path = os.path.join(shelf, f"{uuid.uuid4().hex}.arrow")
-        with open(path, "wb") as file:
-            file.write(file_bytes(self.frame))
+        write_file(as_table(self.frame), path)
         return Message(self.kind, self.to, {**self.facts, "shelved": path}).to_bytes()
 
     def to_bytes(self) -> bytes:
