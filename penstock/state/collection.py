@@ -79,7 +79,7 @@ class _Collection:
         if chosen is None:
             return
         entries = self._entries[chosen]
-        rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
+        rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True)
         upto = max(entry.upto for entry in entries)
         merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
         for entry in entries:
@@ -227,7 +227,7 @@ class _Found:
     def aligned(self, height: int) -> pl.DataFrame | None:
         if not self.rows:
             return None
-        rows = pl.concat(self.rows)
+        rows = pl.concat(self.rows, rechunk=True)
         index = np.full(height, -1, dtype=np.int64)
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
