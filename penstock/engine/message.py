@@ -43,34 +43,36 @@ class Message:
         os.makedirs(shelf, mode=0o700, exist_ok=True)
         path = os.path.join(shelf, f"{uuid.uuid4().hex}.arrow")
         write_file(as_table(self.frame), path)
-        return Message(self.kind, self.to, {**self.facts, "shelved": path}).to_bytes()
+        return self._header(path)
 
     def to_bytes(self) -> bytes:
-        header = json.dumps([self.kind, self.to, self.facts], separators=(",", ":")).encode()
+        header = self._header()
+        return header if self.frame is None else b"".join((header, stream_bytes(self.frame)))
+
+    def _header(self, shelved: str | None = None) -> bytes:
+        header = json.dumps([self.kind, self.to, self.facts, shelved], separators=(",", ":")).encode()
         header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
-        if self.frame is None:
-            return struct.pack(">I", len(header)) + header
-        return b"".join((struct.pack(">I", len(header)), header, stream_bytes(self.frame)))
+        return struct.pack(">I", len(header)) + header
 
     @staticmethod
     def from_bytes(data: bytes) -> Message:
-        kind, to, facts, at = _header(data)
-        if "shelved" in facts:
-            with pa.memory_map(facts.pop("shelved")) as mapped:
+        kind, to, facts, shelved, at = _header(data)
+        if shelved is not None:
+            with pa.memory_map(shelved) as mapped:
                 return Message(kind, to, facts, from_file(mapped))
         return Message(kind, to, facts, from_stream(memoryview(data)[at:]) if at < len(data) else None)
 
 
 def address(data: bytes) -> tuple[str, str]:
     """The kind and the addressee of an encoded message, without decoding its payload."""
-    kind, to, _, _ = _header(data)
+    kind, to, *_ = _header(data)
     return kind, to
 
 
-def _header(data: bytes) -> tuple[str, str, dict[str, Any], int]:
+def _header(data: bytes) -> tuple[str, str, dict[str, Any], str | None, int]:
     (length,) = struct.unpack_from(">I", data)
-    kind, to, facts = json.loads(data[4 : 4 + length])
-    return kind, to, facts, 4 + length
+    kind, to, facts, shelved = json.loads(data[4 : 4 + length])
+    return kind, to, facts, shelved, 4 + length
 
 
 def error_message(error: PenstockError) -> Message:
