@@ -73,7 +73,7 @@ def _held(column: pa.ChunkedArray) -> int:
 
 def _used(table: pa.Table) -> int:
     """About how many bytes the rows themselves need."""
-    used = 16 * table.num_rows * table.num_columns
+    used: int = 16 * table.num_rows * table.num_columns
     for column in table.itercolumns():
         if column.type == pa.string_view():
             used += sum(_text_bytes(chunk) for chunk in column.chunks)
