@@ -32,7 +32,7 @@ class Settings:
     #: manifests kept; older state cannot be gone back to
     manifests_kept: int = 20
     #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it
-    first_epoch_units: int = 64_000_000
+    first_epoch_units: int = 32_000_000
     #: the most an epoch may ever take, in the log's units; None: no bound but the target length
     most_epoch_units: int | None = None
     #: an epoch of at most this many bytes (or a 200th as many records) is one task: nothing has to move
