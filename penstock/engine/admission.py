@@ -127,7 +127,8 @@ class Admission:
             for partition in partitions:  # in the log's own order: it breaks ties of event time for life
                 at.setdefault(partition.id, partition.earliest)
             available = {p.id: p.latest - at[p.id] for p in partitions}
-            for pid, units in shares(available, self._rates[name].budget).items():
+            budget = self._rates[name].admitted(sum(available.values()))
+            for pid, units in shares(available, budget).items():
                 at[pid] = scan.stream.log.cut(pid, at[pid], units)
             self.backlog[name] = sum(p.latest - at[p.id] for p in partitions)
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]

@@ -131,7 +131,14 @@ class Engine:
             least = 65_536 if bytes_ else 1_000
             if most is not None:
                 units, least = min(units, most), min(least, most)
-            found[name] = RateControl(self.settings.epoch_seconds, units, least, most or 1 << 60)
+            found[name] = RateControl(
+                self.settings.epoch_seconds,
+                units,
+                least,
+                most or 1 << 60,
+                catch_up_seconds=self.settings.catch_up_seconds,
+                catch_up_most=self.settings.catch_up_bytes // (1 if bytes_ else 200),
+            )
         return found
 
     # -- running ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.functions import Part
@@ -24,10 +25,7 @@ PANE = "_pane"
 
 def cells(rows: pl.DataFrame, keys: tuple[str, ...], parts: Sequence[Part]) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
-    panes = rows[PANE]
-    if rows.height and panes.min() != panes.max():
-        rows = rows.sort(PANE, maintain_order=True)
-    ordered = grouped(rows, keys)
+    ordered = grouped(rows, keys, _by_pane(rows[PANE].to_numpy()))
     rows, panes_np = ordered.rows, ordered.rows[PANE].to_numpy()
     new = ordered.first.copy()
     new[1:] |= panes_np[1:] != panes_np[:-1]
@@ -36,6 +34,15 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], parts: Sequence[Part]) -> O
         return Ordered(rows.select(HASH, *keys, PANE, *(part.name for part in parts)), ordered.first)
     merged = [_merged(rows[part.name], part, new, starts) for part in parts]
     return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
+
+
+def _by_pane(panes: npt.NDArray[np.int64]) -> pl.Series | None:
+    """The row numbers in the order of the panes; None when there is one pane only."""
+    if not len(panes) or (low := panes.min()) == (high := panes.max()):
+        return None
+    # NumPy sorts small numbers by counting them
+    small = (panes - low).astype(np.uint16) if high - low < 1 << 16 else panes
+    return pl.Series(np.argsort(small, kind="stable"))
 
 
 def _merged(values: pl.Series, part: Part, new: np.ndarray, starts: np.ndarray) -> pl.Series:

@@ -94,7 +94,8 @@ class LastN(Operator):
     def _pool(self, value: str, rows: pl.DataFrame, before: pl.DataFrame) -> pl.Series:
         """All values a row may reach: this epoch's, then what is remembered, slot after slot."""
         values = rows[value]
-        return pl.concat([values, *(before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))])
+        slots = (before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))
+        return pl.concat([values, *slots], rechunk=True)
 
     def _reach(self, ordered: Ordered) -> npt.NDArray[np.int64]:
         """For each row where its n values stand in the pool, oldest first."""

@@ -58,10 +58,10 @@ class TopK:
         told = [self._told(best, NEVER)] if best is not None else []
         if rows is not None:
             steady = best is not None and self._steady(rows, best)
-            rows = self._with_bucket(rows, state).sort(TIME)
+            rows = self._with_bucket(rows, state)
             if steady and best is not None and self.changes_only:
                 rows = self._promising(rows, best)
-            for step in rows.partition_by(TIME, maintain_order=True):
+            for step in rows.sort(TIME).partition_by(TIME, maintain_order=True):
                 instant: int = step[TIME][0]
                 if best is not None and not steady and self._worsened(step, best):
                     best = self._best(self._with_bucket(refill(instant), state), _BUCKET)
@@ -95,8 +95,15 @@ class TopK:
         return not ((hashes[1:] == hashes[:-1]) & fell).any()
 
     def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        met = rows.select(*self._identity, self.by).join(
-            best.select(*self._identity, pl.col(self.by).alias("_was")), on=self._identity, nulls_equal=True
+        known = rows[HASH].is_in(best[HASH].implode())  # few rows: spares a hash table of all keys
+        met = (
+            rows.select(*self._identity, self.by)
+            .filter(known)
+            .join(
+                best.select(*self._identity, pl.col(self.by).alias("_was")),
+                on=self._identity,
+                nulls_equal=True,
+            )
         )
         return bool(met.select(self._worse(pl.col(self.by), pl.col("_was")).any()).item())
 

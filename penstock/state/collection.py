@@ -86,7 +86,9 @@ class _Collection:
         if chosen is None or not self._scope.writes:
             return
         entries = self._entries[chosen]
-        rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
+        rows = pl.concat(
+            [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
+        )
         upto = max(entry.upto for entry in entries)
         merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
         for entry in entries:
@@ -108,7 +110,7 @@ class Journal(_Collection):
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Add rows (they carry `_hash`). Reads nothing."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
+        self._write(_by_hash(rows), self._scope.epoch, self._time)
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
@@ -141,7 +143,7 @@ class Journal(_Collection):
 
         def merge(rows: pl.DataFrame) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
-            return combine(rows).sort(HASH) if combine and rows.height else rows
+            return _by_hash(combine(rows)) if combine and rows.height else rows
 
         self._compact(merge, self._time)
 
@@ -164,7 +166,7 @@ class Table(_Collection):
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
+        self._write(_by_hash(rows), self._scope.epoch, self._time)
 
     def lookup(self, wanted: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
         """For every row of `wanted` (its keys and `_hash`) the values of its key's latest row, else nulls.
@@ -264,11 +266,17 @@ class _Found:
     def aligned(self, height: int) -> pl.DataFrame | None:
         if not self.rows:
             return None
-        rows = pl.concat(self.rows)
+        rows = pl.concat(self.rows, rechunk=True)
         index = np.full(height, -1, dtype=np.int64)
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
         return rows.select(pl.all().gather(where))
+
+
+def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows sorted by hash; operators mostly give them so."""
+    hashes = rows[HASH].to_numpy()
+    return rows if (hashes[1:] >= hashes[:-1]).all() else rows.sort(HASH, maintain_order=True)
 
 
 def _same_keys(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:
