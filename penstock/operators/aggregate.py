@@ -9,7 +9,6 @@ Commutative: inside an epoch the order of events does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,17 +32,6 @@ class Aggregation(Operator):
     size: int
     aggregates: tuple[Aggregate, ...]
     running: bool = False
-
-    def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        instant = pl.Datetime("us", "UTC")
-        when: dict[str, pl.DataType] = (
-            {"as_of": instant} if self.running else {"window_start": instant, "window_end": instant}
-        )
-        return (
-            when
-            | {key: incoming[key] for key in self.keys}
-            | {aggregate.alias: aggregate.dtype(incoming) for aggregate in self.aggregates}
-        )
 
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}

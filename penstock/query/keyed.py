@@ -9,6 +9,7 @@ from penstock.operators.last_n import LastN
 from penstock.query import check
 from penstock.query.origin import here
 from penstock.query.rows import KeyedRows, stateful
+from penstock.query.time_windows import InTime, Running
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -41,14 +42,15 @@ class Keyed(KeyedRows):
 
     def window(self, size: Duration) -> Windowed:
         """In windows of event time, one after the other, aligned to the clock."""
-        return self._windowed(size, running=False)
+        return Windowed(self.node, self.keys, InTime(_length(size)))
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Since the beginning, told at the end of every `every` of event time in which the key had events."""
-        return self._windowed(every, running=True)
+        return Windowed(self.node, self.keys, Running(_length(every)))
 
-    def _windowed(self, size: Duration, *, running: bool) -> Windowed:
-        micros = microseconds(size)
-        if micros < 1:
-            raise UserError("BAD_WINDOW", "a window needs a length", where=str(here()), hint='As in "30s".')
-        return Windowed(self.node, self.keys, micros, running)
+
+def _length(given: Duration) -> int:
+    micros = microseconds(given)
+    if micros < 1:
+        raise UserError("BAD_WINDOW", "a window needs a length", where=str(here()), hint='As in "30s".')
+    return micros

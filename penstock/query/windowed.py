@@ -1,12 +1,19 @@
-"""A windowed stream: what to compute in each window. Every call returns something new and runs nothing."""
+"""A windowed stream: what to compute in each window. Every call returns something new and runs nothing.
+
+A window is a description of its own kind (of time, of counts, ...): it says which columns its rows begin with
+and which operator computes aggregates over it. Whatever can do that can stand here.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from penstock.operators import functions
-from penstock.operators.aggregate import Aggregation
+from penstock.operators.contract import Operator
 from penstock.operators.functions import Aggregate
 from penstock.query import check
 from penstock.query.origin import here
@@ -17,12 +24,24 @@ if TYPE_CHECKING:
     from penstock.query.stream import Stream
 
 
+class Window(ABC):
+    """A way to cut a keyed stream into windows."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> dict[str, pl.DataType]:
+        """What stands in a row before the keys and the aggregates."""
+
+    @abstractmethod
+    def operator(self, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]) -> Operator:
+        """What computes these aggregates, whose types are known, over the windows of every key."""
+
+
 @dataclass(frozen=True, eq=False)
 class Windowed(KeyedRows):
     """A keyed stream cut into windows; says what to compute in each."""
 
-    size: int
-    running: bool
+    window: Window
 
     def count(self, alias: str = "count") -> Stream:
         """How many events."""
@@ -44,7 +63,7 @@ class Windowed(KeyedRows):
             raise UserError(
                 error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
             ) from None
-        when = ["as_of"] if self.running else ["window_start", "window_end"]
-        check.names_differ([*when, *self.keys, *(a.alias for a in aggregates)], origin)
-        operator = Aggregation(self.keys, self.size, resolved, self.running)
-        return stateful(origin, operator.schema(schema), operator, self.node)
+        check.names_differ([*self.window.columns, *self.keys, *(a.alias for a in aggregates)], origin)
+        made = self.window.columns | {key: schema[key] for key in self.keys}
+        made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
+        return stateful(origin, made, self.window.operator(self.keys, resolved), self.node)
