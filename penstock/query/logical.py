@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
-from penstock.operators.functions import Aggregate
+from penstock.operators.functions import AggregateFunction
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 
@@ -124,7 +124,7 @@ class Last(Step):
 @dataclass(frozen=True, eq=False)
 class Aggregated(Step):
     keys: tuple[str, ...]
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[AggregateFunction, ...]
     size: int
     running: bool
 

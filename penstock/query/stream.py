@@ -18,7 +18,7 @@ from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators import functions
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.functions import Aggregate
+from penstock.operators.functions import AggregateFunction
 from penstock.operators.last_n import LastN
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
@@ -205,7 +205,7 @@ class Windowed:
         """The sum of a column."""
         return self.aggregate(functions.sum_(column, alias))
 
-    def aggregate(self, *aggregates: Aggregate) -> Stream:
+    def aggregate(self, *aggregates: AggregateFunction) -> Stream:
         """Several aggregates at once: `count()`, `sum_("bytes")`, `min_`, `max_`, `avg`."""
         origin = here()
         schema = self.node.schema
