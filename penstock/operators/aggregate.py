@@ -16,7 +16,7 @@ import polars as pl
 
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Operator, Progress, SliceState
-from penstock.operators.functions import Aggregate, Part
+from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Table
@@ -30,7 +30,7 @@ class Aggregation(Operator):
 
     keys: tuple[str, ...]
     size: int
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[AggregateFunction, ...]
     running: bool = False
 
     def needs(self, port: int = 0) -> set[str]:
@@ -38,16 +38,15 @@ class Aggregation(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         pane = (pl.col(TIME) // self.size).alias(PANE)
-        parts = self._parts()
         if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(part.of_event() for part in parts))
-            return cells(with_hash(rows, self.keys), self.keys, parts).rows
-        reduced = frame.group_by(*self.keys, pane).agg(part.of_events() for part in parts)
+            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
+            return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
+        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
         # whichever way, the same columns in the same order: the receiver puts them one below the other
-        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *(part.name for part in parts))
+        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *self._parts())
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return cells(frame, self.keys, self._parts()).rows
+        return cells(frame, self.keys, self.aggregates).rows
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
@@ -67,7 +66,7 @@ class Aggregation(Operator):
         if not due:
             return None
         together = pl.concat([rows.select(due[0].columns) for rows in due])
-        closed = cells(together, self.keys, self._parts())
+        closed = cells(together, self.keys, self.aggregates)
         return self._finished(self._run_on(closed, state) if self.running else closed.rows)
 
     def _run_on(self, closed: Ordered, state: SliceState) -> pl.DataFrame:
@@ -75,24 +74,19 @@ class Aggregation(Operator):
         totals = self._totals(state)
         totals.compact()
         parts, rows, first = self._parts(), closed.rows, closed.first
-        before = totals.lookup(
-            rows.select(HASH, *self.keys).filter(pl.Series(first)), [part.name for part in parts]
-        )
+        before = totals.lookup(rows.select(HASH, *self.keys).filter(pl.Series(first)), parts)
         # the first pane of a key goes on from its total so far, the others from the pane before
         at = pl.Series(np.where(first, closed.number, -1)).replace(-1, None)
-        before = before.select(pl.all().gather(at).name.suffix(".before"))
+        before = before.select(
+            pl.col(part).cast(rows.schema[part]).gather(at).alias(f"{part}.before") for part in parts
+        )
         rows = rows.hstack(before).select(
-            HASH,
-            *self.keys,
-            PANE,
-            *(
-                part.joined(pl.col(f"{part.name}.before").cast(rows.schema[part.name])).alias(part.name)
-                for part in parts
-            ),
+            HASH, *self.keys, PANE, *(e for a in self.aggregates for e in a.joined(".before"))
         )
         if not first.all():
-            number = pl.Series("_number", closed.number)
-            rows = rows.with_columns(number).with_columns(part.running("_number") for part in parts)
+            rows = rows.with_columns(pl.Series("_number", closed.number)).with_columns(
+                e for a in self.aggregates for e in a.running("_number")
+            )
         totals.insert(rows.filter(pl.Series(closed.last)).drop("_number", strict=False))
         return rows
 
@@ -114,7 +108,7 @@ class Aggregation(Operator):
         instant = ((pl.col(PANE) + 1) * self.size - 1).alias(TIME)
         return closed.select(HASH, instant, *when, *self.keys, *(a.result() for a in self.aggregates))
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[str]:
         return [part for aggregate in self.aggregates for part in aggregate.parts()]
 
     def describe(self) -> str:

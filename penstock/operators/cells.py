@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from penstock.operators.functions import Part
+from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered, grouped
 from penstock.state.buckets import HASH
 
@@ -22,7 +22,7 @@ from penstock.state.buckets import HASH
 PANE = "_pane"
 
 
-def cells(rows: pl.DataFrame, keys: tuple[str, ...], parts: Sequence[Part]) -> Ordered:
+def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
     panes = rows[PANE]
     if rows.height and panes.min() != panes.max():
@@ -33,14 +33,8 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], parts: Sequence[Part]) -> O
     new[1:] |= panes_np[1:] != panes_np[:-1]
     starts = np.flatnonzero(new)
     if len(starts) == rows.height:
-        return Ordered(rows.select(HASH, *keys, PANE, *(part.name for part in parts)), ordered.first)
-    merged = [_merged(rows[part.name], part, new, starts) for part in parts]
+        parts = [part for function in functions for part in function.parts()]
+        return Ordered(rows.select(HASH, *keys, PANE, *parts), ordered.first)
+    ends = np.append(starts[1:], rows.height)
+    merged = [column for function in functions for column in function.over(rows, starts, ends)]
     return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
-
-
-def _merged(values: pl.Series, part: Part, new: np.ndarray, starts: np.ndarray) -> pl.Series:
-    if part.merge == "sum":
-        return pl.Series(part.name, np.add.reduceat(values.to_numpy(), starts))
-    cell = pl.Series("cell", np.cumsum(new)).set_sorted()
-    frame = pl.DataFrame([cell, values.alias(part.name)])
-    return frame.group_by("cell", maintain_order=True).agg(part.merged())[part.name]

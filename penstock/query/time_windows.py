@@ -8,7 +8,7 @@ import polars as pl
 
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Operator
-from penstock.operators.functions import Aggregate
+from penstock.operators.functions import AggregateFunction
 from penstock.query.windowed import Window
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -24,7 +24,7 @@ class InTime(Window):
     def columns(self) -> dict[str, pl.DataType]:
         return {"window_start": INSTANT, "window_end": INSTANT}
 
-    def operator(self, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]) -> Operator:
+    def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         return Aggregation(keys, self.size, aggregates)
 
 
@@ -38,5 +38,5 @@ class Running(Window):
     def columns(self) -> dict[str, pl.DataType]:
         return {"as_of": INSTANT}
 
-    def operator(self, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]) -> Operator:
+    def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         return Aggregation(keys, self.every, aggregates, running=True)

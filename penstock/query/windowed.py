@@ -14,7 +14,7 @@ import polars as pl
 
 from penstock.operators import functions
 from penstock.operators.contract import Operator
-from penstock.operators.functions import Aggregate
+from penstock.operators.functions import AggregateFunction
 from penstock.query import check
 from penstock.query.origin import here
 from penstock.query.rows import KeyedRows, stateful
@@ -33,7 +33,7 @@ class Window(ABC):
         """What stands in a row before the keys and the aggregates."""
 
     @abstractmethod
-    def operator(self, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]) -> Operator:
+    def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         """What computes these aggregates, whose types are known, over the windows of every key."""
 
 
@@ -51,7 +51,7 @@ class Windowed(KeyedRows):
         """The sum of a column."""
         return self.aggregate(functions.sum_(column, alias))
 
-    def aggregate(self, *aggregates: Aggregate) -> Stream:
+    def aggregate(self, *aggregates: AggregateFunction) -> Stream:
         """Several aggregates at once: `count()`, `sum_("bytes")`, `min_`, `max_`, `avg`."""
         origin = here()
         schema = self.node.schema
