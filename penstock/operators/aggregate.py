@@ -1,10 +1,9 @@
-"""Aggregates over time windows: panes are reduced where the events are, kept open as runs, closed by the watermark.
+"""Aggregates over windows of time: panes are reduced where the events are, kept as runs, put together when their
+windows close.
 
-Receives partial answers per (key, pane), already reduced by the senders; hands the answer of every window
-(or running total) whose time has come.
-State: `open`, a journal of partial answers (inserting reads nothing); `totals`, a table, for running totals.
-
-Commutative: inside an epoch the order of events does not matter.
+Receives partial answers per key and pane; hands, once the watermark reaches a window's end, one row for every key
+that had events in it.
+State: `open`, a journal of partial answers (inserting reads nothing). A pane stays until its last window has closed.
 """
 
 from __future__ import annotations
@@ -14,110 +13,72 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.cells import PANE, cells
-from penstock.operators.contract import TIME, Operator, Progress, SliceState
-from penstock.operators.functions import AggregateFunction
+from penstock.operators.cells import PANE
+from penstock.operators.cells import cells as cells_of
+from penstock.operators.contract import TIME, Progress, SliceState
+from penstock.operators.panes import PaneOperator, together
 from penstock.operators.strict import Ordered
-from penstock.state.buckets import HASH, with_hash
-from penstock.state.collection import Table
-from penstock.words.duration import spelled
+from penstock.operators.windows import WINDOW, instant, spread
+from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Aggregation(Operator):
-    """Aggregates per key over tumbling windows of `size` microseconds; or, with `running`, since the
-    beginning, told anew at the end of every `size` in which the key had events."""
-
-    keys: tuple[str, ...]
-    size: int
-    aggregates: tuple[AggregateFunction, ...]
-    running: bool = False
-
-    def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        pane = (pl.col(TIME) // self.size).alias(PANE)
-        if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
-            return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
-        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
-        # whichever way, the same columns in the same order: the receiver puts them one below the other
-        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *self._parts())
-
-    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return cells(frame, self.keys, self.aggregates).rows
+class Aggregation(PaneOperator):
+    """Aggregates per key over windows of time that may overlap, told when a window closes."""
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        floor, closing = progress.before // self.size, progress.after // self.size
+        first, still_open = self.window.first_open(progress.before), self.window.first_open(progress.after)
+        # the panes of the windows that close now, and those that are needed later
+        floor, kept = self.window.start(first), self.window.start(still_open)
+        below = self.window.end(still_open - 1) if still_open > first else floor
         panes = state.journal("open", time=PANE)
-        earlier = panes.flush(floor, closing)
-        due = [earlier] if earlier is not None and earlier.height else []
+        earlier = panes.rows(floor, below) if below > floor else None
+        panes.empty(kept)
         if frame is not None and frame.height:
-            later = frame.filter(pl.col(PANE) >= closing)
+            later = frame.filter(pl.col(PANE) >= kept)
             if later.height:
                 panes.insert(self.combine(later))
-                frame = frame.filter(pl.col(PANE) < closing)
-            if frame.height:
-                due.append(frame)
-        panes.compact(closing, self.combine)
-        if not due:
+                frame = frame.filter(pl.col(PANE) < below)
+        panes.compact(kept, self.combine)
+        due = together(earlier, frame)
+        if due is None:
             return None
-        together = pl.concat([rows.select(due[0].columns) for rows in due])
-        closed = cells(together, self.keys, self.aggregates)
-        return self._finished(self._run_on(closed, state) if self.running else closed.rows)
+        cells = cells_of(due, self.keys, self.aggregates)
+        if self.window.alone:  # a cell is a window
+            return self._finished(cells.rows.rename({PANE: WINDOW}))
+        return self._finished(self._windows(cells, first, still_open - 1))
 
-    def _run_on(self, closed: Ordered, state: SliceState) -> pl.DataFrame:
-        """Partial answers per pane to totals up to the end of the pane."""
-        totals = self._totals(state)
-        totals.compact()
-        parts, rows, first = self._parts(), closed.rows, closed.first
-        before = totals.lookup(rows.select(HASH, *self.keys).filter(pl.Series(first)), parts)
-        # the first pane of a key goes on from its total so far, the others from the pane before
-        at = pl.Series(np.where(first, closed.number, -1)).replace(-1, None)
-        before = before.select(
-            pl.col(part).cast(rows.schema[part]).gather(at).alias(f"{part}.before") for part in parts
+    def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
+        """The answers of the windows with these numbers, as far as they hold a cell; each is a range of cells."""
+        panes, key = cells.rows[PANE].to_numpy(), cells.number
+        least, most = self.window.holding(panes)
+        least, most = np.maximum(least, first), np.minimum(most, last)
+        # a window belongs to the first of its cells: to the one before go all windows that hold that one
+        same = ~cells.first[1:]
+        least[1:][same] = np.maximum(least[1:], most[:-1] + 1)[same]
+        low, number = spread(least, most)
+        # and it ends where another key begins, or a pane that is not before its end
+        distinct = np.unique(panes)
+        width = len(distinct) + 1
+        place = key * width + np.searchsorted(distinct, panes)
+        ends = key[low] * width + np.searchsorted(distinct, self.window.end(number))
+        high = np.searchsorted(place, ends)
+        return (
+            cells.rows.select(HASH, *self.keys)[low]
+            .with_columns(pl.Series(WINDOW, self.window.start(number)))
+            .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
         )
-        rows = rows.hstack(before).select(
-            HASH, *self.keys, PANE, *(e for a in self.aggregates for e in a.joined(".before"))
-        )
-        if not first.all():
-            rows = rows.with_columns(pl.Series("_number", closed.number)).with_columns(
-                e for a in self.aggregates for e in a.running("_number")
-            )
-        totals.insert(rows.filter(pl.Series(closed.last)).drop("_number", strict=False))
-        return rows
-
-    def current(self, state: SliceState) -> pl.DataFrame | None:
-        """The totals of all keys of the slice as of the last epoch (only for `running`)."""
-        rows = self._totals(state).all()
-        return None if rows is None else self._finished(rows)
-
-    def _totals(self, state: SliceState) -> Table:
-        return state.table("totals", keys=self.keys)
 
     def _finished(self, closed: pl.DataFrame) -> pl.DataFrame:
-        start = (pl.col(PANE) * self.size).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-        end = ((pl.col(PANE) + 1) * self.size).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-        when = (
-            [end.alias("as_of")] if self.running else [start.alias("window_start"), end.alias("window_end")]
+        start, end = pl.col(WINDOW), pl.col(WINDOW) + self.window.size
+        return closed.select(
+            HASH,
+            # a result happens at the last instant of its window: before whatever comes at its end
+            (end - 1).alias(TIME),
+            instant(start).alias("window_start"),
+            instant(end).alias("window_end"),
+            *self.keys,
+            *(a.result() for a in self.aggregates),
         )
-        # a result happens at the last instant of its window: before whatever comes at its end
-        instant = ((pl.col(PANE) + 1) * self.size - 1).alias(TIME)
-        return closed.select(HASH, instant, *when, *self.keys, *(a.result() for a in self.aggregates))
-
-    def _parts(self) -> list[str]:
-        return [part for aggregate in self.aggregates for part in aggregate.parts()]
-
-    def describe(self) -> str:
-        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        over = f"running, every {spelled(self.size)}" if self.running else f"windows of {spelled(self.size)}"
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {over}"
-
-
-def _mostly_apart(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
-    """Whether a sample of the rows has few equal keys: then sorting by hash beats a hash table of texts."""
-    sample = frame.select(keys).head(4_096)
-    return sample.n_unique() * 2 > sample.height

@@ -7,8 +7,8 @@ and which operator computes aggregates over it. Whatever can do that can stand h
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -16,12 +16,17 @@ from penstock.operators import functions
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
 from penstock.query import check
-from penstock.query.origin import here
+from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
+from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
+
+
+#: when answers are told: at the end of the window, whenever they change, or every so many microseconds
+Emission = Literal["close", "change"] | int
 
 
 class Window(ABC):
@@ -36,12 +41,51 @@ class Window(ABC):
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         """What computes these aggregates, whose types are known, over the windows of every key."""
 
+    def emitting(self, emission: Emission, origin: Origin) -> Window:
+        """The same windows, told at other times; raises where they cannot be."""
+        if emission == "close":
+            return self
+        raise UserError(
+            "BAD_EMIT",
+            "these windows can tell their answers only when they close",
+            where=str(origin),
+            hint='Windows of time tell more often: .window("1m").emit(every="10s").',
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Windowed(KeyedRows):
     """A keyed stream cut into windows; says what to compute in each."""
 
     window: Window
+
+    def emit(self, when: str | None = None, *, every: Duration | None = None) -> Windowed:
+        """When answers are told, with the column `as_of` beside those of the window.
+
+        `"close"`: once, when a window is over; that is so anyway, and without `as_of`.
+
+        `every="10s"`: also while a window is open, at each multiple of ten seconds on the clock of event time (plus
+        the windows' offset), the answer so far of every key and window that had events since it was last told;
+        and once more at the window's end if there were events since. `as_of` is that multiple, or that end: the
+        answer is of all events of the window before it.
+
+        `"change"`: after every event after which the answer of its window is another than before, in strict order;
+        for windows that overlap, of every such window. `as_of` is the event's time.
+        """
+        origin = here()
+        if (when is None) == (every is None) or when not in (None, "close", "change"):
+            raise UserError(
+                "BAD_EMIT",
+                f"answers cannot be told at {when!r}" if when else "emit needs to know when",
+                where=str(origin),
+                hint='Say .emit("close"), .emit("change") or .emit(every="10s").',
+            )
+        emission: Emission
+        if every is not None:
+            emission = check.duration(every, origin, "BAD_EMIT", "answers are told")
+        else:
+            emission = "change" if when == "change" else "close"
+        return replace(self, window=self.window.emitting(emission, origin))
 
     def count(self, alias: str = "count") -> Stream:
         """How many events."""
