@@ -6,7 +6,7 @@ from penstock.decode import Cookie, Delimited, Pattern, combined_log
 from penstock.decode import JsonLines as json_lines
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
-from penstock.operators.functions import avg, count, max_, min_, sum_
+from penstock.operators.functions import avg, count, earliest, latest, max_, min_, sum_
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
@@ -33,10 +33,12 @@ __all__ = [
     "combined_log",
     "console",
     "count",
+    "earliest",
     "files",
     "generated",
     "json_lines",
     "jsonl",
+    "latest",
     "lit",
     "max_",
     "min_",

@@ -125,7 +125,9 @@ def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
         return pl.DataFrame()
     decoded = scan_plan.stream.decoder.decode(chunk, scan_plan.columns)
     frame = decoded.good
-    instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
+    instant = pl.lit(0, pl.Int64).alias(TIME)
+    if scan_plan.stream.time is not None:
+        instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
     frame = frame.with_columns(instant, (pl.col(ROW).cast(pl.Int64) + chunk.start).alias(SEQUENCE))
     if frame[TIME].null_count():
         timeless = frame.filter(pl.col(TIME).is_null())
@@ -178,6 +180,8 @@ def _on_time(
             if not frame.height:
                 return frame, late, max(highest, int(newest[-1]))
             least, most = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
+    if scan_plan.stream.time is None:
+        return frame, late, max(highest, most)
     sums.oldest = least if sums.oldest is None else min(sums.oldest, least)
     sums.newest = most if sums.newest is None else max(sums.newest, most)
     return frame, late, max(highest, most)
@@ -223,6 +227,6 @@ ASIDE_SCHEMA = {
 def _sent(task: EpochTask, edge: Edge, frames: list[pl.DataFrame]) -> Iterator[tuple[int, bytes]]:
     rows = pl.concat(frames) if len(frames) > 1 else frames[0]
     operator = task.operator_of(edge)
-    if operator is not None and len(frames) > 1:
+    if operator is not None and edge.reduce and len(frames) > 1:
         rows = operator.combine(rows, edge.port)
     yield from addressed(task, edge, rows)

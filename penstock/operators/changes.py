@@ -33,6 +33,14 @@ class Changes(Operator):
     running: bool = False
 
     @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
     def order(self) -> str:
         return "strict"
 
@@ -47,18 +55,19 @@ class Changes(Operator):
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        identity, kept = (*self.keys, WINDOW), self.window.start(self.window.first_open(progress.after))
+        identity, open_from = (*self.keys, WINDOW), self.window.start(self.window.first_open(progress.after))
         answers = state.table("answers", keys=identity, time=WINDOW)
-        answers.expire(kept)
-        answers.compact(kept)
         ordered = in_order(frame, self.keys, state, progress)
-        if ordered is None:
-            return None
-        events = grouped(self._in_windows(ordered.rows), identity)
-        before = heads_before(events, identity, answers, self.aggregates)
-        rows = run_on(events, before, self.aggregates)
-        answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= kept)).drop(ORDER))
-        return self._changed(rows, before, events)
+        told = None
+        if ordered is not None:
+            events = grouped(self._in_windows(ordered.rows), identity)
+            before = heads_before(events, identity, answers, self.aggregates)
+            rows = run_on(events, before, self.aggregates)
+            answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
+            told = self._changed(rows, before, events)
+        answers.expire(open_from)
+        answers.compact(open_from)
+        return told
 
     def _in_windows(self, events: pl.DataFrame) -> pl.DataFrame:
         """The events as partial answers, each once for every window it is in."""

@@ -110,6 +110,21 @@ class Operator(ABC):
     ports: int = 1
 
     @property
+    def partitioning(self) -> tuple[str, ...] | None:
+        """The columns of its output that hold the keys its rows lie by; None where there are none."""
+        return None
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        """Key columns by which its output can be filtered before it as well as after it."""
+        return ()
+
+    @property
+    def reduces(self) -> bool:
+        """Whether senders can merge rows before they travel."""
+        return type(self).combine is not Operator.combine
+
+    @property
     def order(self) -> str:
         """What it asks of its input: `strict`, `epoch` or `none`."""
         return "epoch"

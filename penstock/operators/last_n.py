@@ -31,6 +31,14 @@ class LastN(Operator):
         return {key: incoming[key] for key in self.keys} | {v: pl.List(incoming[v]) for v in self.values}
 
     @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
     def order(self) -> str:
         return "strict"
 

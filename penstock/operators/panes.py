@@ -30,6 +30,14 @@ class PaneOperator(Operator):
     window: TimeWindow
     aggregates: tuple[AggregateFunction, ...]
 
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
 

@@ -98,7 +98,7 @@ def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None =
         rows = rows.sort(HASH, *keys, maintain_order=True)
         new_key = rows.select(_changes((HASH, *keys))).to_series()
     first = new_key.to_numpy().copy()
-    first[0] = True
+    first[:1] = True
     return Ordered(rows, first)
 
 

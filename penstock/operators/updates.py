@@ -28,8 +28,8 @@ from penstock.words.duration import spelled
 class Updates(PaneOperator):
     """Aggregates per key over windows of time, told every so many microseconds and when a window closes.
 
-    A window is told at `as_of`, a multiple of `every` (on the clock, plus the window's offset) or its end, if the
-    key had events in it since the last such instant.
+    A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
+    the last such instant.
     """
 
     every: int
@@ -54,19 +54,20 @@ class Updates(PaneOperator):
                 panes.insert(self.combine(later))
                 frame = frame.filter(pl.col(PANE) < below)
         panes.compact(kept, self.combine)
+        due, open_from = together(earlier, frame), self.window.start(still_open)
+        told = None
+        if due is not None:
+            told = self._told(cells_of(due, self.keys, self.aggregates), first, after)
         answers = state.table("answers", keys=self._identity, time=WINDOW)
-        answers.expire(self.window.start(still_open))
-        answers.compact(self.window.start(still_open))
-        due = together(earlier, frame)
-        if due is None:
-            return None
-        told = self._told(cells_of(due, self.keys, self.aggregates), first, after)
-        if told is None:
-            return None
-        rows = run_on(told, heads_before(told, self._identity, answers, self.aggregates), self.aggregates)
-        last = rows.filter(pl.Series(told.last))
-        answers.insert(last.filter(pl.col(WINDOW) >= self.window.start(still_open)).drop(PANE))
-        return self._finished(rows)
+        rows = None
+        if told is not None:
+            before_it = heads_before(told, self._identity, answers, self.aggregates)
+            rows = run_on(told, before_it, self.aggregates)
+            last = rows.filter(pl.Series(told.last) & (rows[WINDOW] >= open_from))
+            answers.insert(last.drop(PANE))
+        answers.expire(open_from)
+        answers.compact(open_from)
+        return None if rows is None else self._finished(rows)
 
     def _told(self, cells: Ordered, first: int, after: int) -> Ordered | None:
         """The partial answers to tell by now: for every key and window from `first` on, in order of their instants."""
@@ -84,7 +85,7 @@ class Updates(PaneOperator):
 
     def _multiple(self, at: Any) -> Any:
         """The last multiple of `every` that is not after an instant, or each of an array."""
-        return at - (at - self.window.offset) % self.every
+        return at - at % self.every
 
     @property
     def _identity(self) -> list[str]:

@@ -60,23 +60,18 @@ class TimeWindow:
 
     def held(self, time: pl.Expr) -> pl.Expr | None:
         """Whether an instant is in any window; None when every instant is."""
-        return None if self.size >= self.advance else self._since(time, 0, self.advance) < self.size
+        return None if self.size >= self.advance else _since(time, self.offset, self.advance) < self.size
 
     def pane(self, time: pl.Expr, every: int | None = None) -> pl.Expr:
         """The first instant of the pane an instant is in. With `every`, panes end at its multiples too."""
-        borders = [(0, self.advance)]
+        borders = [(self.offset, self.advance)]
         if not self.alone and self.size % self.advance:
-            borders.append((self.size % self.advance, self.advance))
+            borders.append((self.offset + self.size, self.advance))
         if every is not None:
             borders = [(at, period) for at, period in borders if at % every or period % every]
             borders.append((0, every))
-        since = [self._since(time, at, period) for at, period in borders]
+        since = [_since(time, at, period) for at, period in borders]
         return time - (since[0] if len(since) == 1 else pl.min_horizontal(since))
-
-    def _since(self, time: pl.Expr, at: int, period: int) -> pl.Expr:
-        """How long ago the last of the borders was that come every `period`, the first of them at `at`."""
-        shift = (self.offset + at) % period
-        return (time - shift if shift else time) % period
 
     def describe(self) -> str:
         every = "" if self.size == self.advance else f" every {spelled(self.advance)}"
@@ -86,6 +81,12 @@ class TimeWindow:
 
 #: one window that holds all of time
 SINCE_EVER = TimeWindow(2**61, 2**61, 2**60)
+
+
+def _since(time: pl.Expr, at: int, period: int) -> pl.Expr:
+    """How long ago the last of some borders was, which come every `period`; one of them is at `at`."""
+    shift = at % period
+    return (time - shift if shift else time) % period
 
 
 def instant(micros: pl.Expr) -> pl.Expr:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 
 from penstock.query.origin import Origin
+from penstock.query.purity import check_row_wise
 from penstock.state.buckets import can_be_key
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -105,7 +106,10 @@ def mapped(
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
     frame = pl.LazyFrame(schema=dict(schema))
     aliased = [expr.alias(name) for name, expr in columns.items()]
-    return _resolved(frame.select(aliased) if only else frame.with_columns(aliased), origin)
+    found = _resolved(frame.select(aliased) if only else frame.with_columns(aliased), origin)
+    for name, expr in columns.items():
+        check_row_wise(expr, schema, f"the column {name!r}", origin)
+    return found
 
 
 def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
@@ -119,6 +123,7 @@ def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
             where=str(origin),
             hint='Compare something, as in col("status") == 200.',
         )
+    check_row_wise(predicate, schema, "the filter", origin)
 
 
 def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:

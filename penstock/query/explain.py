@@ -12,9 +12,19 @@ import polars as pl
 
 from penstock.operators.contract import Operator
 from penstock.query import logical
-from penstock.query.compile import compiled
+from penstock.query.compile import forms
 from penstock.query.origin import Origin
-from penstock.query.physical import Edge, FilterStep, FunctionStep, KeepStep, MapStep, Plan, Step, SubQuery
+from penstock.query.physical import (
+    Edge,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    MergedStep,
+    Plan,
+    Step,
+    SubQuery,
+)
 from penstock.words.duration import spelled
 
 #: the forms, in the order in which one is made of the other
@@ -23,13 +33,13 @@ FORMS = ("as written", "logical", "optimised", "sub-queries", "spark stages")
 
 def explained(app: logical.App) -> dict[str, str]:
     """The text of every form, by its name."""
-    plan = compiled(app)
+    made = forms(app)
     return {
         "as written": as_written(app),
         "logical": logical_form(app),
-        "optimised": optimised(plan),
-        "sub-queries": subqueries(plan),
-        "spark stages": spark_stages(plan),
+        "optimised": f"{logical_form(made.optimised)}\n\n{optimised(made.plan)}",
+        "sub-queries": subqueries(made.plan),
+        "spark stages": spark_stages(made.plan),
     }
 
 
@@ -112,15 +122,15 @@ def optimised(plan: Plan) -> str:
         if dropped:
             told.append(f"   never decoded: {', '.join(dropped)}")
         late = f", late after {spelled(scan.stream.lateness)}" if scan.stream.lateness else ""
-        told.append(f"   event time: {scan.stream.time}{late}")
+        told.append(f"   event time: {scan.stream.time or 'none'}{late}")
     for edge in plan.edges:
         told.append(f"{_from(edge)} to {_to(edge)}")
-        told += [f"   {_step(step)}" for step in edge.steps]
+        told += [f"   {step_text(step)}" for step in edge.steps]
         told.append(f"   {_sent(edge, plan)}")
     return "\n".join(told)
 
 
-def _step(step: Step) -> str:
+def step_text(step: Step) -> str:
     match step:
         case MapStep():
             return "compute " + ", ".join(
@@ -130,6 +140,8 @@ def _step(step: Step) -> str:
             return "keep " + ", ".join(step.names)
         case FilterStep():
             return f"keep the rows where {step.predicate}"
+        case MergedStep():
+            return "; ".join(step_text(part) for part in step.parts)
         case FunctionStep():
             return f"call {getattr(step.function, '__name__', 'a function')} on each batch"
 
@@ -140,14 +152,11 @@ def _sent(edge: Edge, plan: Plan) -> str:
     if sub is None:
         top = plan.outputs[edge.target[4:]].top
         return f"send the slice's {top.describe()}" if top else "send the rows as they are"
-    if reduces(sub.operator):
+    if edge.forward:
+        return "hand over in the slice: the rows lie by this key already"
+    if edge.reduce:
         return f"reduce before the exchange: {sub.operator.describe()}"
-    return f"send {', '.join(sorted(sub.operator.needs()))}"
-
-
-def reduces(operator: Operator) -> bool:
-    """Whether the senders merge rows before they travel."""
-    return type(operator).combine is not Operator.combine
+    return f"send {', '.join(sorted(sub.operator.needs(edge.port)))}"
 
 
 # -- sub-queries ---------------------------------------------------------------------------------
@@ -164,12 +173,25 @@ def subqueries(plan: Plan) -> str:
         told.append(f"{sub.id} (level {sub.level}): {sub.operator.describe()}")
         told.append(f"   said at: {sub.origin}")
         told.append(f"   cut: {_reason(sub)}")
-        told.append(f"   exchange by: {', '.join(sub.operator.keys) or 'nothing: one bucket takes all'}")
+        told += [f"   {line}" for line in _exchanges(plan, sub)]
         told.append(f"   order: {_order(sub.operator)}")
         told += _onward(plan, sub.id)
     if not plan.subqueries:
         told.append("no further sub-query: nothing here remembers anything, so nothing is exchanged")
     return "\n".join(told)
+
+
+def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
+    """How the rows of each port come."""
+    lines = []
+    for port in range(sub.operator.ports):
+        arriving = [edge for edge in plan.edges if edge.target == sub.id and edge.port == port]
+        side = ("left ", "right ")[port] if sub.operator.ports > 1 else ""
+        if all(edge.forward for edge in arriving):
+            lines.append(f"{side}exchange: none; its rows lie in this slice already (forward)")
+        else:
+            lines.append(f"{side}exchange {sub.operator.route(port).describe()}")
+    return lines
 
 
 def _reason(sub: SubQuery) -> str:
@@ -201,7 +223,7 @@ def spark_stages(plan: Plan) -> str:
     told += _reduced(plan, (f"scan:{name}" for name in plan.scans))
     for level in range(1, plan.levels + 1):
         here = plan.at_level(level)
-        keys = "; ".join(f"{sub.id} by {', '.join(sub.operator.keys) or 'nothing'}" for sub in here)
+        keys = "; ".join(f"{sub.id} {_brief(plan, sub)}" for sub in here)
         told.append(f"   ───── exchange {level} (shuffle): {keys}")
         told.append(f"stage {level}  slices: {', '.join(sub.id for sub in here)}")
         told.append("         a task per slice: state in, operators, new runs, results")
@@ -209,19 +231,25 @@ def spark_stages(plan: Plan) -> str:
     told.append("   ───── collect")
     for output in plan.outputs.values():
         told.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
-        told += [f"         {_step(step)}" for step in output.after]
+        told += [f"         {step_text(step)}" for step in output.after]
         told += [f"         to {sink.describe()}" for sink in output.sinks] or ["         to no sink"]
     told.append("         commit: the manifest of the epoch, then Spark's")
     return "\n".join(told)
 
 
+def _brief(plan: Plan, sub: SubQuery) -> str:
+    ports = (sub.operator.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
+    arriving = [edge for edge in plan.edges if edge.target == sub.id]
+    return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
+
+
 def _reduced(plan: Plan, sources: Iterable[str]) -> list[str]:
-    targets = (plan.subqueries.get(edge.target) for source in sources for edge in plan.edges_from(source))
-    return [f"         pre-reduces for {sub.id}" for sub in targets if sub and reduces(sub.operator)]
+    edges = (edge for source in sources for edge in plan.edges_from(source))
+    return [f"         pre-reduces for {edge.target}" for edge in edges if edge.reduce and not edge.forward]
 
 
 def _from(edge: Edge) -> str:
-    return edge.source.replace("scan:", "scan of ")
+    return edge.source.replace("scan:", "scan of ").replace("late:", "late events of ")
 
 
 def _to(edge: Edge) -> str:

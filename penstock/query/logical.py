@@ -31,7 +31,7 @@ class StreamDefinition:
     name: str
     log: Log
     decoder: Decoder
-    time: str
+    time: str | None
     lateness: int
     idle_after: int | None
     ahead: int | None

@@ -82,7 +82,25 @@ class FunctionStep:
         return result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
 
 
-Step = MapStep | KeepStep | FilterStep | FunctionStep
+@dataclass(frozen=True)
+class MergedStep:
+    """Filters, or maps that do not need each other, done in one go."""
+
+    parts: tuple[FilterStep | MapStep, ...]
+
+    @property
+    def origin(self) -> Origin:
+        return self.parts[0].origin
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        predicates = [part.predicate for part in self.parts if isinstance(part, FilterStep)]
+        if predicates:
+            return frame.filter(*predicates)
+        columns = [column for part in self.parts if isinstance(part, MapStep) for column in part.columns]
+        return frame.with_columns(expr.alias(name) for name, expr in columns)
+
+
+Step = MapStep | KeepStep | FilterStep | FunctionStep | MergedStep
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,8 @@ class Edge:
     through steps, to a `port` of a sub-query or to an output.
 
     `place` tells the edges of a port apart where several lead there and order matters. `forward`: the rows
-    are where they belong already and stay in their slice.
+    are where they belong already and stay in their slice. `reduce`: they are merged before they travel.
+    `needed`: the columns the target reads (None: all).
     """
 
     id: int
@@ -102,6 +121,8 @@ class Edge:
     output: str = ""
     place: int | None = None
     forward: bool = False
+    reduce: bool = False
+    needed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +189,8 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
         except PenstockError as error:
             raise located(error, error.where, where) from error
         except Exception as failure:
+            if isinstance(step, MergedStep):
+                run_steps(step.parts, frame, where)  # one by one, to tell which it was
             raise step_failed(step, failure, where) from failure
     return frame
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.query import logical
+from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.operators.contract import Operator
@@ -29,7 +30,21 @@ class KeyedRows(Rows):
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:
     """The stream an operator makes of its inputs, one a port."""
+    for node in parts:
+        _check_timed(node, origin)
     return stream_of(logical.Stateful(origin, schema, parts, operator))
+
+
+def _check_timed(node: logical.Node, origin: Origin) -> None:
+    if isinstance(node, logical.Source) and node.stream.time is None:
+        raise UserError(
+            "MISSING_EVENT_TIME",
+            f"this goes over several events, but the stream {node.stream.name!r} has no event time",
+            where=str(origin),
+            hint='Say which column it is: ps.stream(..., time="time").',
+        )
+    for before in node.inputs:
+        _check_timed(before, origin)
 
 
 def stream_of(node: logical.Node) -> Stream:

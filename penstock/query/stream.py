@@ -22,6 +22,7 @@ from penstock.operators.top_k import TopK
 from penstock.query import check, logical
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
+from penstock.query.purity import check_repeatable
 from penstock.query.rows import Rows
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
@@ -33,14 +34,15 @@ def stream(
     log: Log,
     decoder: Decoder,
     *,
-    time: str,
+    time: str | None = None,
     lateness: Duration = 0,
     idle_after: Duration | None = "5s",
     ahead: Duration | None = "1d",
 ) -> Stream:
     """A named stream of events.
 
-    `time` is the event-time column. An event may be up to `lateness` older than the newest before it in
+    `time` is the event-time column; without one the stream can be mapped and filtered, but nothing that goes over
+    several events knows their order. An event may be up to `lateness` older than the newest before it in
     its partition; what is older goes to the late output. A partition silent for `idle_after` no longer
     holds the others back (None: it always does). An event dated more than `ahead` after the wall clock is
     not believed and goes to the late output too (None: every date is).
@@ -48,8 +50,8 @@ def stream(
     origin = here()
     schema = dict(decoder.schema())
     check.names_free([*schema], origin)
-    check.columns_exist([time], schema, origin, "the event time")
-    if not isinstance(schema[time], pl.Datetime):
+    check.columns_exist([time] if time is not None else [], schema, origin, "the event time")
+    if time is not None and not isinstance(schema[time], pl.Datetime):
         raise UserError(
             "TYPE_MISMATCH",
             f"the event time {time!r} must be a Datetime, but it is {schema[time]}",
@@ -89,14 +91,19 @@ class Stream(Rows):
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
+        *,
+        deterministic: bool = False,
     ) -> Stream:
         """Run your own function on whole batches (Polars frames).
 
         It gets all columns and must return the same rows or some of them, in order, each with the columns
         of `schema` (as before when not given). It must be pure: the same batch, the same answer, wherever
-        batches are cut.
+        batches are cut. A function that seems to ask the clock or chance is refused, unless you vouch for it
+        with `deterministic=True`.
         """
         origin = here()
+        if not deterministic:
+            check_repeatable(function, origin)
         declared = self.node.schema if schema is None else pl.Schema(schema)
         check.names_free(declared, origin)
         return Stream(logical.MapBatches(origin, dict(declared), self.node, function))

@@ -64,9 +64,9 @@ class Windowed(KeyedRows):
 
         `"close"`: once, when a window is over; that is so anyway, and without `as_of`.
 
-        `every="10s"`: also while a window is open, at each multiple of ten seconds on the clock of event time (plus
-        the windows' offset), the answer so far of every key and window that had events since it was last told;
-        and once more at the window's end if there were events since. `as_of` is that multiple, or that end: the
+        `every="10s"`: also while a window is open, at each multiple of ten seconds on the clock of event time, the
+        answer so far of every key and window that had events since it was last told; and once more at the
+        window's end if there were events since. `as_of` is that multiple, or that end: the
         answer is of all events of the window before it.
 
         `"change"`: after every event after which the answer of its window is another than before, in strict order;

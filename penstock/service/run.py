@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.engine.settings import Settings
+from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
+from penstock.query.picture import picture
+from penstock.query.strategies import Cluster, told
 from penstock.service.load import load_app
 from penstock.service.options import (
     AppFile,
@@ -25,7 +28,7 @@ from penstock.service.options import (
     default_state,
 )
 from penstock.service.serve import serve
-from penstock.words.errors import UserError
+from penstock.words.errors import ExternalError, UserError
 
 
 def run(
@@ -49,17 +52,39 @@ def run(
 def explain(
     file: AppFile,
     form: Annotated[str | None, typer.Option(help=f"Only one form: {', '.join(FORMS)}.")] = None,
+    strategies: Annotated[
+        bool, typer.Option("--strategies", help="What the ways to spread the query would cost.")
+    ] = False,
+    nodes: Annotated[int, typer.Option(help="The cluster's size, for --strategies.")] = 4,
+    rate: Annotated[float, typer.Option(help="Events per second, for --strategies.")] = 100_000,
+    svg: Annotated[Path | None, typer.Option(help="Draw the query into this file.")] = None,
 ) -> None:
     """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages."""
     if form is not None and form not in FORMS:
         raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
-    console = Console(highlight=False)
-    for name, text in explained(load_app(file)).items():
+    console, app = Console(highlight=False), load_app(file)
+    if svg is not None:
+        _write(svg, picture(forms(app).plan))
+        console.print(f"drawn: {svg}", soft_wrap=True)
+    if strategies:
+        console.print(Text(told(app, Cluster(nodes, rate))), soft_wrap=True)
+    if svg is not None or strategies:
+        return
+    for name, text in explained(app).items():
         if form is None:
             console.print(Text(name.upper(), style="bold cyan"))
         if form in (None, name):
             console.print(Text(text), soft_wrap=True)
             console.print() if form is None else None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as failure:
+        raise ExternalError(
+            "FILE_UNWRITABLE", f"{path} cannot be written", detail=failure.strerror or str(failure)
+        ) from failure
 
 
 def _again(file: Path, state: Path | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,79 @@ def test_a_partition_of_nothing_but_bad_rows_does_not_stop_the_others(tmp_path: 
     reports = scanned(ListLog(lines), tmp_path, units=2)
     assert sum(report.bad for report in reports) == 3
     assert [n for report in reports for rows in report.rows.values() for n in rows["n"]] == list(range(5))
+
+
+@modestly
+@given(histories(), st.integers(1, 400), st.integers(1, 30))
+def test_late_events_are_a_stream_and_happen_when_they_are_noticed(
+    history: History, chunk_bytes: int, units: int
+) -> None:
+    lines = {f"p{at}": [event.line() for event in part] for at, part in enumerate(history.partitions)}
+    decoder = ps.json_lines(COLUMNS, times={"time": "us"})
+    with fast_directory() as folder:
+        log = ChunkedLog(lines, chunk_bytes)
+        stream = ps.stream("events", log, decoder, time="time", lateness=LATENESS / SECOND)
+        app = ps.app(
+            "test",
+            ps.output("late", stream.late()),
+            ps.output("noticed", stream.late().window("5s").count()),
+        )
+        reports = run_inline(app, Path(folder) / "state", epoch_units=units, slices=2)
+    noticed: list[tuple[int, int]] = []
+    for part in history.partitions:
+        newest: int | None = None
+        for event in part:
+            if newest is not None and event.time < newest - LATENESS:
+                noticed.append((newest, event.time))
+            newest = event.time if newest is None else max(newest, event.time)
+    told = [row for report in reports if "late" in report.rows for row in report.rows["late"].to_dicts()]
+    assert sorted(round(row["time"].timestamp() * SECOND) for row in told) == sorted(t for _, t in noticed)
+    counted = {
+        round(row["window_start"].timestamp()): row["count"]
+        for report in reports
+        if "noticed" in report.rows
+        for row in report.rows["noticed"].to_dicts()
+    }
+    expected: dict[int, int] = {}
+    for newest, _ in noticed:
+        start = newest // SECOND // 5 * 5
+        expected[start] = expected.get(start, 0) + 1
+    assert counted == expected
+
+
+def test_a_clock_that_jumps_a_year_closes_no_window(tmp_path: Path) -> None:
+    now = int(time.time()) * SECOND
+    year = 365 * 86_400 * SECOND
+    moments = [now, now + SECOND, now + year, now + 2 * SECOND, now + 3 * SECOND, now + year + SECOND]
+    lines = [json.dumps({"time": moment, "n": number}) for number, moment in enumerate(moments)]
+    decoder = ps.json_lines(COLUMNS, times={"time": "us"})
+    stream = ps.stream("events", ListLog(lines), decoder, time="time", ahead="1h")
+    app = ps.app(
+        "test", ps.output("sums", stream.window("1s").sum("n", "n")), ps.output("late", stream.late())
+    )
+    reports = run_inline(app, tmp_path / "state", epoch_units=1)
+    told = [row["n"] for report in reports if "sums" in report.rows for row in report.rows["sums"].to_dicts()]
+    assert told == [0, 1, 3, 4]
+    assert [row["n"] for r in reports if "late" in r.rows for row in r.rows["late"].to_dicts()] == [2, 5]
+    assert [row["reason"] for row in aside(tmp_path / "state", "late")] == ["dated too far ahead"] * 2
+    assert sum(report.late for report in reports) == 2
+
+
+def test_a_jump_is_believed_where_no_bound_is_set(tmp_path: Path) -> None:
+    now = int(time.time()) * SECOND
+    lines = [json.dumps({"time": t, "n": 1}) for t in (now, now + 400 * 86_400 * SECOND, now + SECOND)]
+    decoder = ps.json_lines(COLUMNS, times={"time": "us"})
+    stream = ps.stream("events", ListLog(lines), decoder, time="time", ahead=None)
+    app = ps.app("test", ps.output("sums", stream.window("1s").count()))
+    assert sum(report.late for report in run_inline(app, tmp_path / "state", epoch_units=1)) == 1
+
+
+def test_a_stream_without_event_time_is_mapped_and_filtered(tmp_path: Path) -> None:
+    lines = [json.dumps({"n": number}) for number in range(20)]
+    stream = ps.stream("events", ListLog(lines), ps.json_lines({"n": pl.Int64()}))
+    rows = stream.filter(ps.col("n") % 2 == 0).map(twice=ps.col("n") * 2)
+    reports = run_inline(ps.app("test", ps.output("out", rows)), tmp_path / "state", epoch_units=7)
+    told = [
+        row["twice"] for report in reports if "out" in report.rows for row in report.rows["out"].to_dicts()
+    ]
+    assert told == [n * 2 for n in range(0, 20, 2)]

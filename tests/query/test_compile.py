@@ -129,10 +129,10 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
     assert [(sub.id, sub.level) for sub in made.subqueries.values()] == [
         ("1-lastn", 1),
         ("2-aggregation", 2),
-        ("3-aggregation", 3),
+        ("3-aggregation", 2),  # by the same key as the one it reads: no further exchange
         ("4-aggregation", 1),
     ]
-    assert made.levels == 3
+    assert made.levels == 2
     assert [sub.id for sub in made.at_level(1)] == ["1-lastn", "4-aggregation"]
 
 

@@ -80,8 +80,8 @@ def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> N
     text = told("sub-queries")
     assert "scan of clicks (level 0)" in text
     assert "cut: it keeps state per session, so all rows of the same session must meet in one slice" in text
-    assert "exchange by: session" in text
-    assert "exchange by: nothing: one bucket takes all" in text
+    assert "exchange by session" in text
+    assert "exchange by nothing: one bucket takes all" in text
     assert "order: strict" in text
 
 
@@ -94,9 +94,9 @@ def test_spark_stages_follow_an_epoch_from_the_scan_to_the_commit() -> None:
             "   ───── exchange 1 (shuffle): 1-lastn by session; 3-aggregation by nothing",
             "stage 1  slices: 1-lastn, 3-aggregation",
             "         a task per slice: state in, operators, new runs, results",
-            "         pre-reduces for 2-aggregation",
-            "   ───── exchange 2 (shuffle): 2-aggregation by pattern",
-            "stage 2  slices: 2-aggregation",
+            "         pre-reduces for 2-runningaggregation",
+            "   ───── exchange 2 (shuffle): 2-runningaggregation by pattern",
+            "stage 2  slices: 2-runningaggregation",
             "         a task per slice: state in, operators, new runs, results",
             "   ───── collect",
             "driver   gather top: top 10 by greatest count, told when it changes",

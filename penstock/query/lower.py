@@ -1,0 +1,209 @@
+"""Lowering: from logical nodes to sub-queries and the edges between them.
+
+Receives an `App`; hands a `Plan`. The cuts are StreamCloud's operator-set-cloud: every stateful node starts a
+sub-query, and the stateless nodes after it ride on its edges, so they run where their input is; the stateless
+beginning of a query rides on the scan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.query import logical
+from penstock.query.physical import (
+    Edge,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    OutputPlan,
+    Plan,
+    ScanPlan,
+    Step,
+    SubQuery,
+)
+from penstock.words.errors import UserError
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """Rows as they leave a source: where from, by which output, through which steps."""
+
+    source: str
+    steps: tuple[Step, ...] = ()
+    output: str = ""
+
+    def through(self, step: Step) -> _Flow:
+        return replace(self, steps=(*self.steps, step))
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """A flow on its way to a sub-query's port or an output, and the columns needed there."""
+
+    flow: _Flow
+    target: str
+    needed: frozenset[str] | None
+    port: int = 0
+    place: int | None = None
+
+
+def lowered(app: logical.App) -> Plan:
+    """The physical plan of an application, straight from its nodes."""
+    return _Lowering(app).plan()
+
+
+class _Lowering:
+    def __init__(self, app: logical.App) -> None:
+        self._app = app
+        self._streams: dict[str, logical.StreamDefinition] = {}
+        self._subqueries: dict[str, SubQuery] = {}
+        #: the columns each sub-query keeps of its input, with their types
+        self._kept: dict[str, dict[str, str]] = {}
+        self._flows: dict[logical.Node, list[_Flow]] = {}
+        self._edges: list[_Leg] = []
+        self._outputs: dict[str, OutputPlan] = {}
+
+    def plan(self) -> Plan:
+        for output in self._app.outputs:
+            self._add_output(output)
+        edges = [
+            Edge(
+                number,
+                leg.flow.source,
+                leg.flow.steps,
+                leg.target,
+                leg.port,
+                leg.flow.output,
+                leg.place,
+                needed=leg.needed,
+            )
+            for number, leg in enumerate(self._edges)
+        ]
+        scans = {
+            name: ScanPlan(stream, tuple(stream.decoder.schema())) for name, stream in self._streams.items()
+        }
+        summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
+        levels = max((sub.level for sub in self._subqueries.values()), default=0)
+        plan = Plan(self._app.name, scans, self._subqueries, tuple(edges), self._outputs, "", summary, levels)
+        return replace(plan, fingerprint=_fingerprint(plan, self._kept))
+
+    # -- nodes to flows --------------------------------------------------------------------------
+
+    def _flow(self, node: logical.Node) -> list[_Flow]:
+        if node not in self._flows:
+            self._flows[node] = self._lowered(node)
+        return self._flows[node]
+
+    def _lowered(self, node: logical.Node) -> list[_Flow]:
+        match node:
+            case logical.Source():
+                return [self._scan(node)]
+            case logical.Map():
+                step: Step = MapStep(node.columns, node.origin)
+                flows = [flow.through(step) for flow in self._flow(node.input)]
+                keep = KeepStep(tuple(name for name, _ in node.columns), node.origin)
+                return [flow.through(keep) for flow in flows] if node.only else flows
+            case logical.Filter():
+                return [
+                    flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
+                ]
+            case logical.MapBatches():
+                function = FunctionStep(node.function, node.schema, node.origin)
+                return [flow.through(function) for flow in self._flow(node.input)]
+            case logical.Union():
+                return [flow for part in node.parts for flow in self._flow(part)]
+            case logical.Late():
+                return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
+            case logical.Stateful():
+                return [self._stateful(node)]
+            case logical.Branch():
+                return [replace(flow, output=node.output) for flow in self._flow(node.input)]
+            case logical.Top():
+                raise UserError(
+                    "TOP_NOT_LAST",
+                    "a top-k can be followed by map and select only",
+                    where=str(node.origin),
+                    hint="Put the filter, key_by or union before the top, or make it another output.",
+                )
+        raise AssertionError(f"no rule for {node}")
+
+    def _scan(self, node: logical.Source) -> _Flow:
+        known = self._streams.setdefault(node.stream.name, node.stream)
+        if known is not node.stream:
+            raise UserError(
+                "NAME_TAKEN",
+                f"two streams are called {node.stream.name!r}",
+                where=str(node.origin),
+                hint="Give each stream its own name, or use one stream object for both.",
+            )
+        return _Flow(f"scan:{node.stream.name}")
+
+    def _stateful(self, node: logical.Stateful) -> _Flow:
+        operator = node.operator
+        ports = [self._flow(part) for part in node.parts]
+        flows = [flow for port in ports for flow in port]
+        level = 1 + max(self._level(flow.source) for flow in flows)
+        name = f"{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
+        streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
+        self._kept[name] = {
+            column if not port else f"{port}.{column}": str(part.schema[column])
+            for port, part in enumerate(node.parts)
+            for column in sorted(operator.needs(port))
+        }
+        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
+        for port, arriving in enumerate(ports):
+            for place, flow in enumerate(arriving):
+                told_apart = len(arriving) > 1 and operator.order == "strict"
+                self._edges.append(
+                    _Leg(flow, name, frozenset(operator.needs(port)), port, place if told_apart else None)
+                )
+        return _Flow(name)
+
+    def _add_output(self, output: logical.Output) -> None:
+        after: list[Step] = []
+        node = output.node
+        while isinstance(node, logical.Map) and _has_top(node):
+            if node.only:
+                after.insert(0, KeepStep(tuple(name for name, _ in node.columns), node.origin))
+            after.insert(0, MapStep(node.columns, node.origin))
+            node = node.input
+        top = None
+        if isinstance(node, logical.Top):
+            top, node = node.top, node.input
+        needed = frozenset(node.schema)
+        self._outputs[output.name] = OutputPlan(
+            output.name, dict(output.node.schema), output.sinks, top, tuple(after)
+        )
+        self._edges += [_Leg(flow, f"out:{output.name}", needed) for flow in self._flow(node)]
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def _level(self, source: str) -> int:
+        return self._subqueries[source].level if source in self._subqueries else 0
+
+    def _streams_of(self, source: str) -> tuple[str, ...]:
+        return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
+
+
+def _has_top(node: logical.Node) -> bool:
+    while isinstance(node, logical.Map):
+        node = node.input
+    return isinstance(node, logical.Top)
+
+
+def _path(node: logical.Node) -> str:
+    before = " + ".join(_path(part) for part in node.inputs)
+    return f"{before} -> {node.describe()}" if before else node.describe().split(":")[0]
+
+
+def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
+    """What the state's shape depends on: the stateful operators, the types they keep, and what feeds them."""
+    parts = [plan.name, *sorted(plan.scans)]
+    for sub in plan.subqueries.values():
+        sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
+        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}")
+    parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

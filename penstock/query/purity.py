@@ -1,0 +1,148 @@
+"""Whether what a user says of rows is a function of each row alone: the same wherever batches are cut, and again
+in a replay. Pure; runs expressions on a few made-up rows, never a user's Python function.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import types
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from penstock.query.origin import Origin
+from penstock.words.errors import UserError
+
+_ROWS = 24
+#: what a function may call that gives another answer each time, by the module's and the function's name
+_FICKLE = {
+    ("random", None),
+    ("secrets", None),
+    ("uuid", "uuid1"),
+    ("uuid", "uuid4"),
+    ("os", "urandom"),
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "monotonic"),
+    ("time", "perf_counter"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+}
+
+
+def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
+    """Raise if an expression's answer for a row depends on other rows or on chance, as far as a trial can tell."""
+    if "python_udf" in str(expr) or ".map_batches(" in str(expr):
+        return  # a function of the user's: not to be called while a query is written
+    frame = _made_up(schema, expr.meta.root_names())
+    if frame is None:
+        return
+    try:
+        whole, again = (_evaluated(frame, expr) for _ in range(2))
+        pieces = [_evaluated(frame[at : at + 3], expr) for at in range(0, _ROWS, 3)]
+    except Exception:  # what made-up values cannot be put through says nothing
+        return
+    if not whole.equals(again):
+        raise UserError(
+            "NON_DETERMINISTIC",
+            f"{what} gives another answer each time",
+            where=str(origin),
+            hint="After a crash an epoch is computed again and must give the same rows: "
+            "derive it from the event's own columns.",
+        )
+    if not whole.equals(pl.concat(pieces)):
+        raise UserError(
+            "NOT_ROW_WISE",
+            f"{what} depends on other rows of the batch, and where batches are cut is chance",
+            where=str(origin),
+            hint="Use a window for what goes over several events, as in .key_by(...).window(...).aggregate(...) or "
+            ".last(n, ...).",
+        )
+
+
+def check_repeatable(function: Callable[..., object], origin: Origin) -> None:
+    """Raise if a user's function seems to ask the clock or chance, by the names it uses."""
+    for name in _fickle_calls(function):
+        raise UserError(
+            "NON_DETERMINISTIC",
+            f"the function {getattr(function, '__name__', 'given')} uses {name}, which answers differently each time",
+            where=str(origin),
+            hint="After a crash an epoch is computed again and must give the same rows. Use the event's own time and "
+            "columns; if the answer does not depend on it, pass deterministic=True.",
+        )
+
+
+def _evaluated(frame: pl.DataFrame, expr: pl.Expr) -> pl.DataFrame:
+    """The expression as the column it would become: a single value is one for every row."""
+    return frame.with_columns(expr.alias("_trial")).select("_trial")
+
+
+def _made_up(schema: Mapping[str, pl.DataType], names: list[str]) -> pl.DataFrame | None:
+    draw = random.Random(7)
+    columns = {}
+    for name in names:
+        values = _values(schema[name], draw)
+        if values is None:
+            return None
+        columns[name] = pl.Series(name, values, dtype=schema[name])
+    return pl.DataFrame(columns) if columns else pl.DataFrame({"_none": [0] * _ROWS})
+
+
+def _values(dtype: pl.DataType, draw: random.Random) -> list[Any] | None:
+    rows = range(_ROWS)
+    if dtype.is_integer():
+        return [draw.randrange(100) for _ in rows]
+    if dtype.is_float():
+        return [draw.uniform(1, 100) for _ in rows]
+    if dtype == pl.String:
+        return [f"/{draw.choice('abcdef')}{draw.randrange(100)}" for _ in rows]
+    if dtype == pl.Boolean:
+        return [draw.random() < 0.5 for _ in rows]
+    if isinstance(dtype, pl.Datetime):
+        zone = UTC if dtype.time_zone else None
+        return [datetime(2026, 1, 1, tzinfo=zone) + timedelta(seconds=draw.randrange(10**6)) for _ in rows]
+    if isinstance(dtype, pl.List):
+        inner = _values(pl.Int64() if dtype.inner is None else _instance(dtype.inner), draw)
+        return None if inner is None else [draw.sample(inner, 3) for _ in rows]
+    return None
+
+
+def _instance(dtype: Any) -> pl.DataType:
+    made: pl.DataType = dtype() if isinstance(dtype, builtins.type) else dtype
+    return made
+
+
+def _fickle_calls(function: Callable[..., object]) -> Iterator[str]:
+    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    for inner in _codes(code) if code is not None else ():
+        for name in sorted(inner.co_names):
+            thing = scope.get(name)
+            for module, attribute in _FICKLE:
+                if _is_from(thing, module) and (attribute is None or attribute in _named(thing, inner)):
+                    yield f"{module}.{attribute}" if attribute else module
+
+
+def _is_from(thing: object, module: str) -> bool:
+    """Whether something is a module of this name, a class of this name, or a function out of it."""
+    if isinstance(thing, types.ModuleType | type):
+        return thing.__name__.rpartition(".")[2] == module
+    owner = type(getattr(thing, "__self__", None)).__module__
+    return getattr(thing, "__module__", None) == module or (callable(thing) and owner == module)
+
+
+def _named(thing: object, code: types.CodeType) -> set[str]:
+    """What is called: any name used beside a module or class, else the function itself."""
+    if isinstance(thing, types.ModuleType | type):
+        return set(code.co_names)
+    return {getattr(thing, "__name__", "")}
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

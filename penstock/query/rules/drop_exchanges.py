@@ -1,0 +1,57 @@
+"""Drop exchanges: rows that lie where the next operator wants them already stay in their slice.
+
+An operator's rows lie by its keys. If the next one takes the same columns as its keys, untouched in between, and
+nothing else keeps it from running in the same stage, it does, and the edge between them is a hand-over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from penstock.operators.routing import ByKey
+from penstock.query.physical import Edge, FunctionStep, KeepStep, MapStep, MergedStep, Plan, Step, SubQuery
+
+
+def drop_exchanges(plan: Plan) -> Plan:
+    """Levels as low as they can be, and the edges that need no exchange marked."""
+    subqueries: dict[str, SubQuery] = {}
+    for sub in plan.subqueries.values():  # those read come before those who read
+        level = 1
+        for edge in plan.edges:
+            if edge.target == sub.id and edge.source in subqueries:
+                step = 0 if _stays(plan, edge) else 1
+                level = max(level, subqueries[edge.source].level + step)
+        subqueries[sub.id] = replace(sub, level=level)
+
+    def forward(edge: Edge) -> bool:
+        ends = subqueries.get(edge.source), subqueries.get(edge.target)
+        return ends[0] is not None and ends[1] is not None and ends[0].level == ends[1].level
+
+    edges = tuple(replace(edge, forward=forward(edge)) for edge in plan.edges)
+    levels = max((sub.level for sub in subqueries.values()), default=0)
+    return replace(plan, subqueries=subqueries, edges=edges, levels=levels)
+
+
+def _stays(plan: Plan, edge: Edge) -> bool:
+    """Whether the rows of an edge lie where they are wanted."""
+    source, target = plan.subqueries[edge.source], plan.subqueries[edge.target]
+    given, wanted = source.operator.partitioning, target.operator.route(edge.port)
+    if not given or not isinstance(wanted, ByKey) or source.operator.route() != wanted:
+        return False
+    return given == wanted.keys and not any(_touches(step, given) for step in edge.steps)
+
+
+def _touches(step: Step, keys: tuple[str, ...]) -> bool:
+    """Whether a step may change the values of these columns."""
+    match step:
+        case MergedStep():
+            return any(_touches(part, keys) for part in step.parts)
+        case MapStep():
+            return any(name in keys and not expr.meta.eq(pl.col(name)) for name, expr in step.columns)
+        case FunctionStep():
+            return True
+        case KeepStep():
+            return not set(keys) <= set(step.names)
+    return False
