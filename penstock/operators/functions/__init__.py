@@ -2,6 +2,24 @@
 
 from penstock.operators.functions.contract import AggregateFunction
 from penstock.operators.functions.count_sum import avg, count, sum_
+from penstock.operators.functions.ends import collect, first, last
 from penstock.operators.functions.extremes import max_, min_
+from penstock.operators.functions.moments import stddev, variance
+from penstock.operators.functions.quantiles import approx_quantile, median, quantile
 
-__all__ = ["AggregateFunction", "count", "sum_", "min_", "max_", "avg"]
+__all__ = [
+    "AggregateFunction",
+    "count",
+    "sum_",
+    "min_",
+    "max_",
+    "avg",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "collect",
+    "median",
+    "quantile",
+    "approx_quantile",
+]

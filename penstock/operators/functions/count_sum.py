@@ -11,11 +11,17 @@ import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.decimals import as_decimal, decimal_sum
-from penstock.operators.functions.floats import QUANTUM, Rest, float_sum
-from penstock.operators.functions.sums import as_float, as_int64, count_up, count_values, narrow, wide
-
-_NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
-_WIDE = (pl.Int64, pl.UInt64)
+from penstock.operators.functions.floats import Rest, float_sum
+from penstock.operators.functions.sums import (
+    NARROW,
+    WIDE,
+    as_float,
+    as_int64,
+    count_up,
+    count_values,
+    narrow,
+    wide,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class _Summing(AggregateFunction):
         assert self.column is not None
         value, given = pl.col(self.column), self.given
         low, high, below = self.part("s"), self.part("h"), self.part("f")
-        if given in _NARROW:
+        if given in NARROW:
             return (narrow(low, value),)
         if isinstance(given, pl.Decimal):
             return (decimal_sum((low, self.part("s1"), self.part("s2"), high), value),)
@@ -59,16 +65,12 @@ class _Summing(AggregateFunction):
         if not rest:
             return as_float(limbs, 1.0)
         assert isinstance(rest[0], Rest)
-        return as_float(limbs, QUANTUM) + rest[0].total()
-
-    @property
-    def given(self) -> pl.DataType:
-        """The column's type; an Int64 unless it is known."""
-        return pl.Int64() if self.of is None else self.of
+        return rest[0].total(first.names)
 
 
-def _summable(given: pl.DataType) -> bool:
-    return given in _NARROW or given in _WIDE or given.is_float() or isinstance(given, pl.Decimal)
+def summable(given: pl.DataType) -> bool:
+    """Whether a column of this type can be summed."""
+    return given in NARROW or given in WIDE or given.is_float() or isinstance(given, pl.Decimal)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Sum(_Summing):
     def answers(self, given: pl.DataType) -> pl.DataType:
         if isinstance(given, pl.Duration):
             return given
-        if not _summable(given):
+        if not summable(given):
             raise self.misfit("numbers", given)
         if isinstance(given, pl.Decimal):
             return pl.Decimal(38, given.scale)
@@ -106,7 +108,7 @@ class Avg(_Summing):
     """The mean of a column's values, a Float64; nulls are left out, and without values it is null."""
 
     def answers(self, given: pl.DataType) -> pl.DataType:
-        if not _summable(given):
+        if not summable(given):
             raise self.misfit("numbers", given)
         return pl.Float64()
 
