@@ -12,6 +12,7 @@ import polars as pl
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.decimals import as_decimal, decimal_sum
 from penstock.operators.functions.floats import Rest, float_sum
+from penstock.operators.functions.limbs import Limbs
 from penstock.operators.functions.sums import (
     NARROW,
     WIDE,
@@ -46,26 +47,25 @@ class _Summing(AggregateFunction):
         """The pieces of the sum."""
         assert self.column is not None
         value, given = pl.col(self.column), self.given
-        low, high, below = self.part("s"), self.part("h"), self.part("f")
+        low, high = self.part("s"), self.part("h")
         if given in NARROW:
             return (narrow(low, value),)
         if isinstance(given, pl.Decimal):
             return (decimal_sum((low, self.part("s1"), self.part("s2"), high), value),)
         if given.is_float():
             value = value.cast(pl.Float64)
-            return (float_sum((below, low, high), value), Rest(self.part("o"), value))
+            return (float_sum(low, value), Rest(self.part("o"), value))
         return (wide(low, high, value.to_physical() if isinstance(given, pl.Duration) else value),)
 
     def total_as_float(self) -> pl.Expr:
         """The sum, rounded to a float."""
         first, *rest = self.total()
-        limbs = [pl.col(name) for name in first.names]
-        if isinstance(self.given, pl.Decimal):
-            return as_float(limbs, 1.0) / 10.0**self.given.scale
-        if not rest:
-            return as_float(limbs, 1.0)
-        assert isinstance(rest[0], Rest)
-        return rest[0].total(first.names)
+        if rest:
+            assert isinstance(first, Limbs)
+            assert isinstance(rest[0], Rest)
+            return rest[0].total(first)
+        total = as_float([pl.col(name) for name in first.names], 1.0)
+        return total / 10.0**self.given.scale if isinstance(self.given, pl.Decimal) else total
 
 
 def summable(given: pl.DataType) -> bool:

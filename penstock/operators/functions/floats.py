@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from penstock.operators.functions.columns import Numbers, Packed
-from penstock.operators.functions.sums import LIMB, Sums, as_float
+from penstock.operators.functions.limbs import Limbs, of_float, of_float_squared
+from penstock.operators.functions.sums import as_float
 
 #: what the least limb counts: 2**-40
 BITS = 40
@@ -26,22 +28,18 @@ _LARGE = 2.0**54
 _HEAD = struct.Struct("<qqqH")
 
 
-def float_limbs(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """A Float64 below 2**54 in three limbs, the least within 2**31 of zero; nulls for others."""
-    known = pl.when(value.abs() < _LARGE).then(value)
-    upper = (known * 2.0**8).round().cast(pl.Int64)
-    lower = ((known - upper.cast(pl.Float64) * 2.0**-8) / QUANTUM).round().cast(pl.Int64)
-    return lower, upper & (LIMB - 1), upper // LIMB
-
-
-def float_sum(chain: tuple[str, str, str], value: pl.Expr) -> Sums:
-    """Sums the values below 2**54."""
-    return Sums(chain, float_limbs(value))
+def float_sum(column: str, value: pl.Expr, *, squares: bool = False) -> Limbs:
+    """Sums the values below 2**54 of a Float64, and if asked for their squares."""
+    chains: tuple[tuple[str, ...], ...] = (("s0", "s1", "s2"),)
+    if squares:
+        chains = (*chains, ("q0", "q1", "q2", "q3", "q4", "q5"))
+    small = pl.when(value.abs() < _LARGE).then(value)
+    return Limbs(column, small, chains, of_float_squared if squares else of_float)
 
 
 @dataclass(frozen=True)
 class Rest(Packed):
-    """Sums what `float_limbs` leaves out, and its squares."""
+    """Sums what `float_sum` leaves out, and its squares."""
 
     value: pl.Expr
 
@@ -92,9 +90,9 @@ class Rest(Packed):
         ]
         return pl.Series(made, dtype=pl.Binary)
 
-    def total(self, chain: tuple[str, ...]) -> pl.Expr:
-        """The sum as a float, together with that in a chain of limbs of `QUANTUM`."""
-        limbs = [pl.col(name) for name in chain]
+    def total(self, small: Limbs) -> pl.Expr:
+        """The sum as a float, together with the small values'."""
+        limbs = [pl.col(small.column).struct.field(name) for name in small.chains[0]]
         everything = pl.struct(
             as_float(limbs, QUANTUM).alias("total"),
             pl.col(self.column).alias("apart"),
@@ -106,17 +104,21 @@ class Rest(Packed):
             there = apart.is_not_null()
             if not there.any():
                 return totals
-            known = zip(whole_numbers(rows.filter(there), len(limbs), "s"), apart.filter(there), strict=True)
+            known = zip(
+                whole_numbers([rows.filter(there).struct.field(f"s{place}") for place in range(3)]),
+                apart.filter(there),
+                strict=True,
+            )
             exact = [Apart.from_bytes(part).total(small) for small, part in known]
             return totals.scatter(there.arg_true(), exact)
 
         return everything.map_batches(each, return_dtype=pl.Float64(), is_elementwise=True)
 
 
-def whole_numbers(rows: pl.Series, places: int, name: str) -> list[int]:
-    """The numbers whose limbs are the fields `name`0, `name`1, ... of each row."""
-    limbs = [rows.struct.field(f"{name}{place}").to_list() for place in range(places)]
-    return [sum(limb << 32 * place for place, limb in enumerate(one)) for one in zip(*limbs, strict=True)]
+def whole_numbers(limbs: Sequence[pl.Series]) -> list[int]:
+    """The numbers with these limbs, least first."""
+    rows = zip(*(limb.to_list() for limb in limbs), strict=True)
+    return [sum(limb << 32 * place for place, limb in enumerate(row)) for row in rows]
 
 
 @dataclass(frozen=True)

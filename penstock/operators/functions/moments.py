@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,17 @@ from penstock.operators.functions.floats import (
     BITS,
     Apart,
     Rest,
-    float_limbs,
     float_sum,
     quotient,
     whole_numbers,
 )
-from penstock.operators.functions.sums import LIMB, NARROW, Sums, count_values, narrow, wide
+from penstock.operators.functions.limbs import Limbs, of_int32, of_int64
+from penstock.operators.functions.sums import LIMB, NARROW, count_values
 
 _MASK = LIMB - 1
+#: the limbs of whole numbers of 32 and of 64 bits, and of their squares
+_NARROW = (("s0",), ("q0", "q1"))
+_WIDE = (("s0", "s1"), ("q0", "q1", "q2", "q3"))
 #: a natural number per row: digits of 32 bits, the least first
 Digits = list[npt.NDArray[np.int64]]
 
@@ -51,91 +53,51 @@ class Variance(AggregateFunction):
         value = pl.col(self.column)
         counted = count_values(self.part("n"), value)
         if self.given in NARROW:
-            square = value.cast(pl.UInt64 if self.given.is_unsigned_integer() else pl.Int64).pow(2)
-            return (counted, narrow(self.part("s"), value), wide(self.part("q0"), self.part("q1"), square))
+            return (counted, Limbs(self.part("m"), value.cast(pl.Int64), _NARROW, of_int32))
         if self.given.is_integer():
-            squares = Sums(self._parts("q", 4), _squares_of_two(value, self.given.is_unsigned_integer()))
-            return (counted, wide(self.part("s0"), self.part("s1"), value), squares)
+            return (counted, Limbs(self.part("m"), value, _WIDE, of_int64))
         value = value.cast(pl.Float64)
-        low, middle, high = self._parts("s", 3)
-        squares = Sums(self._parts("q", 6), _squares_of_three(*float_limbs(value)))
-        return (counted, float_sum((low, middle, high), value), squares, Rest(self.part("o"), value))
+        return (counted, float_sum(self.part("m"), value, squares=True), Rest(self.part("o"), value))
 
     def result(self) -> pl.Expr:
-        counted, summed, squared, *rest = self.pieces()
-        fields = {"n": counted.names[0]}
-        fields |= {f"s{place}": name for place, name in enumerate(summed.names)}
-        fields |= {f"q{place}": name for place, name in enumerate(squared.names)}
+        counted, limbs, *rest = self.pieces()
+        assert isinstance(limbs, Limbs)
+        fields = {name: pl.col(limbs.column).struct.field(name) for name in limbs.fields}
+        fields["n"] = pl.col(counted.names[0])
         if rest:
-            fields["apart"] = rest[0].names[0]
-        parts = pl.struct(pl.col(name).alias(field) for field, name in fields.items())
-        each = partial(self._answers, places=(len(summed.names), len(squared.names)))
-        return parts.map_batches(each, return_dtype=pl.Float64(), is_elementwise=True).alias(self.alias)
+            fields["apart"] = pl.col(rest[0].names[0])
+        parts = pl.struct(field.alias(name) for name, field in fields.items())
+        return parts.map_batches(self._answers, return_dtype=pl.Float64(), is_elementwise=True).alias(
+            self.alias
+        )
 
-    def _answers(self, rows: pl.Series, places: tuple[int, int]) -> pl.Series:
-        counts = rows.struct.field("n")
-        variance = _variance(rows, places, 2.0 ** (-2 * BITS) if self._floating else 1.0)
+    def _answers(self, rows: pl.Series) -> pl.Series:
+        variance = _variance(rows, 2.0 ** (-2 * BITS) if self._floating else 1.0)
         if self._floating and (there := rows.struct.field("apart").is_not_null()).any():
-            variance = variance.scatter(there.arg_true(), _with_apart(rows.filter(there), places))
-        return variance.set(counts < 2, None)
+            variance = variance.scatter(there.arg_true(), _with_apart(rows.filter(there)))
+        return variance.set(rows.struct.field("n") < 2, None)
 
     @property
     def _floating(self) -> bool:
         return not self.given.is_integer()
-
-    def _parts(self, name: str, places: int) -> tuple[str, ...]:
-        return tuple(self.part(f"{name}{place}") for place in range(places))
 
 
 @dataclass(frozen=True)
 class Stddev(Variance):
     """The standard deviation of a sample: the square root of its variance."""
 
-    def _answers(self, rows: pl.Series, places: tuple[int, int]) -> pl.Series:
-        return super()._answers(rows, places).sqrt()
-
-
-def _squares_of_two(value: pl.Expr, unsigned: bool) -> tuple[pl.Expr, ...]:
-    """The square of a 64-bit number in four limbs."""
-    low, high = (value & _MASK).cast(pl.UInt64), value // LIMB
-    squared, crossed, top = low * low, low.cast(pl.UInt64 if unsigned else pl.Int64) * high, high * high
-    return (
-        _low(squared),
-        _high(squared) + 2 * _low(crossed),
-        2 * _high(crossed) + _low(top),
-        _high(top),
-    )
-
-
-def _squares_of_three(low: pl.Expr, middle: pl.Expr, high: pl.Expr) -> tuple[pl.Expr, ...]:
-    """The square of what `float_limbs` makes, in six limbs."""
-    squared = middle.cast(pl.UInt64) * middle.cast(pl.UInt64)
-    return (
-        _low(low * low),
-        _high(low * low) + 2 * _low(low * middle),
-        2 * (_high(low * middle) + _low(low * high)) + _low(squared),
-        2 * (_high(low * high) + _low(middle * high)) + _high(squared),
-        2 * _high(middle * high) + _low(high * high),
-        _high(high * high),
-    )
-
-
-def _low(product: pl.Expr) -> pl.Expr:
-    return (product & _MASK).cast(pl.Int64)
-
-
-def _high(product: pl.Expr) -> pl.Expr:
-    return (product // LIMB).cast(pl.Int64)
+    def _answers(self, rows: pl.Series) -> pl.Series:
+        return super()._answers(rows).sqrt()
 
 
 # -- whole numbers of any length, a column of them at a time -------------------------------------------
 
 
-def _variance(rows: pl.Series, places: tuple[int, int], unit: float) -> pl.Series:
+def _variance(rows: pl.Series, unit: float) -> pl.Series:
     """The variance of each row, of values that count `unit` squared; any number with fewer than two values."""
     count = rows.struct.field("n").to_numpy()
-    total = [rows.struct.field(f"s{place}").to_numpy() for place in range(places[0])]
-    squares = [rows.struct.field(f"q{place}").to_numpy() for place in range(places[1])]
+    total = [limb.to_numpy() for limb in _limbs(rows, "s")]
+    squares = [limb.to_numpy() for limb in _limbs(rows, "q")]
     sign = np.where(_digits(total)[-1] < 0, -1, 1)
     total = _digits([limb * sign for limb in total])
     left, right = _product(_digits([count]), _digits(squares)), _product(total, total)
@@ -148,6 +110,11 @@ def _variance(rows: pl.Series, places: tuple[int, int], unit: float) -> pl.Serie
     )
     pairs = count.astype(np.float64) * (count - 1)
     return pl.Series(spread / np.maximum(pairs, 1.0) * unit)
+
+
+def _limbs(rows: pl.Series, name: str) -> list[pl.Series]:
+    names = [field for field in rows.struct.fields if field[0] == name]
+    return [rows.struct.field(field) for field in names]
 
 
 def _digits(limbs: Sequence[npt.NDArray[np.int64]]) -> Digits:
@@ -174,10 +141,10 @@ def _digit(digits: Digits, place: int, height: int) -> npt.NDArray[np.int64]:
     return digits[place] if place < len(digits) else np.zeros(height, dtype=np.int64)
 
 
-def _with_apart(rows: pl.Series, places: tuple[int, int]) -> list[float]:
+def _with_apart(rows: pl.Series) -> list[float]:
     """The variances of rows with values too large for limbs."""
     made = []
-    totals, squares = whole_numbers(rows, places[0], "s"), whole_numbers(rows, places[1], "q")
+    totals, squares = whole_numbers(_limbs(rows, "s")), whole_numbers(_limbs(rows, "q"))
     for count, total, square, part in zip(
         rows.struct.field("n"), totals, squares, rows.struct.field("apart"), strict=True
     ):

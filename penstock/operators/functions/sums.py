@@ -41,7 +41,7 @@ class Sums(Piece):
 
     def of_event(self) -> list[pl.Expr]:
         if self.each is None:
-            return self._named([pl.lit(1, pl.Int64)])
+            return self._named([pl.repeat(1, pl.len(), dtype=pl.Int64)])
         return self._named([each.fill_null(0) for each in self.each])
 
     def of_events(self) -> list[pl.Expr]:
