@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.functions import AggregateFunction
@@ -24,13 +25,13 @@ PANE = "_pane"
 
 def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
-    panes = rows[PANE]
-    if rows.height and panes.min() != panes.max():
-        rows = rows.sort(PANE, maintain_order=True)
     ordered = grouped(rows, keys)
-    rows, panes_np = ordered.rows, ordered.rows[PANE].to_numpy()
+    rows, panes = ordered.rows, ordered.rows[PANE].to_numpy()
+    if ((panes[1:] < panes[:-1]) & ~ordered.first[1:]).any():
+        order = pl.Series(places(ordered)[0]).arg_sort()
+        rows, panes = rows[order], panes[order.to_numpy()]
     new = ordered.first.copy()
-    new[1:] |= panes_np[1:] != panes_np[:-1]
+    new[1:] |= panes[1:] != panes[:-1]
     starts = np.flatnonzero(new)
     if len(starts) == rows.height:
         parts = [part for function in functions for part in function.parts()]
@@ -38,3 +39,13 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[Aggrega
     ends = np.append(starts[1:], rows.height)
     merged = [column for function in functions for column in function.over(rows, starts, ends)]
     return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
+
+
+def places(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A number for each row that says where its key and pane stand among all, and the panes there are, in order.
+
+    A key's numbers begin at its own number times one more than there are panes.
+    """
+    distinct = ordered.rows[PANE].unique().sort().to_numpy()
+    rank = np.searchsorted(distinct, ordered.rows[PANE].to_numpy())
+    return ordered.number * (len(distinct) + 1) + rank, distinct

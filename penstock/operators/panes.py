@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.operators.cells import PANE, cells
-from penstock.operators.contract import TIME, Operator
+from penstock.operators.contract import TIME, Operator, SliceState
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import placed
 from penstock.operators.windows import TimeWindow
@@ -61,6 +61,26 @@ class PaneOperator(Operator):
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         return cells(frame, self.keys, self.aggregates).rows
+
+    def taken(
+        self, frame: pl.DataFrame | None, state: SliceState, kept: int, low: int, high: int
+    ) -> pl.DataFrame | None:
+        """The partial answers of the panes from `low` to before `high`, which may be the same; None without any.
+
+        What came now is put to what waits, and what is before `kept` forgotten.
+        """
+        waiting = state.journal("open", time=PANE)
+        earlier = waiting.rows(low, high) if low < high else None
+        waiting.empty(kept)
+        if frame is not None and frame.height:
+            later = frame.filter(pl.col(PANE) >= kept)
+            if later.height:
+                waiting.insert(self.combine(later))
+            panes = frame[PANE].to_numpy()
+            if panes.min() < low or panes.max() >= high:
+                frame = frame.filter(pl.col(PANE).is_between(low, high, closed="left"))
+        waiting.compact(kept, self.combine)
+        return together(earlier, frame)
 
     def describe(self) -> str:
         what = ", ".join(aggregate.describe() for aggregate in self.aggregates)

@@ -17,7 +17,7 @@ from penstock.operators.cells import PANE
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.panes import PaneOperator, parts_of, together
+from penstock.operators.panes import PaneOperator, parts_of
 from penstock.operators.strict import Ordered
 from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
@@ -40,15 +40,7 @@ class RunningAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        steps = state.journal("open", time=PANE)
-        earlier = steps.flush(floor, below)
-        if frame is not None and frame.height:
-            later = frame.filter(pl.col(PANE) >= below)
-            if later.height:
-                steps.insert(self.combine(later))
-                frame = frame.filter(pl.col(PANE) < below)
-        steps.compact(below, self.combine)
-        due = together(earlier, frame)
+        due = self.taken(frame, state, below, floor, below)
         if due is None:
             return None
         totals = self._totals(state)

@@ -17,7 +17,7 @@ import polars as pl
 from penstock.operators.cells import PANE
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.panes import PaneOperator, together
+from penstock.operators.panes import PaneOperator
 from penstock.operators.running import heads_before, run_on
 from penstock.operators.strict import Ordered
 from penstock.operators.windows import WINDOW, instant, of_window, spread
@@ -45,16 +45,7 @@ class Updates(PaneOperator):
         floor, kept = self._multiple(before), self._multiple(after)
         # a pane is told at the end of its window, or at the next multiple where its other windows go on
         below = after if kept > floor or still_open > first else floor
-        panes = state.journal("open", time=PANE)
-        earlier = panes.rows(floor, below) if below > floor else None
-        panes.empty(kept)
-        if frame is not None and frame.height:
-            later = frame.filter(pl.col(PANE) >= kept)
-            if later.height:
-                panes.insert(self.combine(later))
-                frame = frame.filter(pl.col(PANE) < below)
-        panes.compact(kept, self.combine)
-        due, open_from = together(earlier, frame), self.window.start(still_open)
+        due, open_from = self.taken(frame, state, kept, floor, below), self.window.start(still_open)
         told = None
         if due is not None:
             told = self._told(cells_of(due, self.keys, self.aggregates), first, after)

@@ -11,6 +11,7 @@ from penstock.operators.changes import Changes
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.running import RunningAggregation
+from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.updates import Updates
 from penstock.operators.windows import INSTANT, SINCE_EVER, TimeWindow
 from penstock.query import check
@@ -37,7 +38,8 @@ class InTime(Window):
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if self.emission == "close":
-            return Aggregation(keys, self.window, aggregates)
+            made = Aggregation if self.window.alone else SlidingAggregation
+            return made(keys, self.window, aggregates)
         if self.emission == "change":
             return Changes(keys, self.window, aggregates)
         return Updates(keys, self.window, aggregates, self.emission)

@@ -3,6 +3,7 @@ change and every so often; for any history, cutting and number of slices."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from datetime import timedelta
 from typing import Any
@@ -38,6 +39,10 @@ AGGREGATES = (
     ps.min_("page", "min_page"),
     ps.earliest("earliest"),
     ps.latest("latest"),
+    ps.first("page", "first_page"),
+    ps.collect("n", "all_n"),
+    ps.median("x", "median_x"),
+    ps.count_distinct("page", "pages"),
 )
 
 #: (size, every, offset) in seconds: one after the other, overlapping evenly and not, with gaps, shifted
@@ -47,6 +52,8 @@ SHAPES = st.sampled_from(
         (3, None, 1),
         (4, 2, 0),
         (10, 1, 0),
+        (6.5, 1, 0.5),
+        (3, 0.25, 0),
         (5, 2, 1),
         (2.5, 1.5, 0.25),
         (7, 3, -1),
@@ -73,6 +80,10 @@ def answer(events: list[Event]) -> Row:
         "min_page": min(pages, default=None),
         "earliest": min(event.time for event in events),
         "latest": max(event.time for event in events),
+        "first_page": events[0].page,
+        "all_n": [event.n for event in events],
+        "median_x": statistics.median(xs) if xs else None,
+        "pages": len(set(pages)),
     }
 
 
