@@ -16,8 +16,8 @@ import polars as pl
 from penstock.engine.message import Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, hashed, run_store
-from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import NEVER, TIME, Progress, SliceState
+from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query.physical import Edge, SubQuery, located, run_steps
 from penstock.state.buckets import HASH
@@ -135,7 +135,7 @@ def _ranked(
     owner = edge.target.replace(":", "-")
 
     def refill(instant: int) -> pl.DataFrame:
-        assert isinstance(sub.operator, Aggregation)
+        assert isinstance(sub.operator, RunningAggregation)
         assert rows is not None
         current = sub.operator.current(state)
         changed = rows.filter(pl.col(TIME) <= instant)

@@ -1,149 +1,44 @@
-"""Aggregates over time windows: panes are reduced where the events are, kept open as runs, closed by the watermark.
+"""Aggregates over windows of time, one after the other or with gaps: a window is one pane.
 
-Receives partial answers per (key, pane), already reduced by the senders; hands the answer of every window
-(or running total) whose time has come.
-State: `open`, a journal of partial answers (inserting reads nothing); `totals`, a table, for running totals.
-
-Commutative: inside an epoch the order of events does not matter.
+Receives partial answers per key and pane; hands, once the watermark reaches a window's end, one row for every key
+that had events in it.
+State: `open`, a journal of partial answers (inserting reads nothing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from penstock.operators.cells import PANE, cells
-from penstock.operators.contract import TIME, Operator, Progress, SliceState
-from penstock.operators.functions import Aggregate, Part
-from penstock.operators.strict import Ordered
-from penstock.state.buckets import HASH, with_hash
-from penstock.state.collection import Table
-from penstock.words.duration import spelled
+from penstock.operators.contract import TIME, Progress, SliceState
+from penstock.operators.panes import PaneOperator
+from penstock.operators.windows import instant
+from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Aggregation(Operator):
-    """Aggregates per key over tumbling windows of `size` microseconds; or, with `running`, since the
-    beginning, told anew at the end of every `size` in which the key had events."""
-
-    keys: tuple[str, ...]
-    size: int
-    aggregates: tuple[Aggregate, ...]
-    running: bool = False
-
-    def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        instant = pl.Datetime("us", "UTC")
-        when: dict[str, pl.DataType] = (
-            {"as_of": instant} if self.running else {"window_start": instant, "window_end": instant}
-        )
-        return (
-            when
-            | {key: incoming[key] for key in self.keys}
-            | {aggregate.alias: aggregate.dtype(incoming) for aggregate in self.aggregates}
-        )
-
-    @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
-    def key_by_key(self) -> tuple[str, ...]:
-        return self.keys
-
-    def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        pane = (pl.col(TIME) // self.size).alias(PANE)
-        parts = self._parts()
-        if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(part.of_event() for part in parts))
-            return cells(with_hash(rows, self.keys), self.keys, parts).rows
-        reduced = frame.group_by(*self.keys, pane).agg(part.of_events() for part in parts)
-        # whichever way, the same columns in the same order: the receiver puts them one below the other
-        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *(part.name for part in parts))
-
-    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return cells(frame, self.keys, self._parts()).rows
+class Aggregation(PaneOperator):
+    """Aggregates per key over windows of time of which no two overlap, told when a window closes."""
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        floor, closing = progress.before // self.size, progress.after // self.size
-        panes = state.journal("open", time=PANE)
-        earlier = panes.flush(floor, closing)
-        due = [earlier] if earlier is not None and earlier.height else []
-        if frame is not None and frame.height:
-            later = frame.filter(pl.col(PANE) >= closing)
-            if later.height:
-                panes.insert(self.combine(later))
-                frame = frame.filter(pl.col(PANE) < closing)
-            if frame.height:
-                due.append(frame)
-        panes.compact(closing, self.combine)
-        if not due:
-            return None
-        together = pl.concat([rows.select(due[0].columns) for rows in due])
-        closed = cells(together, self.keys, self._parts())
-        return self._finished(self._run_on(closed, state) if self.running else closed.rows)
+        floor = self.window.start(self.window.first_open(progress.before))
+        below = self.window.start(self.window.first_open(progress.after))
+        due = self.taken(frame, state, below, floor, below)
+        return None if due is None else self.finished(cells(due, self.keys, self.aggregates).rows)
 
-    def _run_on(self, closed: Ordered, state: SliceState) -> pl.DataFrame:
-        """Partial answers per pane to totals up to the end of the pane."""
-        totals = self._totals(state)
-        totals.compact()
-        parts, rows, first = self._parts(), closed.rows, closed.first
-        before = totals.lookup(
-            rows.select(HASH, *self.keys).filter(pl.Series(first)), [part.name for part in parts]
-        )
-        # the first pane of a key goes on from its total so far, the others from the pane before
-        at = pl.Series(np.where(first, closed.number, -1)).replace(-1, None)
-        before = before.select(pl.all().gather(at).name.suffix(".before"))
-        rows = rows.hstack(before).select(
+    def finished(self, closed: pl.DataFrame) -> pl.DataFrame:
+        """Rows as they are told, from partial answers of windows, which stand where panes did."""
+        start, end = pl.col(PANE), pl.col(PANE) + self.window.size
+        return closed.select(
             HASH,
+            # a result happens at the last instant of its window: before whatever comes at its end
+            (end - 1).alias(TIME),
+            instant(start).alias("window_start"),
+            instant(end).alias("window_end"),
             *self.keys,
-            PANE,
-            *(
-                part.joined(pl.col(f"{part.name}.before").cast(rows.schema[part.name])).alias(part.name)
-                for part in parts
-            ),
+            *(a.result() for a in self.aggregates),
         )
-        if not first.all():
-            number = pl.Series("_number", closed.number)
-            rows = rows.with_columns(number).with_columns(part.running("_number") for part in parts)
-        totals.insert(rows.filter(pl.Series(closed.last)).drop("_number", strict=False))
-        return rows
-
-    def current(self, state: SliceState) -> pl.DataFrame | None:
-        """The totals of all keys of the slice as of the last epoch (only for `running`)."""
-        rows = self._totals(state).all()
-        return None if rows is None else self._finished(rows)
-
-    def _totals(self, state: SliceState) -> Table:
-        return state.table("totals", keys=self.keys)
-
-    def _finished(self, closed: pl.DataFrame) -> pl.DataFrame:
-        start = (pl.col(PANE) * self.size).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-        end = ((pl.col(PANE) + 1) * self.size).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-        when = (
-            [end.alias("as_of")] if self.running else [start.alias("window_start"), end.alias("window_end")]
-        )
-        # a result happens at the last instant of its window: before whatever comes at its end
-        instant = ((pl.col(PANE) + 1) * self.size - 1).alias(TIME)
-        return closed.select(HASH, instant, *when, *self.keys, *(a.result() for a in self.aggregates))
-
-    def _parts(self) -> list[Part]:
-        return [part for aggregate in self.aggregates for part in aggregate.parts()]
-
-    def describe(self) -> str:
-        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        over = f"running, every {spelled(self.size)}" if self.running else f"windows of {spelled(self.size)}"
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {over}"
-
-
-def _mostly_apart(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
-    """Whether a sample of the rows has few equal keys: then sorting by hash beats a hash table of texts."""
-    sample = frame.select(keys).head(4_096)
-    return sample.n_unique() * 2 > sample.height

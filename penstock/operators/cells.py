@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.functions import Part
+from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered, grouped
 from penstock.state.buckets import HASH
 
@@ -23,31 +23,29 @@ from penstock.state.buckets import HASH
 PANE = "_pane"
 
 
-def cells(rows: pl.DataFrame, keys: tuple[str, ...], parts: Sequence[Part]) -> Ordered:
+def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
-    ordered = grouped(rows, keys, _by_pane(rows[PANE].to_numpy()))
-    rows, panes_np = ordered.rows, ordered.rows[PANE].to_numpy()
+    ordered = grouped(rows, keys)
+    rows, panes = ordered.rows, ordered.rows[PANE].to_numpy()
+    if ((panes[1:] < panes[:-1]) & ~ordered.first[1:]).any():
+        order = pl.Series(places(ordered)[0]).arg_sort()
+        rows, panes = rows[order], panes[order.to_numpy()]
     new = ordered.first.copy()
-    new[1:] |= panes_np[1:] != panes_np[:-1]
+    new[1:] |= panes[1:] != panes[:-1]
     starts = np.flatnonzero(new)
     if len(starts) == rows.height:
-        return Ordered(rows.select(HASH, *keys, PANE, *(part.name for part in parts)), ordered.first)
-    merged = [_merged(rows[part.name], part, new, starts) for part in parts]
+        parts = [part for function in functions for part in function.parts()]
+        return Ordered(rows.select(HASH, *keys, PANE, *parts), ordered.first)
+    ends = np.append(starts[1:], rows.height)
+    merged = [column for function in functions for column in function.over(rows, starts, ends)]
     return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
 
 
-def _by_pane(panes: npt.NDArray[np.int64]) -> pl.Series | None:
-    """The row numbers in the order of the panes; None when there is one pane only."""
-    if not len(panes) or (low := panes.min()) == (high := panes.max()):
-        return None
-    # NumPy sorts small numbers by counting them
-    small = (panes - low).astype(np.uint16) if high - low < 1 << 16 else panes
-    return pl.Series(np.argsort(small, kind="stable"))
+def places(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A number for each row that says where its key and pane stand among all, and the panes there are, in order.
 
-
-def _merged(values: pl.Series, part: Part, new: np.ndarray, starts: np.ndarray) -> pl.Series:
-    if part.merge == "sum":
-        return pl.Series(part.name, np.add.reduceat(values.to_numpy(), starts))
-    cell = pl.Series("cell", np.cumsum(new)).set_sorted()
-    frame = pl.DataFrame([cell, values.alias(part.name)])
-    return frame.group_by("cell", maintain_order=True).agg(part.merged())[part.name]
+    A key's numbers begin at its own number times one more than there are panes.
+    """
+    distinct = ordered.rows[PANE].unique().sort().to_numpy()
+    rank = np.searchsorted(distinct, ordered.rows[PANE].to_numpy())
+    return ordered.number * (len(distinct) + 1) + rank, distinct

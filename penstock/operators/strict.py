@@ -24,6 +24,9 @@ from penstock.operators.contract import (
 )
 from penstock.state.buckets import HASH, can_be_key, key_hash
 
+#: up to so many stretches in order are merged rather than sorted
+_FEW_STRETCHES = 64
+
 
 @dataclass(frozen=True)
 class Ordered:
@@ -92,15 +95,29 @@ def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None =
     """Rows brought together by key; within a key as they stand, or in the order of these row numbers."""
     rows = rows.rechunk()  # to gather from several chunks takes twenty times as long
     hashes = rows[HASH] if order is None else rows[HASH].gather(order)
-    at = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
-    rows = rows[at] if order is None else rows[order.gather(at)]
+    at = _by_hash(hashes)
+    if at is not None:
+        rows = rows[at] if order is None else rows[order.gather(at)]
+    elif order is not None:
+        rows = rows[order]
     new_hash, new_key = rows.select(_changes((HASH,)).alias("hash"), _changes((HASH, *keys)).alias("key"))
     if (new_hash != new_key).any():  # two keys share a 64-bit hash: bring them apart
         rows = rows.sort(HASH, *keys, maintain_order=True)
         new_key = rows.select(_changes((HASH, *keys))).to_series()
     first = new_key.to_numpy().copy()
-    first[0] = True
+    first[:1] = True
     return Ordered(rows, first)
+
+
+def _by_hash(hashes: pl.Series) -> pl.Series | None:
+    """The row numbers in the order of the hashes, equal ones as they stand; None when all stand so already."""
+    there = hashes.to_numpy()
+    falls = np.count_nonzero(there[1:] < there[:-1])
+    if not falls:
+        return None
+    if falls < _FEW_STRETCHES:  # runs and messages are sorted each; this sort finds and merges those
+        return pl.Series(np.argsort(there, kind="stable"))
+    return hashes.to_frame().select(pl.arg_sort_by(hashes.name, maintain_order=True)).to_series()
 
 
 def _changes(names: tuple[str, ...]) -> pl.Expr:

@@ -15,7 +15,11 @@ import polars as pl
 from penstock.query.origin import Origin
 from penstock.query.purity import check_row_wise
 from penstock.state.buckets import can_be_key
+from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
+
+#: the longest duration of a window, in microseconds
+_LONGEST = 365_250 * 86_400_000_000
 
 Schema = Mapping[str, pl.DataType]
 
@@ -72,6 +76,25 @@ def keys_fit(keys: Iterable[str], schema: Schema, origin: Origin) -> None:
                 where=str(origin),
                 hint="Key by text, numbers, booleans or times; map a list or struct to one of these first.",
             )
+
+
+def duration(given: Duration, origin: Origin, condition: str, what: str, *, least: int | None = 1) -> int:
+    """A duration in microseconds; raises if it is none, or shorter than may be, or longer than a thousand years."""
+    try:
+        backwards = least is None and isinstance(given, str) and given.startswith("-")
+        micros = -microseconds(str(given)[1:]) if backwards else microseconds(given)
+    except UserError as error:
+        raise UserError(
+            error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
+        ) from None
+    if (least is not None and micros < least) or abs(micros) > _LONGEST:
+        raise UserError(
+            condition,
+            f"{what} {given!r}",
+            where=str(origin),
+            hint='Write a duration of at least a microsecond and at most a thousand years, such as "30s".',
+        )
+    return micros
 
 
 def mapped(

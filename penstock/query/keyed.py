@@ -9,8 +9,9 @@ from penstock.operators.last_n import LastN
 from penstock.query import check
 from penstock.query.origin import here
 from penstock.query.rows import KeyedRows, stateful
+from penstock.query.time_windows import InTime, Running, time_window
 from penstock.query.windowed import Windowed
-from penstock.words.duration import Duration, microseconds
+from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,16 +40,17 @@ class Keyed(KeyedRows):
         operator = LastN(self.keys, n, values, partial)
         return stateful(origin, operator.schema(self.node.schema), operator, self.node)
 
-    def window(self, size: Duration) -> Windowed:
-        """In windows of event time, one after the other, aligned to the clock."""
-        return self._windowed(size, running=False)
+    def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
+        """In windows of event time: each `size` long, one beginning every `every`, aligned to the clock plus `offset`.
+
+        Without `every` they come one after the other. With a smaller one they overlap, and an event counts in
+        each that holds it; with a greater one there are gaps, and events in these count nowhere.
+        The clock begins with 1970 in UTC. A row is told when its window is over (see `emit`), for every key that
+        had events in it.
+        """
+        return Windowed(self.node, self.keys, InTime(time_window(size, every, offset, here())))
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Since the beginning, told at the end of every `every` of event time in which the key had events."""
-        return self._windowed(every, running=True)
-
-    def _windowed(self, size: Duration, *, running: bool) -> Windowed:
-        micros = microseconds(size)
-        if micros < 1:
-            raise UserError("BAD_WINDOW", "a window needs a length", where=str(here()), hint='As in "30s".')
-        return Windowed(self.node, self.keys, micros, running)
+        step = check.duration(every, here(), "BAD_WINDOW", "a step needs a length: it is")
+        return Windowed(self.node, self.keys, Running(step))

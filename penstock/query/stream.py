@@ -17,6 +17,7 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
 from penstock.query.keyed import Keyed
@@ -133,9 +134,9 @@ class Stream(Rows):
         check.keys_fit(keys, self.node.schema, here())
         return Keyed(self.node, tuple(dict.fromkeys(keys)))
 
-    def window(self, size: Duration) -> Windowed:
-        """Over all events, in windows of time."""
-        return Keyed(self.node, ()).window(size)
+    def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
+        """Over all events, in windows of time; see `Keyed.window`."""
+        return Keyed(self.node, ()).window(size, every, offset)
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Over all events since the beginning, told at the end of every `every` of event time."""
@@ -160,7 +161,9 @@ class Stream(Rows):
         by = by or list(self.node.schema)[-1]
         check.columns_exist([by, *aggregated.keys], self.node.schema, origin, "top")
         check.names_differ(["rank", *self.node.schema], origin)
-        made = TopK(k, by, aggregated.keys, aggregated.running, not least, changes_only)
+        made = TopK(
+            k, by, aggregated.keys, isinstance(aggregated, RunningAggregation), not least, changes_only
+        )
         return Stream(logical.Top(origin, made.schema(self.node.schema), self.node, made))
 
     def _mapped(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
@@ -169,7 +172,7 @@ class Stream(Rows):
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
 
 
-def _aggregate_under(node: logical.Node) -> Aggregation | None:
+def _aggregate_under(node: logical.Node) -> Aggregation | RunningAggregation | None:
     """The aggregate whose rows these are, with nothing but maps and filters in between.
 
     A filter on running totals could not take back a row that top has seen.
@@ -179,4 +182,6 @@ def _aggregate_under(node: logical.Node) -> Aggregation | None:
         filtered |= isinstance(node, logical.Filter)
         node = node.input
     found = node.operator if isinstance(node, logical.Stateful) else None
-    return found if isinstance(found, Aggregation) and not (found.running and filtered) else None
+    if isinstance(found, RunningAggregation):
+        return None if filtered else found
+    return found if isinstance(found, Aggregation) else None

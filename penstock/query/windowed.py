@@ -1,28 +1,91 @@
-"""A windowed stream: what to compute in each window. Every call returns something new and runs nothing."""
+"""A windowed stream: what to compute in each window. Every call returns something new and runs nothing.
+
+A window is a description of its own kind (of time, of counts, ...): it says which columns its rows begin with
+and which operator computes aggregates over it. Whatever can do that can stand here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
 
 from penstock.operators import functions
-from penstock.operators.aggregate import Aggregation
-from penstock.operators.functions import Aggregate
+from penstock.operators.contract import Operator
+from penstock.operators.functions import AggregateFunction
 from penstock.query import check
-from penstock.query.origin import here
+from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
+from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream
 
 
+#: when answers are told: at the end of the window, whenever they change, or every so many microseconds
+Emission = Literal["close", "change"] | int
+
+
+class Window(ABC):
+    """A way to cut a keyed stream into windows."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> dict[str, pl.DataType]:
+        """What stands in a row before the keys and the aggregates."""
+
+    @abstractmethod
+    def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
+        """What computes these aggregates, whose types are known, over the windows of every key."""
+
+    def emitting(self, emission: Emission, origin: Origin) -> Window:
+        """The same windows, told at other times; raises where they cannot be."""
+        if emission == "close":
+            return self
+        raise UserError(
+            "BAD_EMIT",
+            "these windows can tell their answers only when they close",
+            where=str(origin),
+            hint='Windows of time tell more often: .window("1m").emit(every="10s").',
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Windowed(KeyedRows):
     """A keyed stream cut into windows; says what to compute in each."""
 
-    size: int
-    running: bool
+    window: Window
+
+    def emit(self, when: str | None = None, *, every: Duration | None = None) -> Windowed:
+        """When answers are told, with the column `as_of` beside those of the window.
+
+        `"close"`: once, when a window is over; that is so anyway, and without `as_of`.
+
+        `every="10s"`: also while a window is open, at each multiple of ten seconds on the clock of event time, the
+        answer so far of every key and window that had events since it was last told; and once more at the
+        window's end if there were events since. `as_of` is that multiple, or that end: the
+        answer is of all events of the window before it.
+
+        `"change"`: after every event after which the answer of its window is another than before, in strict order;
+        for windows that overlap, of every such window. `as_of` is the event's time.
+        """
+        origin = here()
+        if (when is None) == (every is None) or when not in (None, "close", "change"):
+            raise UserError(
+                "BAD_EMIT",
+                f"answers cannot be told at {when!r}" if when else "emit needs to know when",
+                where=str(origin),
+                hint='Say .emit("close"), .emit("change") or .emit(every="10s").',
+            )
+        emission: Emission
+        if every is not None:
+            emission = check.duration(every, origin, "BAD_EMIT", "answers are told")
+        else:
+            emission = "change" if when == "change" else "close"
+        return replace(self, window=self.window.emitting(emission, origin))
 
     def count(self, alias: str = "count") -> Stream:
         """How many events."""
@@ -32,8 +95,8 @@ class Windowed(KeyedRows):
         """The sum of a column."""
         return self.aggregate(functions.sum_(column, alias))
 
-    def aggregate(self, *aggregates: Aggregate) -> Stream:
-        """Several aggregates at once: `count()`, `sum_("bytes")`, `min_`, `max_`, `avg`."""
+    def aggregate(self, *aggregates: AggregateFunction) -> Stream:
+        """Several aggregates at once, as in `.aggregate(count(), sum_("bytes"), median("bytes"))`."""
         origin = here()
         schema = self.node.schema
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
@@ -44,7 +107,7 @@ class Windowed(KeyedRows):
             raise UserError(
                 error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)
             ) from None
-        when = ["as_of"] if self.running else ["window_start", "window_end"]
-        check.names_differ([*when, *self.keys, *(a.alias for a in aggregates)], origin)
-        operator = Aggregation(self.keys, self.size, resolved, self.running)
-        return stateful(origin, operator.schema(schema), operator, self.node)
+        check.names_differ([*self.window.columns, *self.keys, *(a.alias for a in aggregates)], origin)
+        made = self.window.columns | {key: schema[key] for key in self.keys}
+        made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
+        return stateful(origin, made, self.window.operator(self.keys, resolved), self.node)

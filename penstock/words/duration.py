@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -34,8 +35,10 @@ def microseconds(duration: Duration) -> int:
     """A duration in microseconds. A bare number means seconds; parts add up (``"1h 30m"``)."""
     if isinstance(duration, timedelta):
         return round(duration.total_seconds() * 1e6)
-    if isinstance(duration, int | float):
+    if isinstance(duration, int | float) and math.isfinite(duration):
         return round(duration * 1e6)
+    if not isinstance(duration, str):
+        raise UserError("BAD_DURATION", f"{duration!r} is not a duration", hint='Write for example "30s".')
     text, at, total = duration.strip().lower(), 0, 0.0
     while at < len(text):
         part = _PART.match(text, at)

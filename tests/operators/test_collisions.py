@@ -21,6 +21,8 @@ from penstock.operators.contract import (
     SliceState,
 )
 from penstock.operators.last_n import LastN
+from penstock.operators.running import RunningAggregation
+from penstock.operators.windows import TimeWindow
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
@@ -71,7 +73,8 @@ def test_aggregates_keep_keys_of_one_hash_apart(cut: int, running: bool, tmp_pat
             ever = [n for at, who, n in EVENTS if who == user and at // 5 <= pane]
             if now:
                 expected.append(((pane + 1) * 5 - 1, user, sum(ever if running else now)))
-    rows = driven(Aggregation(("user",), 5, (ps.sum_("n", "sum"),), running), tmp_path, cut)
+    made = RunningAggregation if running else Aggregation
+    rows = driven(made(("user",), TimeWindow(5, 5), (ps.sum_("n", "sum"),)), tmp_path, cut)
     assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(
         expected, key=str
     )

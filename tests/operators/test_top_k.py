@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.operators.functions import Aggregate
+from penstock.operators.functions import AggregateFunction
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -34,7 +34,7 @@ def numbers(events: list[Event]) -> list[int]:
 
 
 #: aggregates to rank by: growing, falling (negative values), growing from null, and falling from null
-MEASURES: dict[str, tuple[Aggregate, Measure]] = {
+MEASURES: dict[str, tuple[AggregateFunction, Measure]] = {
     "count": (ps.count("by"), len),
     "sum": (ps.sum_("n", "by"), lambda events: sum(numbers(events))),
     "max": (ps.max_("n", "by"), lambda events: max(numbers(events), default=None)),

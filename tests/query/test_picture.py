@@ -36,7 +36,14 @@ def test_a_picture_is_whole_and_names_every_part() -> None:
     drawn = picture(compiled(shop()))
     root = ElementTree.fromstring(drawn)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    for part in ("stream clicks", "1-lastn", "2-aggregation", "3-aggregation", "output top", "output sums"):
+    for part in (
+        "stream clicks",
+        "1-lastn",
+        "2-runningaggregation",
+        "3-aggregation",
+        "output top",
+        "output sums",
+    ):
         assert part in texts
     assert "forward" in texts
     assert "by pattern, reduced" in texts

@@ -1,0 +1,108 @@
+"""Aggregates over windows of time, told after every event that changes them.
+
+Receives events in strict order; hands, after each event and for each window that holds it, the answer so far if it
+is not the one before.
+State: `waiting`, the events not yet in order; `answers`, a table of the partial answers of every key and open window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
+from penstock.operators.functions import AggregateFunction
+from penstock.operators.running import heads_before, run_on
+from penstock.operators.strict import Ordered, grouped, in_order, placed
+from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
+from penstock.state.buckets import HASH
+
+
+@dataclass(frozen=True)
+class Changes(Operator):
+    """Aggregates per key over windows of time, told after every event after which a window's answer is another.
+
+    `running`: there is one window, all of time, and rows do not name it.
+    """
+
+    keys: tuple[str, ...]
+    window: TimeWindow
+    aggregates: tuple[AggregateFunction, ...]
+    running: bool = False
+
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def order(self) -> str:
+        return "strict"
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
+
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        held = self.window.held(pl.col(TIME))
+        rows = placed(frame).select(*ORDER, *sorted(self.needs()))
+        return rows if held is None else rows.filter(held)
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        identity, open_from = (*self.keys, WINDOW), self.window.start(self.window.first_open(progress.after))
+        answers = state.table("answers", keys=identity, time=WINDOW)
+        ordered = in_order(frame, self.keys, state, progress)
+        told = None
+        if ordered is not None:
+            events = grouped(self._in_windows(ordered.rows), identity)
+            before = heads_before(events, identity, answers, self.aggregates)
+            rows = run_on(events, before, self.aggregates)
+            answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
+            told = self._changed(rows, before, events)
+        answers.expire(open_from)
+        answers.compact(open_from)
+        return told
+
+    def _in_windows(self, events: pl.DataFrame) -> pl.DataFrame:
+        """The events as partial answers, each once for every window it is in."""
+        row, number = spread(*self.window.holding(events[TIME].to_numpy()))
+        parts = (e for a in self.aggregates for e in a.of_event())
+        rows = events.select(HASH, *ORDER, *self.keys, *parts)
+        return of_window(rows if self.window.alone else rows[row], self.window.start(number))
+
+    def _changed(self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered) -> pl.DataFrame:
+        """The answers that are not those before them; a window's first always is told."""
+        results = [a.result() for a in self.aggregates]
+        now, known = rows.select(results), before[HASH].is_not_null()
+        was = before.filter(known).select(results)
+        # what stands before a row is the row above it, or what is remembered of its key
+        at = np.arange(-1, rows.height - 1)
+        at[events.first] = np.where(known, rows.height + np.cumsum(known) - 1, -1)
+        new = at < 0
+        earlier = pl.concat([now, was])[np.maximum(at, 0)]
+        for name in now.columns:
+            new |= now[name].ne_missing(earlier[name]).to_numpy()
+        start, end = pl.col(WINDOW), pl.col(WINDOW) + self.window.size
+        windows = [instant(start).alias("window_start"), instant(end).alias("window_end")]
+        return (
+            # with several windows an event has several rows, and they no place of their own
+            rows.select(
+                *(ORDER if self.window.alone else (TIME,)),
+                *([] if self.running else windows),
+                instant(pl.col(TIME)).alias("as_of"),
+                *self.keys,
+            )
+            .hstack(now)
+            .filter(pl.Series(new))
+        )
+
+    def describe(self) -> str:
+        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
+        over = "all so far" if self.running else self.window.describe()
+        return f"{what} per {', '.join(self.keys) or 'everything'} over {over}, told at every change"

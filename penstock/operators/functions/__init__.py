@@ -1,0 +1,33 @@
+"""Aggregate functions: every one the product offers, and the contract they keep."""
+
+from penstock.operators.functions.contract import AggregateFunction
+from penstock.operators.functions.count_sum import avg, count, sum_
+from penstock.operators.functions.distinct import approx_count_distinct, count_distinct
+from penstock.operators.functions.ends import collect, first, last
+from penstock.operators.functions.extremes import max_, min_
+from penstock.operators.functions.instants import earliest, latest
+from penstock.operators.functions.moments import stddev, variance
+from penstock.operators.functions.quantiles import approx_quantile, median, quantile
+from penstock.operators.functions.user import aggregate_function
+
+__all__ = [
+    "AggregateFunction",
+    "count",
+    "sum_",
+    "min_",
+    "max_",
+    "avg",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "earliest",
+    "latest",
+    "collect",
+    "median",
+    "quantile",
+    "approx_quantile",
+    "count_distinct",
+    "approx_count_distinct",
+    "aggregate_function",
+]

@@ -1,0 +1,165 @@
+"""What an aggregate function is: pieces of a partial answer, and how the answer is made of them.
+
+Receives nothing; hands the operators expressions and column arithmetic. A function is a frozen description, so
+plans can be compared, explained and shipped.
+
+Guarantee: an answer depends on the events alone, to the last bit. However they are cut into groups, and in
+whichever order partial answers are merged, it is the same.
+
+A piece is one kind of column arithmetic (sums, least values, ...); a function says which pieces it needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.functions.ranges import expanded
+from penstock.words.errors import UserError
+
+
+class Piece(ABC):
+    """Some columns of a partial answer: what events put into them, and how they become one."""
+
+    #: whether the cost of `over` does not depend on the length of the ranges
+    subtracts = False
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+
+    @abstractmethod
+    def of_event(self) -> list[pl.Expr]:
+        """For a single event; row by row."""
+
+    @abstractmethod
+    def of_events(self) -> list[pl.Expr]:
+        """For a group of events."""
+
+    @abstractmethod
+    def merged(self) -> list[pl.Expr]:
+        """One of several, which come in any order."""
+
+    @abstractmethod
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        """Each row's together with that in the columns with the suffix; null there means nothing."""
+
+    @abstractmethod
+    def running(self, group: str) -> list[pl.Expr]:
+        """Each row's merged with those of all rows before it of the same group."""
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        """One for each row range [low, high)."""
+        return expanded(rows.select(self.names), low, high, self.merged())
+
+
+@dataclass(frozen=True)
+class AggregateFunction(ABC):
+    """One aggregate column: a function of a column, named `alias` in the output.
+
+    `of` is the column's type, known once the plan knows its types (see `resolved`).
+    """
+
+    alias: str
+    column: str | None
+    of: pl.DataType | None = None
+
+    # -- what a function says of itself ----------------------------------------------------------
+
+    @abstractmethod
+    def pieces(self) -> tuple[Piece, ...]:
+        """What its partial answer is made of."""
+
+    @abstractmethod
+    def result(self) -> pl.Expr:
+        """The answer, from the columns of the partial answer."""
+
+    @abstractmethod
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        """The type of the answer for a column of this type; raises if it does not fit."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in plans."""
+        return type(self).__name__.lower()
+
+    @property
+    def sequential(self) -> bool:
+        """Whether it reads the order of events: the columns `_time`, `_partition` and `_sequence`."""
+        return False
+
+    # -- what follows from that ------------------------------------------------------------------
+
+    @property
+    def given(self) -> pl.DataType:
+        """The column's type; an Int64 unless it is known."""
+        return pl.Int64() if self.of is None else self.of
+
+    def resolved(self, incoming: Mapping[str, pl.DataType]) -> Self:
+        """The same, knowing the type of its column; raises if that does not fit."""
+        self.dtype(incoming)
+        return self if self.column is None else replace(self, of=incoming[self.column])
+
+    def dtype(self, incoming: Mapping[str, pl.DataType]) -> pl.DataType:
+        """The type of the answer."""
+        return self.answers(pl.Null() if self.column is None else incoming[self.column])
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether `over` costs the same however long the ranges are."""
+        return all(piece.subtracts for piece in self.pieces())
+
+    def parts(self) -> tuple[str, ...]:
+        """The columns of its partial answer; the underscore keeps them apart from the user's."""
+        return tuple(name for piece in self.pieces() for name in piece.names)
+
+    def of_event(self) -> list[pl.Expr]:
+        """The partial answer of a single event, row by row."""
+        return [expr for piece in self.pieces() for expr in piece.of_event()]
+
+    def of_events(self) -> list[pl.Expr]:
+        """The partial answer of a group of events, for `group_by(...).agg(...)`."""
+        return [expr for piece in self.pieces() for expr in piece.of_events()]
+
+    def merged(self) -> list[pl.Expr]:
+        """One partial answer of several, in any order, for `group_by(...).agg(...)`."""
+        return [expr for piece in self.pieces() for expr in piece.merged()]
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        """The partial answers of the row ranges [low, high) of partial answers.
+
+        Ranges may overlap and come in any order; none is empty.
+        """
+        return [series for piece in self.pieces() for series in piece.over(rows, low, high)]
+
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        """Each row's partial answer together with that in the columns with the suffix.
+
+        Those must have the parts' types; null there means nothing.
+        """
+        return [expr for piece in self.pieces() for expr in piece.joined(suffix)]
+
+    def running(self, group: str) -> list[pl.Expr]:
+        """Each row's partial answer merged with those of all rows before it of the same group."""
+        return [expr for piece in self.pieces() for expr in piece.running(group)]
+
+    def describe(self) -> str:
+        return f"{self.name}({self.column or '*'}) as {self.alias}"
+
+    def part(self, name: str) -> str:
+        """A column for a partial answer."""
+        return f"_{self.alias}.{name}"
+
+    def misfit(self, needs: str, given: pl.DataType, cast: str = "pl.Int64") -> UserError:
+        """The error for a column of the wrong type."""
+        return UserError(
+            "TYPE_MISMATCH",
+            f"{self.name} of column {self.column!r} needs {needs}, but it is {given}",
+            hint=f"Cast it first: .map({self.column}=col({self.column!r}).cast({cast})).",
+        )

@@ -1,0 +1,118 @@
+"""The least and the greatest value.
+
+Numbers, texts, booleans and times have an order. Nulls are left out, and so is NaN unless there is nothing else.
+Both zeros count as 0.0: which of them came first must not show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.functions.ranges import reduced, summed
+
+
+@dataclass(frozen=True)
+class Extreme(Piece):
+    """One column that keeps the least, or with `greatest` the greatest."""
+
+    column: str
+    value: pl.Expr
+    greatest: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def of_event(self) -> list[pl.Expr]:
+        return [self.value.alias(self.column)]
+
+    def of_events(self) -> list[pl.Expr]:
+        return [self._of(self.value)]
+
+    def merged(self) -> list[pl.Expr]:
+        return [self._of(pl.col(self.column))]
+
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        either = pl.max_horizontal if self.greatest else pl.min_horizontal
+        return [either(pl.col(self.column), pl.col(self.column + suffix)).alias(self.column)]
+
+    def running(self, group: str) -> list[pl.Expr]:
+        column = pl.col(self.column)
+        ran = column.cum_max() if self.greatest else column.cum_min()
+        return [ran.forward_fill().over(group).alias(self.column)]
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        column = rows[self.column]
+        dtype = column.dtype
+        if not (dtype.is_integer() or dtype.is_float() or dtype.is_temporal()):
+            return super().over(rows, low, high)
+        plain = column.to_physical()
+        values = plain.fill_null(0).to_numpy()
+        by: np.ufunc
+        if dtype.is_float():  # fmin and fmax pass over NaN, which can stand for null too
+            by, nothing = (np.fmax if self.greatest else np.fmin), np.nan
+        else:
+            by, bounds = (np.maximum if self.greatest else np.minimum), np.iinfo(values.dtype)
+            nothing = bounds.min if self.greatest else bounds.max
+        if column.null_count():
+            values = np.where(column.is_null().to_numpy(), values.dtype.type(nothing), values)
+        least = reduced(by, values, low, high)
+        made = pl.Series(self.column, least, dtype=plain.dtype).cast(dtype)
+        if column.null_count():
+            known = summed(column.is_not_null().cast(pl.Int64).to_numpy(), low, high)
+            made = made.set(pl.Series(known == 0), None)
+        return [made]
+
+    def _of(self, values: pl.Expr) -> pl.Expr:
+        return (values.max() if self.greatest else values.min()).alias(self.column)
+
+
+@dataclass(frozen=True)
+class _Ordered(AggregateFunction):
+    """A function of the order of values."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        ordered = given.is_numeric() or given.is_temporal() or given in (pl.String, pl.Boolean)
+        if not ordered:
+            raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
+        return given
+
+    def _value(self) -> pl.Expr:
+        assert self.column is not None
+        value = pl.col(self.column)
+        if self.of is not None and self.of.is_float():
+            return pl.when(value == 0).then(pl.lit(0.0, self.of)).otherwise(value)
+        return value
+
+    def result(self) -> pl.Expr:
+        return pl.col(self.part("x")).alias(self.alias)
+
+
+@dataclass(frozen=True)
+class Min(_Ordered):
+    """The least value of a column; null without values."""
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Extreme(self.part("x"), self._value(), greatest=False),)
+
+
+@dataclass(frozen=True)
+class Max(_Ordered):
+    """The greatest value of a column; null without values."""
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Extreme(self.part("x"), self._value(), greatest=True),)
+
+
+def min_(column: str, alias: str | None = None) -> AggregateFunction:
+    """The least value of a column."""
+    return Min(alias or f"min_{column}", column)
+
+
+def max_(column: str, alias: str | None = None) -> AggregateFunction:
+    """The greatest value of a column."""
+    return Max(alias or f"max_{column}", column)

@@ -1,0 +1,124 @@
+"""Sums that no order of summing can change: whole numbers in limbs of 32 bits.
+
+A chain of Int64 columns holds one number, the least limb first: the limb at place i counts 2**(32 i). Before
+limbs are summed each passes on what it has above 32 bits (not further than to the next: they stay below 2**33,
+so 2**30 of them can be summed at once). The last limb has a sign and the room of 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.functions.contract import Piece
+from penstock.operators.functions.ranges import summed
+
+LIMB = 2**32
+_MASK = LIMB - 1
+#: whole numbers that one limb has room for, and those that need two
+NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
+WIDE = (pl.Int64, pl.UInt64)
+
+
+@dataclass(frozen=True)
+class Sums(Piece):
+    """One number: its columns, least limb first, and what an event adds to each (an Int64; null is nothing).
+
+    `each` None: an event adds one.
+    """
+
+    chain: tuple[str, ...]
+    each: tuple[pl.Expr, ...] | None
+
+    subtracts = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.chain
+
+    def of_event(self) -> list[pl.Expr]:
+        if self.each is None:
+            return self._named([pl.repeat(1, pl.len(), dtype=pl.Int64)])
+        return self._named([each.fill_null(0) for each in self.each])
+
+    def of_events(self) -> list[pl.Expr]:
+        if self.each is None:
+            return self._named([pl.len().cast(pl.Int64)])
+        return self._named([each.sum() for each in self.each])
+
+    def merged(self) -> list[pl.Expr]:
+        return self._named([limb.sum() for limb in self._carried()])
+
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        both = zip(self._carried(), self._carried(suffix), strict=True)
+        return self._named([limb + other.fill_null(0) for limb, other in both])
+
+    def running(self, group: str) -> list[pl.Expr]:
+        return self._named([limb.cum_sum().over(group) for limb in self._carried()])
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        limbs = rows.select(self._named(self._carried())).get_columns()
+        return [pl.Series(limb.name, summed(limb.to_numpy(), low, high)) for limb in limbs]
+
+    def _carried(self, suffix: str = "") -> list[pl.Expr]:
+        return carried([pl.col(name + suffix) for name in self.chain])
+
+    def _named(self, exprs: Sequence[pl.Expr]) -> list[pl.Expr]:
+        return [expr.alias(name) for name, expr in zip(self.chain, exprs, strict=True)]
+
+
+def carried(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+    """The limbs, each with what the one below it is too small for."""
+    kept = [limb & _MASK for limb in limbs[:-1]] + [limbs[-1]]
+    return [kept[0], *(keep + below // LIMB for keep, below in zip(kept[1:], limbs[:-1], strict=True))]
+
+
+def settled(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+    """The limbs of the same number, all but the last from 0 to 2**32 - 1."""
+    exact, carry = [], pl.lit(0, pl.Int64)
+    for limb in limbs[:-1]:
+        exact.append((limb + carry) & _MASK)
+        carry = (limb + carry) // LIMB
+    return [*exact, limbs[-1] + carry]
+
+
+def count_up(name: str) -> Sums:
+    """Counts events."""
+    return Sums((name,), None)
+
+
+def count_values(name: str, value: pl.Expr) -> Sums:
+    """Counts the values that are not null."""
+    return Sums((name,), (value.is_not_null().cast(pl.Int64),))
+
+
+def narrow(name: str, value: pl.Expr) -> Sums:
+    """Sums whole numbers of up to 32 bits."""
+    return Sums((name,), (value.cast(pl.Int64),))
+
+
+def wide(low: str, high: str, value: pl.Expr) -> Sums:
+    """Sums whole numbers of 64 bits."""
+    return Sums((low, high), ((value & _MASK).cast(pl.Int64), (value // LIMB).cast(pl.Int64)))
+
+
+def as_float(limbs: Sequence[pl.Expr], weight: float) -> pl.Expr:
+    """The number as a float, its least limb counting `weight`; within one unit in the last place.
+
+    A negative number is turned round first: its limbs would cancel, and lose what they have below.
+    """
+    negative = settled(limbs)[-1] < 0
+    sign = pl.when(negative).then(-1).otherwise(1)
+    total = pl.lit(0.0)
+    for place, limb in enumerate(settled([limb * sign for limb in limbs])):
+        total = total + limb.cast(pl.Float64) * (weight * float(LIMB) ** place)
+    return total * sign
+
+
+def as_int64(limbs: Sequence[pl.Expr]) -> pl.Expr:
+    """The number of two limbs as an Int64; null where it does not fit."""
+    low, high = settled(limbs)
+    return pl.when(high.is_between(-(2**31), 2**31 - 1)).then(high * LIMB + low)

@@ -1,0 +1,108 @@
+"""Operators over panes of time: the sender's part, which all of them share.
+
+Receives events; hands one row per key and pane, the partial answers of its events. However many windows a pane is
+in, an event is taken into one partial answer once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from penstock.operators.cells import PANE, cells
+from penstock.operators.contract import TIME, Operator, SliceState
+from penstock.operators.functions import AggregateFunction
+from penstock.operators.strict import placed
+from penstock.operators.windows import TimeWindow
+from penstock.state.buckets import HASH, with_hash
+
+
+@dataclass(frozen=True)
+class PaneOperator(Operator):
+    """Aggregates per key over windows of time, whose events arrive as partial answers per pane.
+
+    Commutative: inside an epoch the order of events does not matter.
+    """
+
+    keys: tuple[str, ...]
+    window: TimeWindow
+    aggregates: tuple[AggregateFunction, ...]
+
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
+
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        if any(a.sequential for a in self.aggregates):
+            frame = placed(frame)
+        held = self.window.held(pl.col(TIME))
+        if held is not None:
+            frame = frame.filter(held)
+        pane = self.pane().alias(PANE)
+        if self.keys and _mostly_apart(frame, self.keys):
+            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
+            return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
+        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
+        # whichever way, the same columns in the same order: the receiver puts them one below the other
+        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
+
+    def pane(self) -> pl.Expr:
+        """The pane of an event."""
+        return self.window.pane(pl.col(TIME))
+
+    def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return cells(frame, self.keys, self.aggregates).rows
+
+    def taken(
+        self, frame: pl.DataFrame | None, state: SliceState, kept: int, low: int, high: int
+    ) -> pl.DataFrame | None:
+        """The partial answers of the panes from `low` to before `high`, which may be the same; None without any.
+
+        What came now is put to what waits, and what is before `kept` forgotten.
+        """
+        waiting = state.journal("open", time=PANE)
+        earlier = waiting.rows(low, high) if low < high else None
+        waiting.empty(kept)
+        if frame is not None and frame.height:
+            later = frame.filter(pl.col(PANE) >= kept)
+            if later.height:
+                waiting.insert(self.combine(later))
+            panes = frame[PANE].to_numpy()
+            if panes.min() < low or panes.max() >= high:
+                frame = frame.filter(pl.col(PANE).is_between(low, high, closed="left"))
+        waiting.compact(kept, self.combine)
+        return together(earlier, frame)
+
+    def describe(self) -> str:
+        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
+        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.over()}"
+
+    def over(self) -> str:
+        """What the aggregates are over, for `describe`."""
+        return self.window.describe()
+
+
+def parts_of(aggregates: Sequence[AggregateFunction]) -> list[str]:
+    """The columns of the partial answers."""
+    return [part for aggregate in aggregates for part in aggregate.parts()]
+
+
+def together(*frames: pl.DataFrame | None) -> pl.DataFrame | None:
+    """The rows of those frames that have any, one below the other; None when there are none."""
+    some = [frame for frame in frames if frame is not None and frame.height]
+    return pl.concat([frame.select(some[0].columns) for frame in some]) if some else None
+
+
+def _mostly_apart(frame: pl.DataFrame, keys: tuple[str, ...]) -> bool:
+    """Whether a sample of the rows has few equal keys: then sorting by hash beats a hash table of texts."""
+    sample = frame.select(keys).head(4_096)
+    return sample.n_unique() * 2 > sample.height

@@ -1,0 +1,96 @@
+"""Aggregates over windows of time, told again and again while the windows are open.
+
+Receives partial answers per key and pane; hands, at every multiple of `every` and at its window's end, the answer so
+far of every key and window that had events since it was last told.
+State: `open`, a journal of partial answers not told yet; `answers`, a table of the partial answers told, one for
+every key and open window. Telling costs what is told, not what is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.cells import PANE
+from penstock.operators.cells import cells as cells_of
+from penstock.operators.contract import TIME, Progress, SliceState
+from penstock.operators.panes import PaneOperator
+from penstock.operators.running import heads_before, run_on
+from penstock.operators.strict import Ordered
+from penstock.operators.windows import WINDOW, instant, of_window, spread
+from penstock.words.duration import spelled
+
+
+@dataclass(frozen=True)
+class Updates(PaneOperator):
+    """Aggregates per key over windows of time, told every so many microseconds and when a window closes.
+
+    A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
+    the last such instant.
+    """
+
+    every: int
+
+    def pane(self) -> pl.Expr:
+        return self.window.pane(pl.col(TIME), self.every)
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        before, after = progress.before, progress.after
+        first, still_open = self.window.first_open(before), self.window.first_open(after)
+        floor, kept = self._multiple(before), self._multiple(after)
+        # a pane is told at the end of its window, or at the next multiple where its other windows go on
+        below = after if kept > floor or still_open > first else floor
+        due, open_from = self.taken(frame, state, kept, floor, below), self.window.start(still_open)
+        told = None
+        if due is not None:
+            told = self._told(cells_of(due, self.keys, self.aggregates), first, after)
+        answers = state.table("answers", keys=self._identity, time=WINDOW)
+        rows = None
+        if told is not None:
+            before_it = heads_before(told, self._identity, answers, self.aggregates)
+            rows = run_on(told, before_it, self.aggregates)
+            last = rows.filter(pl.Series(told.last) & (rows[WINDOW] >= open_from))
+            answers.insert(last.drop(PANE))
+        answers.expire(open_from)
+        answers.compact(open_from)
+        return None if rows is None else self._finished(rows)
+
+    def _told(self, cells: Ordered, first: int, after: int) -> Ordered | None:
+        """The partial answers to tell by now: for every key and window from `first` on, in order of their instants."""
+        panes = cells.rows[PANE].to_numpy()
+        least, most = self.window.holding(panes)
+        row, number = spread(np.maximum(least, first), most)
+        at = np.minimum(self._multiple(panes)[row] + self.every, self.window.end(number))
+        due = at <= after
+        if not due.any():
+            return None
+        rows = cells.rows[row[due]].with_columns(pl.Series(PANE, at[due]))
+        return cells_of(
+            of_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
+        )
+
+    def _multiple(self, at: Any) -> Any:
+        """The last multiple of `every` that is not after an instant, or each of an array."""
+        return at - at % self.every
+
+    @property
+    def _identity(self) -> list[str]:
+        return [*self.keys, WINDOW]
+
+    def _finished(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(
+            (pl.col(PANE) - 1).alias(TIME),
+            instant(pl.col(WINDOW)).alias("window_start"),
+            instant(pl.col(WINDOW) + self.window.size).alias("window_end"),
+            instant(pl.col(PANE)).alias("as_of"),
+            *self.keys,
+            *(a.result() for a in self.aggregates),
+        )
+
+    def over(self) -> str:
+        return f"{self.window.describe()}, told every {spelled(self.every)}"

@@ -1,0 +1,108 @@
+"""Windows of event time: which windows hold an instant, and the panes they are made of. Pure.
+
+Window number k begins at `k * advance + offset` (microseconds since 1970) and ends `size` later; its end is no part
+of it. An instant may be in many windows (`advance` < `size`), in one, or in none (`advance` > `size`).
+
+A *pane* is a stretch of time in which no window begins or ends; it is named by its first instant. So every window
+is a range of panes, and there are at most two panes to an advance, whatever the sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.state.buckets import HASH
+from penstock.words.duration import spelled
+
+Instants = npt.NDArray[np.int64]
+
+#: a moment as rows tell it
+INSTANT = pl.Datetime("us", "UTC")
+#: when a row's window begins
+WINDOW = "_window"
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Windows of `size` microseconds, one beginning every `advance`, aligned to the clock plus `offset`."""
+
+    size: int
+    advance: int
+    offset: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether no instant is in two windows."""
+        return self.size <= self.advance
+
+    def start(self, number: Any) -> Any:
+        """When a window begins; of a number or an array of numbers."""
+        return number * self.advance + self.offset
+
+    def end(self, number: Any) -> Any:
+        """When a window ends."""
+        return self.start(number) + self.size
+
+    def first_open(self, watermark: int) -> int:
+        """The first window that ends after the watermark. What is before its start is in no open window."""
+        return (watermark - self.offset - self.size) // self.advance + 1
+
+    def holding(self, instants: Instants) -> tuple[Instants, Instants]:
+        """The first and the last window that hold each instant; there is none where the first is the greater."""
+        since = instants - self.offset
+        return (since - self.size) // self.advance + 1, since // self.advance
+
+    def held(self, time: pl.Expr) -> pl.Expr | None:
+        """Whether an instant is in any window; None when every instant is."""
+        return None if self.size >= self.advance else _since(time, self.offset, self.advance) < self.size
+
+    def pane(self, time: pl.Expr, every: int | None = None) -> pl.Expr:
+        """The first instant of the pane an instant is in. With `every`, panes end at its multiples too."""
+        borders = [(self.offset, self.advance)]
+        if not self.alone and self.size % self.advance:
+            borders.append((self.offset + self.size, self.advance))
+        if every is not None:
+            borders = [(at, period) for at, period in borders if at % every or period % every]
+            borders.append((0, every))
+        since = [_since(time, at, period) for at, period in borders]
+        return time - (since[0] if len(since) == 1 else pl.min_horizontal(since))
+
+    def describe(self) -> str:
+        every = "" if self.size == self.advance else f" every {spelled(self.advance)}"
+        shifted = f", shifted by {spelled(self.offset)}" if self.offset else ""
+        return f"windows of {spelled(self.size)}{every}{shifted}"
+
+
+#: one window that holds all of time
+SINCE_EVER = TimeWindow(2**61, 2**61, 2**60)
+
+
+def _since(time: pl.Expr, at: int, period: int) -> pl.Expr:
+    """How long ago the last of some borders was, which come every `period`; one of them is at `at`."""
+    shift = at % period
+    return (time - shift if shift else time) % period
+
+
+def instant(micros: pl.Expr) -> pl.Expr:
+    """Microseconds since 1970 as a moment in UTC."""
+    return micros.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+
+
+def spread(first: Instants, last: Instants) -> tuple[Instants, Instants]:
+    """All the numbers from each row's first to its last: the row, and the number."""
+    counts = np.maximum(last - first + 1, 0)
+    row = np.repeat(np.arange(len(first)), counts)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return row, first[row] + place
+
+
+def of_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:
+    """Rows told apart by their windows too: the hash is that of key and window, in the bucket of the key."""
+    spice = (starts.view(np.uint64) * _GOLDEN) >> np.uint64(16)
+    return rows.with_columns(pl.Series(HASH, rows[HASH].to_numpy() ^ spice), pl.Series(WINDOW, starts))
