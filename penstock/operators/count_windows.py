@@ -3,14 +3,13 @@
 Receives events in strict order; hands a row for each window that is full, at its last event. With `growing` a row
 for every event, over the last `size` events of its key that there are.
 
-A window is made of panes: stretches of as many events as divide both its size and its advance. An event goes
-into one pane, however many windows it is in.
+A window is made of panes: stretches of events between which windows begin or end, two for each advance, or one
+where the advance divides the size. An event goes into one pane, however many windows it is in.
 State: per key how many events it has had, and the partial answers of the panes of its open windows, as lists.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,9 +76,25 @@ class CountWindows(EventWindows):
         return min(self.every, self.size)
 
     @property
-    def pane(self) -> int:
-        """How many events are in a pane."""
-        return math.gcd(self.step, self.size)
+    def rest(self) -> int:
+        """How many events after a window's beginning another one ends; 0 if that is when one begins."""
+        return self.size % self.step
+
+    @property
+    def panes(self) -> int:
+        """How many panes lie between the beginnings of two windows."""
+        return 2 if self.rest else 1
+
+    @property
+    def single(self) -> bool:
+        """Whether every pane is one event."""
+        return self.step == 1 or (self.step == 2 and self.rest == 1)
+
+    def pane_of(self, counted: Places) -> Places:
+        """The number of the pane that the event with this number is in."""
+        if not self.rest:
+            return counted // self.step
+        return counted // self.step * 2 + (counted % self.step >= self.rest)
 
     def counted(self, seen: Places) -> Places:
         """Of the first events of a key, those that are in windows."""
@@ -91,7 +106,7 @@ class CountWindows(EventWindows):
 
     def unpacked(self, kept: pl.DataFrame, life: Places) -> pl.DataFrame:
         """The panes of the state, one a row."""
-        open_ = self.complete(self.counted(kept[_SEEN].to_numpy())) * (self.step // self.pane)
+        open_ = self.complete(self.counted(kept[_SEEN].to_numpy())) * self.panes
         rows = kept.select(START, *self.parts()).with_columns(pl.Series(_LIFE, life), pl.Series(_PANE, open_))
         rows = rows.filter(pl.col(START).list.len() > 0)
         lengths = rows[START].list.len().to_numpy().astype(np.int64)
@@ -117,7 +132,7 @@ class CountWindows(EventWindows):
         open_ = np.maximum(0, (counted - 1) // self.step - full + 1)
         number = np.repeat(np.arange(keys.height), open_)
         window = np.arange(len(number)) - np.repeat(np.cumsum(open_) - open_, open_)
-        low = np.searchsorted(life, number) + window * (self.step // self.pane)
+        low = np.searchsorted(life, number) + window * self.panes
         high = np.searchsorted(life, number, side="right")
         rows = keys[number].select(HASH, *self.keys, pl.col(TIME).alias("_end"))
         rows = rows.with_columns(
@@ -173,9 +188,9 @@ class _Counted:
 
     def _together(self, before: pl.DataFrame | None) -> pl.DataFrame:
         """The panes that were open and those of the new events."""
-        operator, life, pane = self._operator, self._life, self._index // self._operator.pane
+        operator, life, pane = self._operator, self._life, self._operator.pane_of(self._index)
         parts, times = operator.each(self._inside), self._inside[TIME].to_numpy()
-        if operator.pane == 1:
+        if operator.single:
             numbers = pl.DataFrame({_LIFE: life, _PANE: pane, START: times})
             fresh = numbers.hstack(parts)
         else:
@@ -184,7 +199,7 @@ class _Counted:
             return fresh
         both = pl.concat([before, fresh])
         both = both[np.argsort(both[_LIFE].to_numpy(), kind="stable")]
-        return both if operator.pane == 1 else self._merged(both.select(_LIFE, _PANE, START), both)
+        return both if operator.single else self._merged(both.select(_LIFE, _PANE, START), both)
 
     def _merged(self, numbers: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
         """Rows of equal life and pane, which stand together, made one."""
@@ -213,8 +228,8 @@ class _Counted:
             window = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
             ends = window * operator.step + operator.size
             closing = np.searchsorted(self._life, of) + ends - 1 - self._before[of]
-            low = base[of] + window * operator.step // operator.pane
-            high = base[of] + ends // operator.pane
+            low = base[of] + window * operator.panes
+            high = base[of] + operator.pane_of(ends)
         place = (TIME,) if operator.partial else place_of(self._inside)
         rows = self._inside[closing].select(HASH, *place, *operator.keys, pl.col(TIME).alias("_end"))
         rows = rows.with_columns(self._panes[START].gather(low), *operator.over(self._panes, low, high))
@@ -225,7 +240,7 @@ class _Counted:
         operator = self._operator
         key = np.full(len(self._seen), -1)
         key[self._life_at_last] = np.arange(self._heads.height)
-        needed = operator.complete(self._after) * (operator.step // operator.pane)
+        needed = operator.complete(self._after) * operator.panes
         stays = (key[life] >= 0) & (pane >= needed[life])
         lists = (
             self._panes.select(START, *operator.parts())
