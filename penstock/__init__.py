@@ -6,7 +6,26 @@ from penstock.decode import Cookie, Delimited, Pattern, combined_log
 from penstock.decode import JsonLines as json_lines
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
-from penstock.operators.functions import avg, count, earliest, latest, max_, min_, sum_
+from penstock.operators.functions import (
+    aggregate_function,
+    approx_count_distinct,
+    approx_quantile,
+    avg,
+    collect,
+    count,
+    count_distinct,
+    earliest,
+    first,
+    last,
+    latest,
+    max_,
+    median,
+    min_,
+    quantile,
+    stddev,
+    sum_,
+    variance,
+)
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
@@ -27,24 +46,35 @@ __all__ = [
     "Pattern",
     "Stream",
     "String",
+    "aggregate_function",
     "app",
+    "approx_count_distinct",
+    "approx_quantile",
     "avg",
     "col",
+    "collect",
     "combined_log",
     "console",
     "count",
+    "count_distinct",
     "earliest",
     "files",
+    "first",
     "generated",
     "json_lines",
     "jsonl",
+    "last",
     "latest",
     "lit",
     "max_",
+    "median",
     "min_",
     "output",
     "parquet",
+    "quantile",
     "sqlite",
+    "stddev",
     "stream",
     "sum_",
+    "variance",
 ]

@@ -25,6 +25,7 @@ from penstock.operators.event_windows import (
     without,
 )
 from penstock.operators.strict import Ordered, in_order
+from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 from penstock.words.duration import spelled
@@ -109,10 +110,12 @@ class CountWindows(EventWindows):
         open_ = self.complete(self.counted(kept[_SEEN].to_numpy())) * self.panes
         rows = kept.select(START, *self.parts()).with_columns(pl.Series(_LIFE, life), pl.Series(_PANE, open_))
         rows = rows.filter(pl.col(START).list.len() > 0)
-        lengths = rows[START].list.len().to_numpy().astype(np.int64)
-        further = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return rows.explode(START, *self.parts()).select(
-            _LIFE, pl.col(_PANE) + pl.Series(further), START, *self.parts()
+        first = rows[_PANE].to_numpy()
+        _, pane = spread(first, first + rows[START].list.len().to_numpy().astype(np.int64) - 1)
+        return (
+            rows.explode(START, *self.parts())
+            .with_columns(pl.Series(_PANE, pane))
+            .select(_LIFE, _PANE, START, *self.parts())
         )
 
     def _unfinished(
@@ -129,10 +132,8 @@ class CountWindows(EventWindows):
         life = panes[_LIFE].to_numpy()
         counted = self.counted(keys[_SEEN].to_numpy())
         full = self.complete(counted)
-        open_ = np.maximum(0, (counted - 1) // self.step - full + 1)
-        number = np.repeat(np.arange(keys.height), open_)
-        window = np.arange(len(number)) - np.repeat(np.cumsum(open_) - open_, open_)
-        low = np.searchsorted(life, number) + window * self.panes
+        number, window = spread(full, (counted - 1) // self.step)
+        low = np.searchsorted(life, number) + (window - full[number]) * self.panes
         high = np.searchsorted(life, number, side="right")
         rows = keys[number].select(HASH, *self.keys, pl.col(TIME).alias("_end"))
         rows = rows.with_columns(
@@ -222,10 +223,7 @@ class _Counted:
             low = base[of] + np.maximum(0, self._index + 1 - operator.size)
             high = base[of] + self._index + 1
         else:
-            first = operator.complete(self._before)
-            count = operator.complete(self._after) - first
-            of = np.repeat(lives, count)
-            window = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
+            of, window = spread(operator.complete(self._before), operator.complete(self._after) - 1)
             ends = window * operator.step + operator.size
             closing = np.searchsorted(self._life, of) + ends - 1 - self._before[of]
             low = base[of] + window * operator.panes

@@ -15,6 +15,7 @@ import polars as pl
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import placed
+from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
 
 #: event time of the first event of a window, or of a part of it (Int64)
@@ -72,7 +73,7 @@ class EventWindows(Operator):
     def answers(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Finished rows: of partial answers with `_start`, `_end`, their keys and the further columns."""
         place = [name for name in ORDER if name in rows.columns]
-        when = [instant(START, "window_start"), instant("_end", "window_end")]
+        when = [instant(pl.col(START)).alias("window_start"), instant(pl.col("_end")).alias("window_end")]
         return rows.select(
             HASH, *place, *when, *columns, *self.keys, *(aggregate.result() for aggregate in self.aggregates)
         )
@@ -84,11 +85,6 @@ class EventWindows(Operator):
     def windows(self) -> str:
         """What the windows are, for `explain`."""
         raise AssertionError(f"{type(self).__name__} does not say what its windows are")
-
-
-def instant(column: str, alias: str) -> pl.Expr:
-    """Microseconds since 1970 as an instant."""
-    return pl.col(column).cast(pl.Datetime("us")).dt.replace_time_zone("UTC").alias(alias)
 
 
 def place_of(rows: pl.DataFrame) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from penstock.operators.event_windows import (
     without,
 )
 from penstock.operators.strict import Ordered, in_order
+from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 from penstock.words.duration import spelled
@@ -99,11 +100,10 @@ class SessionWindows(EventWindows):
             return begins
         # of the sessions that are too long each row leads to the one that would begin the next
         low, high = low[long], high[long]
-        number = np.arange(high.sum() - low.sum()) - np.repeat(np.cumsum(high - low) - high, high - low)
-        ends = np.repeat(high, high - low)
+        session, row = spread(low, high - 1)
         following = np.full(len(times), len(times))
-        to = first_from(times, began[number] + self.longest, number, ends)
-        following[number] = np.where(to < ends, to, len(times))
+        to = first_from(times, began[row] + self.longest, row, high[session])
+        following[row] = np.where(to < high[session], to, len(times))
         return begins | chained(low, following)
 
     def windows(self) -> str:

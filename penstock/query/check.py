@@ -129,7 +129,7 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
             where=str(origin),
             hint='Compare something, as in col("status") == 200.',
         )
-    check_row_wise(predicate, schema, "the filter", origin)
+    check_row_wise(predicate, schema, what, origin)
 
 
 def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:

@@ -11,12 +11,12 @@ from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.landmark_windows import CLOSES, OPENS, LandmarkWindows
 from penstock.operators.session_windows import SessionWindows
+from penstock.operators.windows import INSTANT
 from penstock.query import check, logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows
-from penstock.query.time_windows import INSTANT
 from penstock.query.windowed import Window, Windowed
-from penstock.words.duration import Duration, microseconds
+from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
 
@@ -105,7 +105,7 @@ class KeyedEventWindows(KeyedRows):
             size,
             every,
             partial=partial,
-            forget_after=_long(forget_after, "forget_after", origin),
+            forget_after=_long(forget_after, "a key cannot be forgotten after", origin),
         )
         return Windowed(self.node, self.keys, window)
 
@@ -117,7 +117,7 @@ class KeyedEventWindows(KeyedRows):
         origin = here()
         if n < 1:
             raise _bad(f"the last {n} events are none", origin, "last_window(10)")
-        forgetting = _long(forget_after, "forget_after", origin)
+        forgetting = _long(forget_after, "a key cannot be forgotten after", origin)
         return Windowed(self.node, self.keys, ByCount(n, 1, growing=not whole, forget_after=forgetting))
 
     def session(self, gap: Duration, *, longest: Duration | None = None) -> Windowed:
@@ -128,9 +128,9 @@ class KeyedEventWindows(KeyedRows):
         next event begins another.
         """
         origin = here()
-        silence = _long(gap, "gap", origin)
-        assert silence is not None
-        return Windowed(self.node, self.keys, InSessions(silence, _long(longest, "longest", origin)))
+        silence = check.duration(gap, origin, "BAD_WINDOW", "a session cannot end after a silence of")
+        limit = _long(longest, "a session cannot be as long as", origin)
+        return Windowed(self.node, self.keys, InSessions(silence, limit))
 
     def landmark(
         self,
@@ -156,7 +156,7 @@ class KeyedEventWindows(KeyedRows):
                 where=str(origin),
                 hint='Say how long one may be, as in longest="1h", or keep_open=True if every window is closed.',
             )
-        limit = _long(longest, "longest", origin)
+        limit = _long(longest, "a landmark window cannot be as long as", origin)
         for name, predicate in (("open", open), ("close", close)):
             check.condition(self.node.schema, predicate, origin, f"{name!r}")
         marks = ((OPENS, open), (CLOSES, close))
@@ -167,12 +167,7 @@ class KeyedEventWindows(KeyedRows):
 
 def _long(given: Duration | None, what: str, origin: Origin) -> int | None:
     """A duration of at least a microsecond, if one is given."""
-    if given is None:
-        return None
-    micros = microseconds(given)
-    if micros < 1:
-        raise _bad(f"{what} needs a length", origin, f'{what}="30s"')
-    return micros
+    return None if given is None else check.duration(given, origin, "BAD_WINDOW", what)
 
 
 def _bad(what: str, origin: Origin, right: str) -> UserError:

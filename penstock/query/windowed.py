@@ -96,7 +96,7 @@ class Windowed(KeyedRows):
         return self.aggregate(functions.sum_(column, alias))
 
     def aggregate(self, *aggregates: AggregateFunction) -> Stream:
-        """Several aggregates at once: `count()`, `sum_("bytes")`, `min_`, `max_`, `avg`."""
+        """Several aggregates at once, as in `.aggregate(count(), sum_("bytes"), median("bytes"))`."""
         origin = here()
         schema = self.node.schema
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

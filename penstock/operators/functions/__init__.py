@@ -2,7 +2,32 @@
 
 from penstock.operators.functions.contract import AggregateFunction
 from penstock.operators.functions.count_sum import avg, count, sum_
+from penstock.operators.functions.distinct import approx_count_distinct, count_distinct
+from penstock.operators.functions.ends import collect, first, last
 from penstock.operators.functions.extremes import max_, min_
 from penstock.operators.functions.instants import earliest, latest
+from penstock.operators.functions.moments import stddev, variance
+from penstock.operators.functions.quantiles import approx_quantile, median, quantile
+from penstock.operators.functions.user import aggregate_function
 
-__all__ = ["AggregateFunction", "count", "sum_", "min_", "max_", "avg", "earliest", "latest"]
+__all__ = [
+    "AggregateFunction",
+    "count",
+    "sum_",
+    "min_",
+    "max_",
+    "avg",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "collect",
+    "earliest",
+    "latest",
+    "median",
+    "quantile",
+    "approx_quantile",
+    "count_distinct",
+    "approx_count_distinct",
+    "aggregate_function",
+]

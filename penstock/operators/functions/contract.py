@@ -96,6 +96,11 @@ class AggregateFunction(ABC):
 
     # -- what follows from that ------------------------------------------------------------------
 
+    @property
+    def given(self) -> pl.DataType:
+        """The column's type; an Int64 unless it is known."""
+        return pl.Int64() if self.of is None else self.of
+
     def resolved(self, incoming: Mapping[str, pl.DataType]) -> Self:
         """The same, knowing the type of its column; raises if that does not fit."""
         self.dtype(incoming)

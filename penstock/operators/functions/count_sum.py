@@ -11,11 +11,18 @@ import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.decimals import as_decimal, decimal_sum
-from penstock.operators.functions.floats import QUANTUM, Rest, float_sum
-from penstock.operators.functions.sums import as_float, as_int64, count_up, count_values, narrow, wide
-
-_NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
-_WIDE = (pl.Int64, pl.UInt64)
+from penstock.operators.functions.floats import Rest, float_sum
+from penstock.operators.functions.limbs import Limbs
+from penstock.operators.functions.sums import (
+    NARROW,
+    WIDE,
+    as_float,
+    as_int64,
+    count_up,
+    count_values,
+    narrow,
+    wide,
+)
 
 
 @dataclass(frozen=True)
@@ -40,35 +47,30 @@ class _Summing(AggregateFunction):
         """The pieces of the sum."""
         assert self.column is not None
         value, given = pl.col(self.column), self.given
-        low, high, below = self.part("s"), self.part("h"), self.part("f")
-        if given in _NARROW:
+        low, high = self.part("s"), self.part("h")
+        if given in NARROW:
             return (narrow(low, value),)
         if isinstance(given, pl.Decimal):
             return (decimal_sum((low, self.part("s1"), self.part("s2"), high), value),)
         if given.is_float():
             value = value.cast(pl.Float64)
-            return (float_sum((below, low, high), value), Rest(self.part("o"), value))
+            return (float_sum(low, value), Rest(self.part("o"), value))
         return (wide(low, high, value.to_physical() if isinstance(given, pl.Duration) else value),)
 
     def total_as_float(self) -> pl.Expr:
         """The sum, rounded to a float."""
         first, *rest = self.total()
-        limbs = [pl.col(name) for name in first.names]
-        if isinstance(self.given, pl.Decimal):
-            return as_float(limbs, 1.0) / 10.0**self.given.scale
-        if not rest:
-            return as_float(limbs, 1.0)
-        assert isinstance(rest[0], Rest)
-        return as_float(limbs, QUANTUM) + rest[0].total()
-
-    @property
-    def given(self) -> pl.DataType:
-        """The column's type; an Int64 unless it is known."""
-        return pl.Int64() if self.of is None else self.of
+        if rest:
+            assert isinstance(first, Limbs)
+            assert isinstance(rest[0], Rest)
+            return rest[0].total(first)
+        total = as_float([pl.col(name) for name in first.names], 1.0)
+        return total / 10.0**self.given.scale if isinstance(self.given, pl.Decimal) else total
 
 
-def _summable(given: pl.DataType) -> bool:
-    return given in _NARROW or given in _WIDE or given.is_float() or isinstance(given, pl.Decimal)
+def summable(given: pl.DataType) -> bool:
+    """Whether a column of this type can be summed."""
+    return given in NARROW or given in WIDE or given.is_float() or isinstance(given, pl.Decimal)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Sum(_Summing):
     def answers(self, given: pl.DataType) -> pl.DataType:
         if isinstance(given, pl.Duration):
             return given
-        if not _summable(given):
+        if not summable(given):
             raise self.misfit("numbers", given)
         if isinstance(given, pl.Decimal):
             return pl.Decimal(38, given.scale)
@@ -106,7 +108,7 @@ class Avg(_Summing):
     """The mean of a column's values, a Float64; nulls are left out, and without values it is null."""
 
     def answers(self, given: pl.DataType) -> pl.DataType:
-        if not _summable(given):
+        if not summable(given):
             raise self.misfit("numbers", given)
         return pl.Float64()
 

@@ -17,7 +17,7 @@ _HIGH, _LOW = divmod(10**DIGITS, LIMB**2)
 
 def decimal_sum(chain: tuple[str, str, str, str], value: pl.Expr) -> Sums:
     """Sums decimals by their digits, whatever the scale."""
-    whole = value.to_physical().fill_null(0)
+    whole = value.to_physical()
     limbs = [whole // pl.lit(LIMB**place, pl.Int128) for place in range(4)]
     return Sums(
         chain, (*((limb & (LIMB - 1)).cast(pl.Int64) for limb in limbs[:-1]), limbs[-1].cast(pl.Int64))

@@ -1,4 +1,4 @@
-"""Sums of floats as whole numbers, so that no order of summing can change a result.
+"""Sums of floats, and of their squares, as whole numbers: no order of summing can change a result.
 
 A value below 2**54 is rounded to a multiple of 2**-40 (9e-13) and summed in limbs of 32 bits. What is larger
 has no fraction: it, infinities and NaN are summed apart, as Python's integers and counts. So few events have
@@ -15,28 +15,31 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.functions.packed import Packed
-from penstock.operators.functions.sums import LIMB, Sums
+from penstock.operators.functions.columns import Numbers, Packed
+from penstock.operators.functions.limbs import Limbs, of_float, of_float_squared
+from penstock.operators.functions.sums import as_float
 
-#: what the least limb counts
-QUANTUM = 2.0**-40
+#: what the least limb counts: 2**-40
+BITS = 40
+QUANTUM = 2.0**-BITS
 #: values from here on are summed apart
 _LARGE = 2.0**54
-#: counts of NaN, infinity and minus infinity; the sum of the rest follows, in as many bytes as it needs
-_HEAD = struct.Struct("<qqq")
+#: counts of NaN, infinity and minus infinity, and the bytes of the sum; it and the sum of squares follow
+_HEAD = struct.Struct("<qqqH")
 
 
-def float_sum(chain: tuple[str, str, str], value: pl.Expr) -> Sums:
-    """Sums the values below 2**54."""
-    known = pl.when(value.abs() < _LARGE).then(value).otherwise(0.0)
-    upper = (known * 2.0**8).cast(pl.Int64)
-    lower = ((known - upper.cast(pl.Float64) * 2.0**-8) / QUANTUM).round().cast(pl.Int64)
-    return Sums(chain, (lower, upper & (LIMB - 1), upper // LIMB))
+def float_sum(column: str, value: pl.Expr, *, squares: bool = False) -> Limbs:
+    """Sums the values below 2**54 of a Float64, and if asked for their squares."""
+    chains: tuple[tuple[str, ...], ...] = (("s0", "s1", "s2"),)
+    if squares:
+        chains = (*chains, ("q0", "q1", "q2", "q3", "q4", "q5"))
+    small = pl.when(value.abs() < _LARGE).then(value)
+    return Limbs(column, small, chains, of_float_squared if squares else of_float)
 
 
 @dataclass(frozen=True)
 class Rest(Packed):
-    """Sums what `float_sum` leaves out."""
+    """Sums what `float_sum` leaves out, and its squares."""
 
     value: pl.Expr
 
@@ -45,97 +48,129 @@ class Rest(Packed):
     def values(self) -> pl.Expr:
         return pl.when(self.value.abs() >= _LARGE).then(self.value)
 
-    def packed(self, groups: pl.Series) -> pl.Series:
-        made = [_Apart()] * len(groups)
-        frame = pl.DataFrame({"g": np.arange(len(groups)), "v": groups}).explode("v").drop_nulls()
-        value, numbers = frame["v"].to_numpy(), frame["g"].to_numpy()
-        finite = np.isfinite(value)
-        fraction, exponent = np.frexp(np.where(finite, value, 0.0))
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        if not len(values):
+            return self.nothing(count)
+        made: list[Apart | None] = [None] * count
+        plain = values.to_numpy()
+        fraction, exponent = np.frexp(np.where(np.isfinite(plain), plain, 0.0))
         mantissa = (fraction * 2.0**53).astype(np.int64)
-        columns = {
-            "g": numbers,
-            "e": exponent,
-            "high": mantissa >> 26,
-            "low": mantissa & (2**26 - 1),
-            "nan": np.isnan(value),
-            "more": value == math.inf,
-            "less": value == -math.inf,
-        }
+        a, b, c = mantissa & (2**18 - 1), (mantissa >> 18) & (2**18 - 1), mantissa >> 36
+        columns = {"g": number, "e": exponent, "a": a, "b": b, "c": c}
+        columns |= {"aa": a * a, "ab": a * b, "mid": 2 * a * c + b * b, "bc": b * c, "cc": c * c}
+        columns |= {"nan": np.isnan(plain), "more": plain == math.inf, "less": plain == -math.inf}
         # what is left for Python is one row a group and power of two
         sums = pl.DataFrame(columns).group_by("g", "e").agg(pl.exclude("g", "e").sum().cast(pl.Int64))
-        for group, power, high, low, *others in sums.iter_rows():
-            whole = ((high << 26) + low) << (power - 53) if power else 0
-            made[group] = made[group].plus(_Apart(whole, *others))
-        empty = groups.list.len().to_numpy() == 0
-        return pl.Series(
-            [None if none else apart.to_bytes() for none, apart in zip(empty, made, strict=True)],
-            dtype=pl.Binary,
-        )
+        for group, power, a, b, c, aa, ab, mid, bc, cc, *others in sums.iter_rows():
+            whole = (c << 36) + (b << 18) + a
+            square = (cc << 72) + (bc << 55) + (mid << 36) + (ab << 19) + aa
+            shift = max(power - 53, 0)
+            apart = Apart(whole << shift, square << 2 * shift, *others)
+            known = made[group]
+            made[group] = apart if known is None else known.plus(apart)
+        return pl.Series([None if one is None else one.to_bytes() for one in made], dtype=pl.Binary)
 
-    def together(self, packed: Sequence[bytes]) -> bytes:
-        total = _Apart()
-        for one in packed:
-            total = total.plus(_Apart.from_bytes(one))
+    def together(self, parts: list[bytes]) -> bytes:
+        total = Apart()
+        for part in parts:
+            total = total.plus(Apart.from_bytes(part))
         return total.to_bytes()
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        there = np.flatnonzero(rows[self.column].is_not_null().to_numpy())
-        prefix = [_Apart()]
-        for one in rows[self.column].drop_nulls().to_list():
-            prefix.append(prefix[-1].plus(_Apart.from_bytes(one)))
-        made = (
-            [
-                prefix[end].plus(prefix[start], -1).to_bytes() if start < end else None
-                for start, end in zip(np.searchsorted(there, low), np.searchsorted(there, high), strict=True)
-            ]
-            if len(there)
-            else [None] * len(low)
+    def ranges(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
+        there = np.flatnonzero(rows.is_not_null().to_numpy())
+        if not len(there):
+            return self.nothing(len(low))
+        prefix = [Apart()]
+        for part in rows.drop_nulls().to_list():
+            prefix.append(prefix[-1].plus(Apart.from_bytes(part)))
+        starts, ends = np.searchsorted(there, low).tolist(), np.searchsorted(there, high).tolist()
+        made = [
+            prefix[end].plus(prefix[start], -1).to_bytes() if start < end else None
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return pl.Series(made, dtype=pl.Binary)
+
+    def total(self, small: Limbs) -> pl.Expr:
+        """The sum as a float, together with the small values'."""
+        limbs = [pl.col(small.column).struct.field(name) for name in small.chains[0]]
+        everything = pl.struct(
+            as_float(limbs, QUANTUM).alias("total"),
+            pl.col(self.column).alias("apart"),
+            *(limb.alias(f"s{place}") for place, limb in enumerate(limbs)),
         )
-        return [pl.Series(self.column, made, dtype=pl.Binary)]
 
-    def total(self) -> pl.Expr:
-        """The sum as a float; 0 where there is nothing."""
+        def each(rows: pl.Series) -> pl.Series:
+            totals, apart = rows.struct.field("total"), rows.struct.field("apart")
+            there = apart.is_not_null()
+            if not there.any():
+                return totals
+            known = zip(
+                whole_numbers([rows.filter(there).struct.field(f"s{place}") for place in range(3)]),
+                apart.filter(there),
+                strict=True,
+            )
+            exact = [Apart.from_bytes(part).total(small) for small, part in known]
+            return totals.scatter(there.arg_true(), exact)
 
-        def each(packed: pl.Series) -> pl.Series:
-            if packed.null_count() == len(packed):
-                return pl.zeros(len(packed), dtype=pl.Float64, eager=True)
-            totals = [0.0 if one is None else _Apart.from_bytes(one).total() for one in packed.to_list()]
-            return pl.Series(totals, dtype=pl.Float64)
+        return everything.map_batches(each, return_dtype=pl.Float64(), is_elementwise=True)
 
-        return pl.col(self.column).map_batches(each, return_dtype=pl.Float64(), is_elementwise=True)
+
+def whole_numbers(limbs: Sequence[pl.Series]) -> list[int]:
+    """The numbers with these limbs, least first."""
+    rows = zip(*(limb.to_list() for limb in limbs), strict=True)
+    return [sum(limb << 32 * place for place, limb in enumerate(row)) for row in rows]
 
 
 @dataclass(frozen=True)
-class _Apart:
-    """The sum of large values, and how often there was NaN, infinity, minus infinity."""
+class Apart:
+    """The sums of large values and of their squares, and how often there was NaN, infinity, minus infinity."""
 
     whole: int = 0
+    square: int = 0
     nan: int = 0
     more: int = 0
     less: int = 0
 
-    def plus(self, other: _Apart, sign: int = 1) -> _Apart:
-        return _Apart(
+    def plus(self, other: Apart, sign: int = 1) -> Apart:
+        return Apart(
             self.whole + sign * other.whole,
+            self.square + sign * other.square,
             self.nan + sign * other.nan,
             self.more + sign * other.more,
             self.less + sign * other.less,
         )
 
-    def total(self) -> float:
+    @property
+    def finite(self) -> bool:
+        return not (self.nan or self.more or self.less)
+
+    def total(self, small: int) -> float:
+        """The sum, and so many times `QUANTUM`."""
         if self.nan or (self.more and self.less):
             return math.nan
         if self.more or self.less:
             return math.inf if self.more else -math.inf
-        try:
-            return float(self.whole)
-        except OverflowError:
-            return math.copysign(math.inf, self.whole)
+        return quotient((self.whole << BITS) + small, 1 << BITS)
 
     def to_bytes(self) -> bytes:
-        length = self.whole.bit_length() // 8 + 1
-        return _HEAD.pack(self.nan, self.more, self.less) + self.whole.to_bytes(length, "little", signed=True)
+        whole, square = _bytes(self.whole), _bytes(self.square)
+        return _HEAD.pack(self.nan, self.more, self.less, len(whole)) + whole + square
 
     @staticmethod
-    def from_bytes(data: bytes) -> _Apart:
-        return _Apart(int.from_bytes(data[_HEAD.size :], "little", signed=True), *_HEAD.unpack_from(data))
+    def from_bytes(data: bytes) -> Apart:
+        *others, length = _HEAD.unpack_from(data)
+        middle = _HEAD.size + length
+        whole = int.from_bytes(data[_HEAD.size : middle], "little", signed=True)
+        return Apart(whole, int.from_bytes(data[middle:], "little", signed=True), *others)
+
+
+def quotient(numerator: int, denominator: int) -> float:
+    """Rounded once; infinite where it is too large for a float."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)

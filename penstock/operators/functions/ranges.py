@@ -5,14 +5,14 @@ Receives columns and the ranges [low, high), which may overlap and of which none
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 #: rows gathered at a time when ranges overlap
-_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 22
 _RANGE = "_range"
 
 
@@ -20,30 +20,31 @@ def expanded(
     rows: pl.DataFrame, low: np.ndarray, high: np.ndarray, merged: Sequence[pl.Expr]
 ) -> list[pl.Series]:
     """Aggregation expressions over each range, by gathering its rows."""
-    if not len(low):
-        return rows.clear().select(merged).clear().get_columns()
-    ends = np.cumsum(high - low)
-    made, done = [], 0
-    while done < len(low):
+    made = [rows.clear().with_columns(pl.lit(0).alias(_RANGE)).group_by(_RANGE).agg(merged)]
+    for now in batches(high - low):
+        index, number = rows_of(low[now], high[now])
+        chosen = rows[index].with_columns(pl.Series(_RANGE, number).set_sorted())
+        made.append(chosen.group_by(_RANGE, maintain_order=True).agg(merged))
+    return pl.concat([frame.drop(_RANGE) for frame in made]).get_columns()
+
+
+def batches(room: np.ndarray) -> Iterator[slice]:
+    """Ranges to take together, so that their rows have room: each has at least one."""
+    ends = np.cumsum(room)
+    done = 0
+    while done < len(room):
         before = ends[done - 1] if done else 0
-        upto = max(done + 1, int(np.searchsorted(ends, before + _AT_ONCE, side="right")))
-        made.append(_expanded(rows, low[done:upto], high[done:upto], merged))
+        upto = max(done + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, side="right")))
+        yield slice(done, upto)
         done = upto
-    return pl.concat(made).get_columns()
 
 
-def _expanded(
-    rows: pl.DataFrame, low: np.ndarray, high: np.ndarray, merged: Sequence[pl.Expr]
-) -> pl.DataFrame:
+def rows_of(low: np.ndarray, high: np.ndarray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of all ranges, one range after the other, and for each the number of its range."""
     lengths = high - low
     number = np.repeat(np.arange(len(low)), lengths)
-    if one_after_the_other(low, high):
-        chosen = rows.slice(int(low[0]), int(high[-1] - low[0]))
-    else:
-        before = np.cumsum(lengths) - lengths
-        chosen = rows[np.arange(len(number)) - np.repeat(before - low, lengths)]
-    chosen = chosen.with_columns(pl.Series(_RANGE, number).set_sorted())
-    return chosen.group_by(_RANGE, maintain_order=True).agg(merged).drop(_RANGE)
+    before = np.cumsum(lengths) - lengths
+    return np.arange(len(number)) - np.repeat(before - low, lengths), number
 
 
 def summed(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> npt.NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """Sums that no order of summing can change: whole numbers in limbs of 32 bits.
 
-A chain of Int64 columns holds one number, the least limb first: the limb at place i counts 2**(32 i). After
-each step a limb passes on what is above 32 bits (not further than to the next: limbs stay below 2**33, and
-2**30 of them can be summed at once). The last limb has a sign and the room of 64 bits.
+A chain of Int64 columns holds one number, the least limb first: the limb at place i counts 2**(32 i). Before
+limbs are summed each passes on what it has above 32 bits (not further than to the next: they stay below 2**33,
+so 2**30 of them can be summed at once). The last limb has a sign and the room of 64 bits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from penstock.operators.functions.ranges import summed
 
 LIMB = 2**32
 _MASK = LIMB - 1
+#: whole numbers that one limb has room for, and those that need two
+NARROW = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
+WIDE = (pl.Int64, pl.UInt64)
 
 
 @dataclass(frozen=True)
 class Sums(Piece):
-    """One number: its columns, least limb first, and what an event adds to each (Int64, never null).
+    """One number: its columns, least limb first, and what an event adds to each (an Int64; null is nothing).
 
     `each` None: an event adds one.
     """
@@ -38,30 +41,30 @@ class Sums(Piece):
 
     def of_event(self) -> list[pl.Expr]:
         if self.each is None:
-            return self._named([pl.lit(1, pl.Int64)])
-        return self._named(self.each)
+            return self._named([pl.repeat(1, pl.len(), dtype=pl.Int64)])
+        return self._named([each.fill_null(0) for each in self.each])
 
     def of_events(self) -> list[pl.Expr]:
         if self.each is None:
             return self._named([pl.len().cast(pl.Int64)])
-        return self._named(carried([each.sum() for each in self.each]))
+        return self._named([each.sum() for each in self.each])
 
     def merged(self) -> list[pl.Expr]:
-        return self._named(carried([pl.col(name).sum() for name in self.chain]))
+        return self._named([limb.sum() for limb in self._carried()])
 
     def joined(self, suffix: str) -> list[pl.Expr]:
-        return self._named(
-            carried([pl.col(name) + pl.col(name + suffix).fill_null(0) for name in self.chain])
-        )
+        both = zip(self._carried(), self._carried(suffix), strict=True)
+        return self._named([limb + other.fill_null(0) for limb, other in both])
 
     def running(self, group: str) -> list[pl.Expr]:
-        return self._named(carried([pl.col(name).cum_sum().over(group) for name in self.chain]))
+        return self._named([limb.cum_sum().over(group) for limb in self._carried()])
 
     def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        sums = [pl.Series(name, summed(rows[name].to_numpy(), low, high)) for name in self.chain]
-        if len(sums) == 1:
-            return sums
-        return pl.DataFrame(sums).select(self._named(carried([pl.col(n) for n in self.chain]))).get_columns()
+        limbs = rows.select(self._named(self._carried())).get_columns()
+        return [pl.Series(limb.name, summed(limb.to_numpy(), low, high)) for limb in limbs]
+
+    def _carried(self, suffix: str = "") -> list[pl.Expr]:
+        return carried([pl.col(name + suffix) for name in self.chain])
 
     def _named(self, exprs: Sequence[pl.Expr]) -> list[pl.Expr]:
         return [expr.alias(name) for name, expr in zip(self.chain, exprs, strict=True)]
@@ -94,13 +97,12 @@ def count_values(name: str, value: pl.Expr) -> Sums:
 
 def narrow(name: str, value: pl.Expr) -> Sums:
     """Sums whole numbers of up to 32 bits."""
-    return Sums((name,), (value.cast(pl.Int64).fill_null(0),))
+    return Sums((name,), (value.cast(pl.Int64),))
 
 
 def wide(low: str, high: str, value: pl.Expr) -> Sums:
     """Sums whole numbers of 64 bits."""
-    known = value.fill_null(0)
-    return Sums((low, high), ((known & _MASK).cast(pl.Int64), (known // LIMB).cast(pl.Int64)))
+    return Sums((low, high), ((value & _MASK).cast(pl.Int64), (value // LIMB).cast(pl.Int64)))
 
 
 def as_float(limbs: Sequence[pl.Expr], weight: float) -> pl.Expr:

@@ -1,0 +1,243 @@
+"""How many different values: exactly, from all of them, or by a theta sketch.
+
+Nulls are left out; NaN is one value, and so are both zeros.
+
+The sketch is Apache DataSketches'. It keeps the k least hashes. While it is filled it may hold more of them, as
+many as the order of values happens to leave; a union cuts it back to the k least, which are the same in any
+order. Up to k different values are kept as they are, in bytes that NumPy reads: no sketch, and an exact count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import datasketches
+import numpy as np
+import polars as pl
+import polars_hash  # noqa: F401 - registers the `nchash` namespace
+import pyarrow as pa
+
+from penstock.operators.functions.columns import Column, Numbers, Packed, delisted, relisted
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.words.errors import UserError
+
+#: ends a sketch, and no list of 8-byte values: those have a length that 8 divides
+_MARK = b"\1"
+
+
+@dataclass(frozen=True)
+class Different(Column):
+    """One column of lists of the different values."""
+
+    value: pl.Expr
+    of: pl.DataType
+
+    @property
+    def dtype(self) -> pl.DataType:
+        return pl.List(self.of)
+
+    def values(self) -> pl.Expr:
+        return self.value
+
+    def of_events(self) -> list[pl.Expr]:
+        return [self.value.drop_nulls().unique().implode().alias(self.column)]
+
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return relisted(values, number, count).list.unique()
+
+    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = delisted(parts)
+        return self.of_values(values, number[row], count)
+
+
+@dataclass(frozen=True)
+class Theta(Packed):
+    """Bytes: up to 2**lg_k different values, 8 bytes each in order, or a theta sketch of more."""
+
+    value: pl.Expr
+    lg_k: int
+
+    def values(self) -> pl.Expr:
+        return self.value
+
+    def of_events(self) -> list[pl.Expr]:
+        def each(groups: pl.Series) -> pl.Series:
+            values, number = delisted(groups)
+            return self.of_values(values, number, len(groups))
+
+        return [self._at_once(self.value.drop_nulls().unique().implode(), each)]
+
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return self._packed(values.to_numpy(), number, count)
+
+    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        plain = parts.bin.size().to_numpy() % 8 == 0
+        sizes = parts.filter(pl.Series(plain)).bin.size().to_numpy() // 8
+        content = b"".join(parts.filter(pl.Series(plain)).to_list())
+        made = self._packed(np.frombuffer(content, np.int64), np.repeat(number[plain], sizes), count)
+        if plain.all():
+            return made
+        whole, sketches = made.to_list(), parts.filter(pl.Series(~plain)).to_list()
+        united: dict[int, list[bytes]] = {}
+        for group, sketch in zip(number[~plain].tolist(), sketches, strict=True):
+            united.setdefault(group, []).append(sketch)
+        for group, some in united.items():
+            whole[group] = self.together(some if whole[group] is None else [whole[group], *some])
+        return pl.Series(whole, dtype=pl.Binary)
+
+    def together(self, parts: list[bytes]) -> bytes:
+        if len(parts) == 1:
+            return parts[0]
+        if any(len(part) % 8 for part in parts):
+            return self._united([self._opened(part) for part in parts])
+        content = np.frombuffer(b"".join(parts), np.int64)
+        packed: bytes = self._packed(content, np.zeros(len(content), dtype=np.int64), 1).item()
+        return packed
+
+    def estimate(self) -> pl.Expr:
+        """How many different values."""
+
+        def each(parts: pl.Series) -> pl.Series:
+            sizes = parts.bin.size().fill_null(0)
+            counts = (sizes // 8).cast(pl.Int64)
+            large = (sizes % 8 != 0).arg_true()
+            if not len(large):
+                return counts
+            estimates = [round(self._opened(part).get_estimate()) for part in parts.gather(large)]
+            return counts.scatter(large, estimates)
+
+        return pl.col(self.column).map_batches(each, return_dtype=pl.Int64(), is_elementwise=True)
+
+    def _packed(self, values: np.ndarray, number: Numbers, count: int) -> pl.Series:
+        """Values in order and each once, as bytes; those of groups with too many as sketches."""
+        if not ((number[1:] > number[:-1]) | (values[1:] > values[:-1])).all():
+            order = np.lexsort((values, number))
+            values, number = values[order], number[order]
+            new = np.append(True, (number[1:] != number[:-1]) | (values[1:] != values[:-1]))
+            values, number = values[new], number[new]
+        offsets = np.searchsorted(number, np.arange(count + 1))
+        sizes = np.diff(offsets)
+        buffers = [_bits(sizes > 0), pa.py_buffer(offsets * 8), pa.py_buffer(np.ascontiguousarray(values))]
+        packed = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.large_binary(), count, buffers)))
+        large = np.flatnonzero(sizes > 1 << self.lg_k)
+        if not len(large):
+            return packed
+        whole = packed.to_list()
+        for group in large.tolist():
+            whole[group] = self._united([self._filled(values[offsets[group] : offsets[group + 1]])])
+        return pl.Series(whole, dtype=pl.Binary)
+
+    def _opened(self, part: bytes) -> datasketches.theta_sketch:
+        if len(part) % 8 == 0:
+            return self._filled(np.frombuffer(part, np.int64))
+        return datasketches.compact_theta_sketch.deserialize(part[: -len(_MARK)])
+
+    def _filled(self, values: np.ndarray) -> datasketches.theta_sketch:
+        sketch = datasketches.update_theta_sketch(self.lg_k)
+        deque(map(sketch.update, values.tolist()), maxlen=0)
+        return sketch
+
+    def _united(self, sketches: list[datasketches.theta_sketch]) -> bytes:
+        """A sketch of the k least hashes of all."""
+        union = datasketches.theta_union(self.lg_k)
+        for sketch in sketches:
+            union.update(sketch)
+        packed: bytes = union.get_result().serialize() + _MARK
+        return packed
+
+
+def _bits(flags: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+@dataclass(frozen=True)
+class _Distinct(AggregateFunction):
+    """A function of the different values."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        if given.is_nested() or given in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
+            raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
+        return pl.Int64()
+
+    def _plain(self) -> tuple[pl.Expr, pl.DataType]:
+        """The values, equal ones looking alike; and their type."""
+        assert self.column is not None
+        value = pl.col(self.column)
+        if isinstance(self.given, pl.Categorical | pl.Enum):
+            return value.cast(pl.String), pl.String()
+        if self.given.is_float():
+            zero, nan = pl.lit(0.0, self.given), pl.lit(float("nan"), self.given)
+            return pl.when(value == 0).then(zero).when(value.is_nan()).then(nan).otherwise(value), self.given
+        return value, self.given
+
+
+@dataclass(frozen=True)
+class CountDistinct(_Distinct):
+    """How many different values, exactly, an Int64. Keeps every one of them."""
+
+    @property
+    def name(self) -> str:
+        return "count_distinct"
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (Different(self.part("d"), *self._plain()),)
+
+    def result(self) -> pl.Expr:
+        return pl.col(self.part("d")).list.len().cast(pl.Int64).fill_null(0).alias(self.alias)
+
+
+@dataclass(frozen=True)
+class ApproxCountDistinct(_Distinct):
+    """How many different values, an Int64: exact up to 2**lg_k, else with a standard error of 2**(-lg_k / 2)."""
+
+    lg_k: int = 12
+
+    def __post_init__(self) -> None:
+        if not 5 <= self.lg_k <= 20:
+            raise UserError(
+                "BAD_SKETCH",
+                f"a sketch of 2**{self.lg_k} values cannot be had",
+                hint="Choose lg_k from 5 to 20; 12 is the default and keeps 4096 values.",
+            )
+
+    @property
+    def name(self) -> str:
+        return "approx_count_distinct"
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (self._theta(),)
+
+    def result(self) -> pl.Expr:
+        return self._theta().estimate().alias(self.alias)
+
+    def _theta(self) -> Theta:
+        return Theta(self.part("d"), self._number(), self.lg_k)
+
+    def _number(self) -> pl.Expr:
+        """A value as 64 bits: those of the number it is, or a hash of its text."""
+        value, dtype = self._plain()
+        if dtype.is_float():
+            return value.cast(pl.Float64).map_batches(_as_bits, return_dtype=pl.Int64(), is_elementwise=True)
+        if dtype == pl.UInt64:
+            return value.reinterpret(signed=True)
+        if dtype.is_integer() or dtype.is_temporal() or dtype == pl.Boolean:
+            return value.to_physical().cast(pl.Int64)
+        text = value.to_physical().cast(pl.String) if isinstance(dtype, pl.Decimal) else value
+        hashed: pl.Expr = text.nchash.xxhash64()  # type: ignore[attr-defined]
+        return hashed.reinterpret(signed=True)
+
+
+def _as_bits(values: pl.Series) -> pl.Series:
+    bits = pl.Series(values.name, values.fill_null(0.0).to_numpy().view(np.int64))
+    return bits.set(values.is_null(), None)
+
+
+def count_distinct(column: str, alias: str | None = None) -> AggregateFunction:
+    """How many different values, exactly."""
+    return CountDistinct(alias or f"count_distinct_{column}", column)
+
+
+def approx_count_distinct(column: str, alias: str | None = None, *, lg_k: int = 12) -> AggregateFunction:
+    """How many different values, from a sketch of bounded size."""
+    return ApproxCountDistinct(alias or f"approx_count_distinct_{column}", column, lg_k=lg_k)

@@ -1,0 +1,206 @@
+"""The first, the last, and all values in the order of events: by event time, partition and place in it.
+
+They take an event's value as it is, null and NaN too. A partial answer carries the order of its events, so it
+does not matter in which order partial answers come. Events of one place (a stream united with itself) are
+ordered by their values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.contract import PARTITION, SEQUENCE, TIME
+from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.functions.ranges import reduced
+
+
+def _event(value: pl.Expr) -> pl.Expr:
+    """A value with its event's place in the order."""
+    return pl.struct(
+        pl.col(TIME).cast(pl.Int64).alias("t"),
+        pl.col(PARTITION).cast(pl.UInt32).alias("p"),
+        pl.col(SEQUENCE).cast(pl.Int64).alias("s"),
+        value.alias("v"),
+    )
+
+
+def _order(given: pl.DataType) -> tuple[str, ...]:
+    """The fields that order events."""
+    comparable = not (given.is_nested() or isinstance(given, pl.Categorical | pl.Object))
+    return ("t", "p", "s", "v") if comparable else ("t", "p", "s")
+
+
+@dataclass(frozen=True)
+class End(Piece):
+    """One column with the first event, or with `last` the last: its value and its place."""
+
+    column: str
+    value: pl.Expr
+    order: tuple[str, ...]
+    last: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def of_event(self) -> list[pl.Expr]:
+        return [_event(self.value).alias(self.column)]
+
+    def of_events(self) -> list[pl.Expr]:
+        return [self._end(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])]
+
+    def merged(self) -> list[pl.Expr]:
+        event = pl.col(self.column)
+        return [self._end(event, [event.struct.field(name) for name in self.order])]
+
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        both = pl.struct(pl.col(self.column).alias("a"), pl.col(self.column + suffix).alias("b"))
+
+        def each(pairs: pl.Series) -> pl.Series:
+            one, other = pairs.struct.field("a"), pairs.struct.field("b")
+            events = pl.concat([one, other.alias(one.name)])
+            ranks, rows = self._ranked(events)
+            mine, others = np.split(ranks, 2)
+            others = np.where(other.is_null().to_numpy(), mine, others)
+            return events.gather(rows[(np.maximum if self.last else np.minimum)(mine, others)])
+
+        return [both.map_batches(each, is_elementwise=True).alias(self.column)]
+
+    def running(self, group: str) -> list[pl.Expr]:
+        both = pl.struct(pl.col(group).alias("g"), pl.col(self.column).alias("e"))
+
+        def whole(pairs: pl.Series) -> pl.Series:
+            events = pairs.struct.field("e")
+            ranks, rows = self._ranked(events)
+            rank = pl.col("r").cum_max() if self.last else pl.col("r").cum_min()
+            ran = pl.DataFrame({"g": pairs.struct.field("g"), "r": ranks}).select(rank.over("g"))
+            return events.gather(rows[ran.to_series().to_numpy()])
+
+        return [both.map_batches(whole).alias(self.column)]
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        ranks, at = self._ranked(rows[self.column])
+        chosen = reduced(np.maximum if self.last else np.minimum, ranks, low, high)
+        return [rows[self.column].gather(at[chosen])]
+
+    def _end(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
+        ordered = event.sort_by(order)
+        return (ordered.last() if self.last else ordered.first()).alias(self.column)
+
+    def _ranked(self, events: pl.Series) -> tuple[Numbers, Numbers]:
+        """For each event its place in the order, and for each place its event."""
+        rows = events.struct.unnest().select(pl.arg_sort_by(self.order)).to_series().to_numpy()
+        ranks = np.empty(len(rows), dtype=np.int64)
+        ranks[rows] = np.arange(len(rows))
+        return ranks, rows.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class InOrder(Column):
+    """One column with all events: their values and places, in order."""
+
+    value: pl.Expr
+    of: pl.DataType
+
+    @property
+    def dtype(self) -> pl.DataType:
+        return pl.List(pl.Struct({"t": pl.Int64, "p": pl.UInt32, "s": pl.Int64, "v": self.of}))
+
+    def values(self) -> pl.Expr:
+        return _event(self.value)
+
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        rows = values.struct.unnest()
+        if not _in_order(number, rows):
+            order = rows.with_columns(pl.Series("number", number)).select(
+                pl.arg_sort_by("number", *_order(self.of))
+            )
+            values, number = values.gather(order.to_series()), number[order.to_series().to_numpy()]
+        return relisted(values, number, count)
+
+    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = delisted(parts)
+        return self.of_values(values, number[row], count)
+
+
+def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
+    """Whether events come in order and no two of them share a place."""
+    after = np.zeros(max(len(number) - 1, 0), dtype=bool)
+    equal = ~after
+    for column in (number, *(rows[name].to_numpy() for name in ("t", "p", "s"))):
+        after |= equal & (column[1:] > column[:-1])
+        equal &= column[1:] == column[:-1]
+    return bool(after.all())
+
+
+@dataclass(frozen=True)
+class _Sequential(AggregateFunction):
+    """A function of the order of events."""
+
+    @property
+    def sequential(self) -> bool:
+        return True
+
+    def _value(self) -> pl.Expr:
+        assert self.column is not None
+        return pl.col(self.column)
+
+
+@dataclass(frozen=True)
+class First(_Sequential):
+    """The value of the first event, null if that is null."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        return given
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (End(self.part("e"), self._value(), _order(self.given), last=False),)
+
+    def result(self) -> pl.Expr:
+        return pl.col(self.part("e")).struct.field("v").alias(self.alias)
+
+
+@dataclass(frozen=True)
+class Last(First):
+    """The value of the last event, null if that is null."""
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return (End(self.part("e"), self._value(), _order(self.given), last=True),)
+
+
+@dataclass(frozen=True)
+class Collect(_Sequential):
+    """A list of the values of all events, nulls too, in the order of events."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):
+            raise self.misfit("values that can be kept", given, "pl.String")
+        return pl.List(given)
+
+    def pieces(self) -> tuple[Piece, ...]:
+        if isinstance(self.given, pl.Categorical | pl.Enum):
+            return (InOrder(self.part("e"), self._value().cast(pl.String), pl.String()),)
+        return (InOrder(self.part("e"), self._value(), self.given),)
+
+    def result(self) -> pl.Expr:
+        values = pl.col(self.part("e")).list.eval(pl.element().struct.field("v"))
+        return values.cast(pl.List(self.given)).alias(self.alias)
+
+
+def first(column: str, alias: str | None = None) -> AggregateFunction:
+    """The value of the first event."""
+    return First(alias or f"first_{column}", column)
+
+
+def last(column: str, alias: str | None = None) -> AggregateFunction:
+    """The value of the last event."""
+    return Last(alias or f"last_{column}", column)
+
+
+def collect(column: str, alias: str | None = None) -> AggregateFunction:
+    """All values, in the order of events."""
+    return Collect(alias or f"collect_{column}", column)

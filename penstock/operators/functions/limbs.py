@@ -1,0 +1,155 @@
+"""Sums of several numbers at once, in limbs that NumPy cuts: one column of structs.
+
+What an event adds takes many steps of arithmetic on 64-bit numbers. As expressions each limb would repeat the
+steps of the others; here a function makes all limbs of all events of a frame together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.functions.columns import delisted
+from penstock.operators.functions.contract import Piece
+from penstock.operators.functions.ranges import summed
+from penstock.operators.functions.sums import LIMB, carried
+
+Limb = npt.NDArray[np.int64]
+_MASK = LIMB - 1
+
+
+@dataclass(frozen=True)
+class Limbs(Piece):
+    """Sums of what `split` makes of each value: the limbs of every chain, one chain after the other."""
+
+    column: str
+    value: pl.Expr
+    chains: tuple[tuple[str, ...], ...]
+    split: Callable[[np.ndarray], list[Limb]]
+
+    subtracts = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def fields(self) -> list[str]:
+        return [name for chain in self.chains for name in chain]
+
+    def of_event(self) -> list[pl.Expr]:
+        def each(values: pl.Series) -> pl.Series:
+            there = np.flatnonzero(values.is_not_null().to_numpy())
+            return self._summed(values.drop_nulls(), there, len(values))
+
+        return [self._at_once(self.value, each)]
+
+    def of_events(self) -> list[pl.Expr]:
+        def each(groups: pl.Series) -> pl.Series:
+            values, number = delisted(groups)
+            return self._summed(values, number, len(groups))
+
+        return [self._at_once(self.value.drop_nulls().implode(), each)]
+
+    def merged(self) -> list[pl.Expr]:
+        return [self._struct([limb.sum() for limb in self._carried()])]
+
+    def joined(self, suffix: str) -> list[pl.Expr]:
+        both = zip(self._carried(), self._carried(suffix), strict=True)
+        return [self._struct([limb + other.fill_null(0) for limb, other in both])]
+
+    def running(self, group: str) -> list[pl.Expr]:
+        return [self._struct([limb.cum_sum().over(group) for limb in self._carried()])]
+
+    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        limbs = rows.select(limb.alias(name) for limb, name in zip(self._carried(), self.fields, strict=True))
+        sums = {limb.name: summed(limb.to_numpy(), low, high) for limb in limbs}
+        return [pl.DataFrame(sums).to_struct(self.column)]
+
+    def _summed(self, values: pl.Series, number: Limb, count: int) -> pl.Series:
+        starts = np.flatnonzero(np.diff(number, prepend=-1))
+        sums = {}
+        for name, limb in zip(self.fields, self.split(values.to_numpy()), strict=True):
+            if len(starts) < len(limb):
+                limb = np.add.reduceat(limb, starts)
+            if len(starts) < count:
+                every = np.zeros(count, dtype=np.int64)
+                every[number[starts]] = limb
+                limb = every
+            sums[name] = limb
+        return pl.DataFrame(sums).to_struct(self.column)
+
+    def _carried(self, suffix: str = "") -> list[pl.Expr]:
+        struct = pl.col(self.column + suffix).struct
+        return [limb for chain in self.chains for limb in carried([struct.field(name) for name in chain])]
+
+    def _struct(self, limbs: list[pl.Expr]) -> pl.Expr:
+        named = (limb.alias(name) for limb, name in zip(limbs, self.fields, strict=True))
+        return pl.struct(named).alias(self.column)
+
+    def _at_once(self, expr: pl.Expr, function: Callable[[pl.Series], pl.Series]) -> pl.Expr:
+        dtype = pl.Struct(dict.fromkeys(self.fields, pl.Int64()))
+        return expr.map_batches(function, return_dtype=dtype, is_elementwise=True).alias(self.column)
+
+
+# -- numbers to limbs, and their squares to twice as many ------------------------------------------------
+
+
+def of_int32(values: npt.NDArray[np.int64]) -> list[Limb]:
+    """A whole number of 32 bits in one limb; its square in two."""
+    squared = values.view(np.uint64) * values.view(np.uint64)
+    return [values, _low(squared), _high(squared)]
+
+
+def of_int64(values: np.ndarray) -> list[Limb]:
+    """A whole number of 64 bits, with or without sign, in two limbs; its square in four."""
+    low, high = values & _MASK, values >> 32
+    crossed = low * high  # fits, as one of them may have a sign but not the other
+    squared = low.astype(np.uint64) * low.astype(np.uint64)
+    top = high * high
+    squares = [
+        _low(squared),
+        _high(squared) + 2 * _low(crossed),
+        2 * _high(crossed) + _low(top),
+        _high(top),
+    ]
+    return [low.astype(np.int64), high.astype(np.int64), *squares]
+
+
+def of_float(values: npt.NDArray[np.float64]) -> list[Limb]:
+    """A float below 2**54, rounded to a multiple of 2**-40, in three limbs; the least within 2**31 of zero."""
+    upper = np.rint(values * 2.0**8)
+    lower = np.rint((values - upper * 2.0**-8) * 2.0**40).astype(np.int64)
+    whole = upper.astype(np.int64)
+    return [lower, whole & _MASK, whole >> 32]
+
+
+def of_float_squared(values: npt.NDArray[np.float64]) -> list[Limb]:
+    """The limbs of a float below 2**54, and six of its square."""
+    low, middle, high = of_float(values)
+    lowest, crossed, across = low * low, low * middle, low * high
+    squared = middle.astype(np.uint64) * middle.astype(np.uint64)
+    upper, top = middle * high, high * high
+    squares = [
+        _low(lowest),
+        _high(lowest) + 2 * _low(crossed),
+        2 * (_high(crossed) + _low(across)) + _low(squared),
+        2 * (_high(across) + _low(upper)) + _high(squared),
+        2 * _high(upper) + _low(top),
+        _high(top),
+    ]
+    return [low, middle, high, *squares]
+
+
+def _low(product: np.ndarray) -> Limb:
+    low: Limb = (product & product.dtype.type(_MASK)).astype(np.int64)
+    return low
+
+
+def _high(product: np.ndarray) -> Limb:
+    high: Limb = (product >> product.dtype.type(32)).astype(np.int64)
+    return high

@@ -1,0 +1,195 @@
+"""Quantiles: exact ones from all values, and those of a sketch from counts of buckets.
+
+Both keep a tally: the values (or buckets) that occurred, in order, and how often each did. Merging tallies is
+adding counts, so no order of merging can change an answer, which random or compacting sketches (KLL, REQ,
+t-digest) cannot promise. Nulls and NaN are left out; infinities are the least and the greatest value.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.functions.buckets import Buckets
+from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.functions.count_sum import summable
+from penstock.words.errors import UserError
+
+_Values = np.ndarray
+
+
+@dataclass(frozen=True)
+class Tally(Column):
+    """One column of lists of numbers `x`, in order, with how often each occurred."""
+
+    value: pl.Expr
+    of: pl.DataType
+
+    @property
+    def dtype(self) -> pl.DataType:
+        return pl.List(pl.Struct({"x": self.of, "n": pl.Int64}))
+
+    def values(self) -> pl.Expr:
+        return self.value
+
+    def of_events(self) -> list[pl.Expr]:
+        def each(groups: pl.Series) -> pl.Series:
+            values, number = delisted(groups)
+            return self.of_values(values, number, len(groups))
+
+        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
+
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return self._tallied(values.to_numpy(), np.ones(len(values), dtype=np.int64), number, count)
+
+    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        tallies, row = delisted(parts)
+        values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
+        return self._tallied(values, times, number[row], count)
+
+    def _tallied(self, values: _Values, times: Numbers, number: Numbers, count: int) -> pl.Series:
+        same = number[1:] == number[:-1]
+        if (same & (values[1:] < values[:-1])).any():
+            order = np.lexsort((values, number))
+            values, times, number = values[order], times[order], number[order]
+            same = number[1:] == number[:-1]
+        new = np.append(True, ~same | (values[1:] != values[:-1]))[: len(values)]
+        starts = np.flatnonzero(new)
+        if len(starts) < len(values):
+            times = np.add.reduceat(times, starts)
+            values, number = values[starts], number[starts]
+        tallies = pl.DataFrame({"x": pl.Series(values, dtype=self.of), "n": times}).to_struct()
+        return relisted(tallies, number, count)
+
+
+@dataclass(frozen=True)
+class _Quantile(AggregateFunction):
+    """A function of tallies: the share `q` of values is at or below the answer."""
+
+    q: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.q <= 1.0:
+            raise UserError("BAD_QUANTILE", f"{self.q} is no share", hint="Ask for 0 to 1, as in 0.99.")
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        if not summable(given):
+            raise self.misfit("numbers", given, "pl.Float64")
+        return pl.Float64()
+
+    def result(self) -> pl.Expr:
+        part = pl.col(self.part("t"))
+        return part.map_batches(self._each, return_dtype=pl.Float64(), is_elementwise=True).alias(self.alias)
+
+    def _each(self, parts: pl.Series) -> pl.Series:
+        tallies, number = delisted(parts)
+        values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
+        if not len(values):
+            return pl.Series([None] * len(parts), dtype=pl.Float64)
+        ends = np.cumsum(times)
+        starts = np.flatnonzero(np.diff(number, prepend=-1))
+        before = ends[starts] - times[starts]
+        totals = np.append(before[1:], ends[-1]) - before
+        place = self.q * (totals - 1)
+        lower = np.minimum(place.astype(np.int64), totals - 1)
+        at = np.searchsorted(ends, before + lower, side="right")
+        after = np.searchsorted(ends, before + np.minimum(lower + 1, totals - 1), side="right")
+        answers = np.full(len(parts), np.nan)
+        answers[number[starts]] = self._between(values[at], values[after], place - lower)
+        known = np.zeros(len(parts), dtype=bool)
+        known[number[starts]] = True
+        return pl.Series(answers).set(pl.Series(~known), None)
+
+    @abstractmethod
+    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+        """The answer between two neighbours, by how far it is from the first."""
+
+
+@dataclass(frozen=True)
+class Quantile(_Quantile):
+    """The exact quantile, a Float64, between two values in proportion; null without values.
+
+    Keeps every different value: for columns of few different ones, or windows that end.
+    """
+
+    def pieces(self) -> tuple[Piece, ...]:
+        assert self.column is not None
+        value = pl.col(self.column)
+        if self.given.is_integer():
+            return (Tally(self.part("t"), value, self.given),)
+        value = value.cast(pl.Float64)
+        value = pl.when(value.is_nan()).then(None).when(value == 0).then(0.0).otherwise(value)
+        return (Tally(self.part("t"), value, pl.Float64()),)
+
+    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+        one, other = one.astype(np.float64), other.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return np.where((one == other) | (share == 0), one, one * (1 - share) + other * share)
+
+    def describe(self) -> str:
+        return f"quantile({self.column}, {self.q}) as {self.alias}"
+
+
+@dataclass(frozen=True)
+class Median(Quantile):
+    """The value in the middle, or the mean of the two there."""
+
+    def describe(self) -> str:
+        return f"median({self.column}) as {self.alias}"
+
+
+@dataclass(frozen=True)
+class ApproxQuantile(_Quantile):
+    """A value within the relative `error` of a quantile, a Float64; null without values.
+
+    Keeps counts of buckets whose bounds grow in proportion (DDSketch): a few hundred, whatever comes.
+    """
+
+    error: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1e-5 <= self.error <= 0.5:
+            raise UserError(
+                "BAD_QUANTILE",
+                f"an error of {self.error} cannot be kept",
+                hint="Ask for 0.00001 to 0.5, as in 0.01 for one percent.",
+            )
+
+    def pieces(self) -> tuple[Piece, ...]:
+        assert self.column is not None
+        value = pl.col(self.column).cast(pl.Float64)
+        bucket = value.map_batches(self._buckets.of, return_dtype=pl.Int32(), is_elementwise=True)
+        return (Tally(self.part("t"), bucket, pl.Int32()),)
+
+    def _between(self, one: _Values, other: _Values, share: npt.NDArray[np.float64]) -> _Values:
+        return self._buckets.value(one)
+
+    @property
+    def _buckets(self) -> Buckets:
+        return Buckets(self.error)
+
+    def describe(self) -> str:
+        return f"approx_quantile({self.column}, {self.q}, error {self.error}) as {self.alias}"
+
+
+def median(column: str, alias: str | None = None) -> AggregateFunction:
+    """The exact median."""
+    return Median(alias or f"median_{column}", column)
+
+
+def quantile(column: str, q: float, alias: str | None = None) -> AggregateFunction:
+    """An exact quantile: `q` 0.99 is the 99th percentile."""
+    return Quantile(alias or f"quantile_{column}", column, q=q)
+
+
+def approx_quantile(
+    column: str, q: float, alias: str | None = None, *, error: float = 0.01
+) -> AggregateFunction:
+    """A quantile to within a relative error, from a sketch of bounded size."""
+    return ApproxQuantile(alias or f"approx_quantile_{column}", column, q=q, error=error)

@@ -1,0 +1,211 @@
+"""Aggregate functions of the user's own: add, merge, result, and perhaps subtract.
+
+Receives plain Python functions on a state of the user's choice; hands a function like the built-in ones. `add`
+sees a whole group's values at once as a Polars Series, so Python runs once a group, not once an event.
+
+The user promises that `merge` may be applied in any order. The state must be made of what JSON has (None,
+booleans, numbers, texts, lists, dicts with text keys) or be bytes, unless the user gives a pair of functions that
+turn it into bytes and back; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.functions.columns import Numbers, Packed
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.words.errors import PenstockError, UserError
+
+State = Any
+_JSON, _BYTES = b"j", b"b"
+
+
+def _serialized(state: State) -> bytes:
+    if isinstance(state, bytes):
+        return _BYTES + state
+    return _JSON + json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _deserialized(data: bytes) -> State:
+    return data[1:] if data[:1] == _BYTES else json.loads(data[1:])
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function of the user's; called with a column it is an aggregate of that column.
+
+    The name is what the state remembers of it: give it another when its state takes another shape.
+    """
+
+    name: str
+    add: Callable[[pl.Series], State] = field(repr=False)
+    merge: Callable[[State, State], State] = field(repr=False)
+    result: Callable[[State], Any] = field(repr=False)
+    subtract: Callable[[State, State], State] | None = field(repr=False)
+    dtype: pl.DataType
+    serialize: Callable[[State], bytes] = field(default=_serialized, repr=False)
+    deserialize: Callable[[bytes], State] = field(default=_deserialized, repr=False)
+
+    def __call__(self, column: str, alias: str | None = None) -> AggregateFunction:
+        return User(alias or f"{self.name}_{column}", column, function=self)
+
+    def call(self, what: str, *given: Any) -> Any:
+        """Call one of the functions; what it raises names it."""
+        try:
+            return getattr(self, what)(*given)
+        except PenstockError:
+            raise
+        except Exception as failure:
+            raise UserError(
+                "USER_FUNCTION_FAILED",
+                f"{what} of the aggregate function {self.name!r} raised {type(failure).__name__}: {failure}",
+                hint="Nothing is lost: mend it and start again with the same state directory; "
+                "the epoch is repeated.",
+            ) from failure
+
+    def packed(self, state: State) -> bytes:
+        data = self.call("serialize", state)
+        if not isinstance(data, bytes):
+            raise UserError(
+                "BAD_STATE",
+                f"serialize of the aggregate function {self.name!r} gave {type(data).__name__}, not bytes",
+            )
+        return data
+
+
+@dataclass(frozen=True)
+class States(Packed):
+    """One column of the user's states as bytes; null without values."""
+
+    value: pl.Expr
+    function: UserFunction
+
+    @property
+    def subtracts(self) -> bool:  # type: ignore[override]
+        return self.function.subtract is not None
+
+    def values(self) -> pl.Expr:
+        return self.value
+
+    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        made: list[bytes | None] = [None] * count
+        starts = np.flatnonzero(np.diff(number, prepend=-1))
+        for group, start, length in zip(
+            number[starts].tolist(),
+            starts.tolist(),
+            np.diff(starts, append=len(number)).tolist(),
+            strict=True,
+        ):
+            made[group] = self.function.packed(self.function.call("add", values.slice(start, length)))
+        return pl.Series(made, dtype=pl.Binary)
+
+    def together(self, parts: list[bytes]) -> bytes:
+        state = self.function.call("deserialize", parts[0])
+        for part in parts[1:]:
+            state = self.function.call("merge", state, self.function.call("deserialize", part))
+        return self.function.packed(state)
+
+    def ranges(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
+        there = np.flatnonzero(rows.is_not_null().to_numpy())
+        starts, ends = np.searchsorted(there, low), np.searchsorted(there, high)
+        # subtracting pays where ranges overlap
+        if not self.subtracts or (ends - starts).sum() <= 2 * (len(there) + len(low)):
+            return super().ranges(rows, low, high)
+        parts = rows.drop_nulls().to_list()
+        prefix = [parts[0]]
+        for part in parts[1:]:
+            prefix.append(self.together([prefix[-1], part]))
+        made = [
+            None
+            if start == end
+            else prefix[end - 1]
+            if start == 0
+            else self._less(prefix[end - 1], prefix[start - 1])
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+        return pl.Series(made, dtype=pl.Binary)
+
+    def _less(self, whole: bytes, part: bytes) -> bytes:
+        states = (self.function.call("deserialize", data) for data in (whole, part))
+        return self.function.packed(self.function.call("subtract", *states))
+
+
+@dataclass(frozen=True)
+class User(AggregateFunction):
+    """A function of the user's over a column; nulls are left out, and without values the answer is null."""
+
+    function: UserFunction = field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        return self.function.dtype
+
+    def pieces(self) -> tuple[Piece, ...]:
+        assert self.column is not None
+        return (States(self.part("u"), pl.col(self.column), self.function),)
+
+    def result(self) -> pl.Expr:
+        def each(parts: pl.Series) -> pl.Series:
+            answers = [
+                None
+                if part is None
+                else self.function.call("result", self.function.call("deserialize", part))
+                for part in parts.to_list()
+            ]
+            try:
+                return pl.Series(answers, dtype=self.function.dtype, strict=True)
+            except Exception as failure:
+                raise UserError(
+                    "TYPE_MISMATCH",
+                    f"result of the aggregate function {self.name!r} does not fit {self.function.dtype}",
+                    detail=str(failure),
+                ) from failure
+
+        part = pl.col(self.part("u"))
+        return part.map_batches(each, return_dtype=self.function.dtype, is_elementwise=True).alias(self.alias)
+
+
+def aggregate_function(
+    name: str,
+    *,
+    add: Callable[[pl.Series], State],
+    merge: Callable[[State, State], State],
+    result: Callable[[State], Any],
+    dtype: pl.DataType | type[pl.DataType],
+    subtract: Callable[[State, State], State] | None = None,
+    serialize: Callable[[State], bytes] | None = None,
+    deserialize: Callable[[bytes], State] | None = None,
+) -> UserFunction:
+    """An aggregate function of your own; call it with a column, as `count` or `sum_`.
+
+    `add` makes a state of some values of the column (a Series without nulls, never empty, in any order), `merge`
+    one of two states, in any order, `result` the answer, of type `dtype`. `subtract(whole, part)` undoes a merge;
+    with it a sliding window costs the same however long it is.
+    """
+    if (serialize is None) != (deserialize is None):
+        raise UserError(
+            "BAD_FUNCTION",
+            f"the aggregate function {name!r} has only one of serialize and deserialize",
+            hint="Give both, or none and a state of what JSON has, or bytes.",
+        )
+    if not name.isidentifier():
+        raise UserError("BAD_NAME", f"{name!r} cannot name a function", hint="Use letters, digits and _.")
+    return UserFunction(
+        name,
+        add,
+        merge,
+        result,
+        subtract,
+        dtype if isinstance(dtype, pl.DataType) else dtype(),
+        serialize or _serialized,
+        deserialize or _deserialized,
+    )
