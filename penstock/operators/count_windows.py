@@ -189,26 +189,22 @@ class _Counted:
 
     def _together(self, before: pl.DataFrame | None) -> pl.DataFrame:
         """The panes that were open and those of the new events."""
-        operator, life, pane = self._operator, self._life, self._operator.pane_of(self._index)
-        parts, times = operator.each(self._inside), self._inside[TIME].to_numpy()
+        operator = self._operator
+        numbers = pl.DataFrame({_LIFE: self._life, _PANE: operator.pane_of(self._index)})
+        numbers = numbers.with_columns(self._inside[TIME].alias(START))
         if operator.single:
-            numbers = pl.DataFrame({_LIFE: life, _PANE: pane, START: times})
-            fresh = numbers.hstack(parts)
+            fresh = numbers.with_columns(operator.each(self._inside))
         else:
-            fresh = self._merged(pl.DataFrame({_LIFE: life, _PANE: pane, START: times}), parts)
+            low, high = _stretches(numbers)
+            fresh = numbers[low].with_columns(operator.together(self._inside, low, high))
         if before is None or not before.height:
             return fresh
         both = pl.concat([before, fresh])
         both = both[np.argsort(both[_LIFE].to_numpy(), kind="stable")]
-        return both if operator.single else self._merged(both.select(_LIFE, _PANE, START), both)
-
-    def _merged(self, numbers: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-        """Rows of equal life and pane, which stand together, made one."""
-        life, pane = numbers[_LIFE].to_numpy(), numbers[_PANE].to_numpy()
-        new = np.append(True, (life[1:] != life[:-1]) | (pane[1:] != pane[:-1]))[: len(life)]
-        low = np.flatnonzero(new)
-        high = np.append(low[1:], len(life))[: len(low)]
-        return numbers[low].with_columns(self._operator.over(parts, low, high))
+        if operator.single:
+            return both
+        low, high = _stretches(both)
+        return both.select(_LIFE, _PANE, START)[low].with_columns(operator.over(both, low, high))
 
     def rows(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The answers of the windows that are full, and what is to be kept of every key."""
@@ -256,3 +252,11 @@ class _Counted:
             pl.Series(_SEEN, self._seen[self._life_at_last]),
             *lists.select(pl.exclude("_key").gather(at)).get_columns(),
         )
+
+
+def _stretches(rows: pl.DataFrame) -> tuple[Places, Places]:
+    """Where rows of equal life and pane, which stand together, begin and end."""
+    life, pane = rows[_LIFE].to_numpy(), rows[_PANE].to_numpy()
+    new = (life[1:] != life[:-1]) | (pane[1:] != pane[:-1])
+    low = np.append(0, np.flatnonzero(new) + 1)[: rows.height]
+    return low, np.append(low[1:], rows.height)[: len(low)]

@@ -14,6 +14,7 @@ import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.ranges import rows_of
 from penstock.operators.strict import placed
 from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
@@ -37,6 +38,14 @@ class EventWindows(Operator):
     aggregates: tuple[AggregateFunction, ...]
 
     @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
     def order(self) -> str:
         return "strict"
 
@@ -50,12 +59,28 @@ class EventWindows(Operator):
         """The columns of all partial answers."""
         return [part for aggregate in self.aggregates for part in aggregate.parts()]
 
-    def each(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def each(self, rows: pl.DataFrame) -> list[pl.Series]:
         """The partial answer of every event."""
-        return rows.select(TIME, *(expr for a in self.aggregates for expr in a.of_event())).drop(TIME)
+        exprs = [expr for a in self.aggregates for expr in a.of_event()]
+        return rows.select(TIME, *exprs).drop(TIME).get_columns()
+
+    def together(self, rows: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
+        """The partial answer of every range of events; no two ranges overlap.
+
+        A function of the user's is called for a whole range, so that is no more work than it must be.
+        """
+        if (high - low == 1).all():
+            return self.each(rows[low])
+        index, number = rows_of(low, high)
+        chosen = rows.select(*ORDER, *sorted(self.needs()))
+        if len(index) != rows.height or (np.diff(index) != 1).any():
+            chosen = chosen[index]
+        exprs = [expr for a in self.aggregates for expr in a.of_events()]
+        numbered = chosen.with_columns(pl.Series("_range", number).set_sorted())
+        return numbered.group_by("_range", maintain_order=True).agg(exprs).drop("_range").get_columns()
 
     def over(self, parts: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
-        """The partial answer of every range of rows."""
+        """The partial answer of every range of rows of partial answers."""
         return [column for a in self.aggregates for column in a.over(parts, low, high)]
 
     def gone_on(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Places) -> pl.DataFrame:

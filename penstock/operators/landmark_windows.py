@@ -96,7 +96,7 @@ class LandmarkWindows(EventWindows):
             pl.Series(START, began),
             pl.Series(DUE, due),
             pl.Series(_FROM, from_),
-            *self.over(self.each(rows), low, high),
+            *self.together(rows, low, high),
         )
         made = self.gone_on(made, kept, from_)
         by = rows[high[is_closed] - 1].select(

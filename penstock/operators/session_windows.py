@@ -83,7 +83,7 @@ class SessionWindows(EventWindows):
         if self.longest is not None:
             due = np.minimum(due, began[low] + self.longest - 1)
         made = rows.select(HASH, *self.keys)[low].with_columns(
-            pl.Series(START, began[low]), pl.Series(DUE, due), *self.over(self.each(rows), low, high)
+            pl.Series(START, began[low]), pl.Series(DUE, due), *self.together(rows, low, high)
         )
         return self.gone_on(made, kept, from_[low]), heads.filter(pl.Series(goes_on))
 

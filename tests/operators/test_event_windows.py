@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -26,12 +27,25 @@ from tests.operators.harness import (
     told,
 )
 
+width = ps.aggregate_function(
+    "width",
+    add=lambda values: [values.min(), values.max()],
+    merge=lambda one, other: [min(one[0], other[0]), max(one[1], other[1])],
+    result=lambda state: state[1] - state[0],
+    dtype=pl.Int64,
+)
 EVERYTHING = (
     ps.count(),
     ps.sum_("n", "sum_n"),
     ps.avg("x", "avg_x"),
     ps.min_("page", "min_page"),
     ps.max_("n", "max_n"),
+    ps.first("n", "first_n"),
+    ps.last("page", "last_page"),
+    ps.collect("n", "all_n"),
+    ps.median("n", "median_n"),
+    ps.count_distinct("page", "pages"),
+    width("n", "width_n"),
 )
 KEYS = st.sampled_from([("user",), ("user", "page"), ()])
 
@@ -47,6 +61,12 @@ def answer(events: list[Event]) -> Row:
         "avg_x": sum(x) / len(x) if x else None,
         "min_page": min(pages, default=None),
         "max_n": max(n, default=None),
+        "first_n": events[0].n,
+        "last_page": events[-1].page,
+        "all_n": [event.n for event in events],
+        "median_n": float(statistics.median(n)) if n else None,
+        "pages": len(set(pages)),
+        "width_n": max(n) - min(n) if n else None,
     }
 
 
