@@ -177,11 +177,11 @@ class _Counted:
         self._seen = seen + np.bincount(number)
         self._before, self._after = operator.counted(seen), operator.counted(self._seen)
         index = seen[number] + lives.place
+        self._inside, self._life, self._index = self._rows, number, operator.counted(index)
         inside = index % operator.every < operator.size
-        self._inside, self._life, self._index = self._rows, number, index
         if not inside.all():
-            self._inside, self._life = self._rows.filter(pl.Series(inside)), number[inside]
-            self._index = operator.counted(index[inside])
+            self._inside = self._rows.filter(pl.Series(inside))
+            self._life, self._index = number[inside], self._index[inside]
         held = kept.filter(pl.Series(goes_on))
         self._panes = self._together(
             operator.unpacked(held, number[ordered.first][goes_on]) if held.height else None
