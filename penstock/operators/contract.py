@@ -64,12 +64,15 @@ class SliceState:
         assert isinstance(found, Journal)
         return found
 
-    def table(self, name: str, *, keys: Sequence[str], time: str | None = None) -> Table:
-        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them."""
+    def table(
+        self, name: str, *, keys: Sequence[str], time: str | None = None, gone: str | None = None
+    ) -> Table:
+        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them;
+        with `gone`, a Boolean column, a row can say that its key has none any more."""
         found = self._opened.get(name)
         if found is None:
             entries = self._entries.get(name, ())
-            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time)
+            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time, gone=gone)
             self._opened[name] = found
         assert isinstance(found, Table)
         return found

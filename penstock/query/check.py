@@ -33,7 +33,7 @@ def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: st
                 "UNKNOWN_COLUMN",
                 f"there is no column {name!r} for {what}",
                 where=str(origin),
-                detail=f"the columns here are {', '.join(schema)}",
+                detail=f"the columns here are {', '.join(c for c in schema if not c.startswith('_'))}",
                 hint=f"Did you mean {near[0]!r}?" if near else None,
             )
 
@@ -114,16 +114,22 @@ def mapped(
 
 def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
     """Raise unless a predicate is a condition over columns that exist."""
-    columns_exist(predicate.meta.root_names(), schema, origin, "the filter")
-    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(predicate.alias("condition")), origin)
-    if found["condition"] != pl.Boolean:
+    condition(schema, predicate, origin, "the filter")
+
+
+def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> None:
+    """Raise unless this is a condition over columns that exist."""
+    expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
+    columns_exist(expr.meta.root_names(), schema, origin, what)
+    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(expr.alias("condition")), origin)
+    if found["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
-            f"a filter needs a condition, but this is {found['condition']}",
+            f"{what} needs a condition, but this is {found['condition']}",
             where=str(origin),
             hint='Compare something, as in col("status") == 200.',
         )
-    check_row_wise(predicate, schema, "the filter", origin)
+    check_row_wise(predicate, schema, what, origin)
 
 
 def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:

@@ -21,6 +21,8 @@ from penstock.state.compact import pick
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
+#: what compaction makes of the rows of some runs; and whether these are all there are
+Merge = Callable[[pl.DataFrame, bool], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class _Collection:
             self._added.append(entry)
         return entry
 
-    def _compact(self, merge: Combine, time: str | None = None) -> None:
+    def _compact(self, merge: Merge, time: str | None = None) -> None:
         chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
         if chosen is None or not self._scope.writes:
             return
@@ -90,7 +92,8 @@ class _Collection:
             [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
         )
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
+        whole = chosen.start == 0
+        merged = self._write(merge(rows.sort(HASH, maintain_order=True), whole), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
@@ -141,7 +144,7 @@ class Journal(_Collection):
     def compact(self, floor: int, combine: Combine | None = None) -> None:
         """Merge small runs, leaving out what has been flushed."""
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
             return _by_hash(combine(rows)) if combine and rows.height else rows
 
@@ -149,7 +152,10 @@ class Journal(_Collection):
 
 
 class Table(_Collection):
-    """The latest row of every key. With `time`, the column by which rows grow old, old ones can be forgotten."""
+    """The latest row of every key. With `time`, the column by which rows grow old, old ones can be forgotten.
+
+    With `gone`, a Boolean column, a key can be taken out: by a row in which it is true.
+    """
 
     def __init__(
         self,
@@ -159,10 +165,12 @@ class Table(_Collection):
         *,
         keys: Sequence[str],
         time: str | None = None,
+        gone: str | None = None,
     ) -> None:
         super().__init__(name, entries, scope)
         self._keys = list(keys)
         self._time = time
+        self._gone = gone
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
@@ -175,7 +183,7 @@ class Table(_Collection):
         """
         hashes = wanted[HASH].to_numpy()
         missing = np.arange(wanted.height)
-        found = _Found()
+        found = _Found(self._gone)
         for entry in reversed(self._entries):
             if not len(missing):
                 break
@@ -207,7 +215,7 @@ class Table(_Collection):
             rows = run[position[open_]]
             same = _same_keys(rows, wanted[missing[open_]], self._keys)
             hit = open_[same]
-            found.add(missing[hit], rows.filter(pl.Series(same)).select(values))
+            found.add(missing[hit], rows.filter(pl.Series(same)), values)
             unmatched[hit] = False
             open_ = open_[~same]
             position[open_] += 1
@@ -218,7 +226,26 @@ class Table(_Collection):
         sections = [self._scope.store.section(entry, self._scope.buckets) for entry in self._entries]
         if not sections:
             return None
-        return self._latest(pl.concat(sections).sort(HASH, maintain_order=True))
+        return self._there(self._latest(pl.concat(sections).sort(HASH, maintain_order=True)))
+
+    def due(self, floor: int, below: int) -> pl.DataFrame | None:
+        """The latest rows whose time is from `floor` to before `below`, sorted by hash. None when there are none.
+
+        Looks through the times of all runs that have such rows, and looks up what it finds there.
+        """
+        assert self._time is not None
+        between = pl.col(self._time).is_between(floor, below, closed="left")
+        sections = [
+            self._scope.store.section(entry, self._scope.buckets).filter(between)
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+        ]
+        if not sections:
+            return None
+        rows = pl.concat(sections)
+        wanted = self._latest(rows.select(HASH, *self._keys).sort(HASH, maintain_order=True))
+        values = [name for name in rows.columns if name not in wanted.columns]
+        return wanted.hstack(self.lookup(wanted, values)).filter(between) if wanted.height else None
 
     def empty(self) -> None:
         """Forget every key of the slice."""
@@ -233,13 +260,18 @@ class Table(_Collection):
     def compact(self, below: int | None = None) -> None:
         """Merge small runs, keeping the latest row of every key, unless it is older than `below`."""
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             latest = self._latest(rows)
+            if whole:  # otherwise an older run may have a row of a key that is gone
+                latest = self._there(latest)
             if below is None or self._time is None:
                 return latest
             return latest.filter(pl.col(self._time) >= below)
 
         self._compact(merge, self._time)
+
+    def _there(self, latest: pl.DataFrame) -> pl.DataFrame:
+        return latest if self._gone is None else latest.filter(~pl.col(self._gone))
 
     def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows sorted by hash, older before newer: the last row of every key."""
@@ -256,12 +288,16 @@ class Table(_Collection):
 
 @dataclass
 class _Found:
+    gone: str | None
     at: list[np.ndarray] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
 
-    def add(self, at: np.ndarray, rows: pl.DataFrame) -> None:
+    def add(self, at: np.ndarray, rows: pl.DataFrame, values: Sequence[str]) -> None:
+        if self.gone is not None:
+            there = ~rows[self.gone]
+            at, rows = at[there.to_numpy()], rows.filter(there)
         self.at.append(at)
-        self.rows.append(rows)
+        self.rows.append(rows.select(values))
 
     def aligned(self, height: int) -> pl.DataFrame | None:
         if not self.rows:

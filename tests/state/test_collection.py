@@ -87,6 +87,78 @@ def test_a_table_knows_the_latest_row_of_every_key(
             truth |= dict(zip(new, values.to_list(), strict=True))
 
 
+going_epochs = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.dictionaries(st.sampled_from([*"abcdefgh", None]), st.none() | st.integers(0, 9)),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+@modestly
+@given(going_epochs, st.booleans())
+def test_a_table_tells_which_rows_are_due_and_forgets_keys_that_are_gone(
+    epochs: list[tuple[int, dict[Key, int | None], int]], collide: bool
+) -> None:
+    truth: dict[Key, int] = {}
+    manifest, floor = Manifest(), 0
+    everyone: list[Key] = [*"abcdefghz", None]
+    schema = {"k": pl.String, "t": pl.Int64, "v": pl.Int64, "gone": pl.Boolean}
+    with fast_directory() as folder:
+        for epoch, (slices, new, step) in enumerate(epochs):
+            below = floor + step
+            # a key that goes leaves its time behind; one that stays becomes due later than before
+            put = {
+                key: (truth.get(key, below), True)
+                if ahead is None
+                else (max(truth.get(key, 0), below) + ahead, False)
+                for key, ahead in new.items()
+            }
+            told = [(key, time, time * 2, gone) for key, (time, gone) in put.items()]
+            rows = hashed([key for key, *_ in told], collide).hstack(
+                pl.DataFrame(told, schema=schema, orient="row").drop("k")
+            )
+            changes, due, seen, wholes = [], {}, {}, []
+            for scope in scopes(Path(folder), epoch, slices):
+                table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], time="t", gone="gone")
+                table.expire(floor)
+                table.compact(floor)
+                if (found := table.due(floor, below)) is not None:
+                    assert found["v"].equals(found["t"] * 2, check_names=False)
+                    assert found[HASH].is_sorted()
+                    due |= dict(found.select("k", "t").rows())
+                wanted = of_slice(hashed(everyone, collide), scope.buckets)
+                seen |= dict(zip(wanted["k"], table.lookup(wanted, ["t"])["t"], strict=True))
+                if (whole := table.all()) is not None:
+                    wholes += whole.select("k", "t").rows()
+                table.insert(of_slice(rows, scope.buckets))
+                changes.append(("op", "t", table.changes()))
+            alive = {key: time for key, time in truth.items() if time >= floor}
+            assert due == {key: time for key, time in alive.items() if time < below}
+            assert {key: time for key, time in seen.items() if time is not None and time >= floor} == alive
+            assert {key: time for key, time in wholes if time >= floor} == alive
+            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            truth = {key: time for key, time in truth.items() if key not in put}
+            truth |= {key: time for key, (time, gone) in put.items() if not gone}
+            floor = below
+
+
+def test_a_key_that_is_gone_leaves_nothing_once_all_runs_are_merged(tmp_path: Path) -> None:
+    manifest = Manifest()
+    rows = hashed(["a", "b", None], False)
+    for epoch in range(3 * FAN_IN):
+        (scope,) = scopes(tmp_path, epoch, 1)
+        table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], gone="gone")
+        table.compact()
+        table.insert(rows.with_columns(gone=pl.lit(epoch % FAN_IN == FAN_IN - 1)))
+        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+        if epoch % FAN_IN == 0:
+            assert sum(entry.rows for entry in manifest.entries("op", "t")) == rows.height
+
+
 journal_epochs = st.lists(
     st.tuples(
         st.integers(1, 4),

@@ -24,6 +24,8 @@ __all__ = [
     "earliest",
     "latest",
     "collect",
+    "earliest",
+    "latest",
     "median",
     "quantile",
     "approx_quantile",
