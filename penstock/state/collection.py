@@ -18,6 +18,7 @@ import polars as pl
 
 from penstock.state.buckets import HASH
 from penstock.state.compact import pick
+from penstock.state.order import by_hash_and_time
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
@@ -81,6 +82,9 @@ class _Collection:
             self._added.append(entry)
         return entry
 
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.sort(HASH, maintain_order=True)
+
     def _compact(self, merge: Combine, time: str | None = None) -> None:
         chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
         if chosen is None or not self._scope.writes:
@@ -88,7 +92,7 @@ class _Collection:
         entries = self._entries[chosen]
         rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
+        merged = self._write(merge(self._sorted(rows)), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
@@ -99,16 +103,32 @@ class Journal(_Collection):
     """Rows that wait for their time: events not yet in order, panes still open.
 
     `time` is the column that says when a row is due. Rows leave through `flush`, in time's order of
-    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone.
+    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone. With `by_time` the rows
+    of a run that share a hash stand in the order of time, not in that of insertion.
     """
 
-    def __init__(self, name: str, entries: Sequence[RunEntry], scope: Scope, *, time: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        entries: Sequence[RunEntry],
+        scope: Scope,
+        *,
+        time: str,
+        by_time: bool = False,
+    ) -> None:
         super().__init__(name, entries, scope)
         self._time = time
+        self._by_time = by_time
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Add rows (they carry `_hash`). Reads nothing."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
+        self._write(self._sorted(rows), self._scope.epoch, self._time)
+
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if not self._by_time:
+            return super()._sorted(rows)
+        order = by_hash_and_time(rows, self._time)
+        return rows if order is None else rows[order]
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
@@ -127,6 +147,14 @@ class Journal(_Collection):
             self._scope.store.section(entry, self._scope.buckets).filter(
                 pl.col(self._time).is_between(floor, below, closed="left")
             )
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+        ]
+
+    def runs(self, floor: int, below: int) -> list[pl.DataFrame]:
+        """The runs that hold rows due from `floor` to before `below`, whole, without a copy: others are among them."""
+        return [
+            self._scope.store.section(entry, self._scope.buckets)
             for entry in self._entries
             if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
         ]
