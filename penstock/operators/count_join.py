@@ -23,7 +23,7 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, Condition, on
+from penstock.operators.joined import Columns, Condition, on, taken
 from penstock.operators.pairing import Ints, in_portions
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import Ordered, due, grouped, placed, total_order
@@ -188,9 +188,9 @@ class CountJoin(Operator):
                 met = self.condition.met(self.columns, left, at_left, right, at_right)
                 at_left, at_right = at_left[met], at_right[met]
             if len(at_left):
-                when = (right if pairing.asks else left)[TIME].gather(at_right if pairing.asks else at_left)
                 rows = self.columns.pairs(left, at_left, right, at_right)
-                made.append(rows.select(when.alias(TIME), pl.all()))
+                (when,) = taken(right, [TIME], at_right) if pairing.asks else taken(left, [TIME], at_left)
+                made.append(rows.insert_column(0, when))
         return made
 
     def _keys(self, port: int) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, Condition, Mask, on, same_keys
+from penstock.operators.joined import Columns, Condition, Mask, on, same_keys, taken
 from penstock.operators.pairing import Ints, Stretch, candidates
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import due, placed
@@ -135,7 +135,7 @@ class TimeJoin(Operator):
                 meeting.right_matched[at_right] = True
             when = np.maximum(left.times[at_left], right.times[at_right])
             made = self.columns.pairs(left.rows, at_left, right.rows, at_right)
-            yield made.select(pl.Series(TIME, when), pl.all())
+            yield made.insert_column(0, pl.Series(TIME, when))
 
     def _partners(self, meeting: _Meeting) -> Iterator[tuple[Ints, Ints]]:
         """The row numbers (left, right) of all pairs of a meeting."""
@@ -146,10 +146,7 @@ class TimeJoin(Operator):
             found = ((mine, theirs) for theirs, mine in candidates(right, left, self.after, self.before))
         for at_left, at_right in found:
             met = same_keys(
-                [left.rows[key] for key in self.keys],
-                at_left,
-                [right.rows[key] for key in self.right_keys],
-                at_right,
+                taken(left.rows, self.keys, at_left), taken(right.rows, self.right_keys, at_right)
             )
             if self.distinct:
                 met &= _earlier(meeting, at_left, at_right)

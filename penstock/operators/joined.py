@@ -57,14 +57,12 @@ class Columns:
         only: set[str] | None = None,
     ) -> pl.DataFrame:
         """The rows of pairs; of their columns all, or only some."""
-        mine, theirs = _row_numbers(at_left), _row_numbers(at_right)
+        mine = [name for name, _ in self.left if only is None or name in only]
+        theirs = [(name, named) for name, named, _ in self.right if only is None or named in only]
+        of_right = taken(right, [name for name, _ in theirs], at_right)
         return pl.DataFrame(
-            [left[name].gather(mine) for name, _ in self.left if only is None or name in only]
-            + [
-                right[name].gather(theirs).alias(named)
-                for name, named, _ in self.right
-                if only is None or named in only
-            ]
+            taken(left, mine, at_left)
+            + [column.alias(named) for column, (_, named) in zip(of_right, theirs, strict=True)]
         )
 
     def left_alone(self) -> list[pl.Expr]:
@@ -111,21 +109,25 @@ class Condition:
                 hint="Nothing is lost: mend it and start again with the same state directory; the epoch is "
                 "repeated.",
             ) from failure
-        return met.fill_null(False).to_numpy()
+        return _true(met)
 
 
-def same_keys(left: Sequence[pl.Series], at_left: Rows, right: Sequence[pl.Series], at_right: Rows) -> Mask:
-    """For each pair whether its keys are equal; a null equals nothing. Two keys may share a 64-bit hash."""
-    mine, theirs = _row_numbers(at_left), _row_numbers(at_right)
-    same = np.ones(len(mine), dtype=bool)
+def taken(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:
+    """Columns of the rows of these numbers. Not by expressions, which cost more than a small portion's work."""
+    return rows[list(names)][pl.Series(at.astype(np.uint32))].get_columns() if names else []
+
+
+def same_keys(left: Sequence[pl.Series], right: Sequence[pl.Series]) -> Mask:
+    """For each pair of keys whether they are equal; a null equals nothing. Two keys may share a 64-bit hash."""
+    same = np.ones(len(left[0]), dtype=bool)
     for one, other in zip(left, right, strict=True):
-        same &= (one.gather(mine) == other.gather(theirs)).fill_null(False).to_numpy()
+        same &= _true(one == other)
     return same
 
 
-def _row_numbers(at: Rows) -> pl.Series:
-    """Row numbers as Polars has them, so that it need not look whether one is negative."""
-    return pl.Series(at.astype(np.uint32))
+def _true(answers: pl.Series) -> Mask:
+    """Where the answer is yes, and not no or null."""
+    return (answers.fill_null(False) if answers.null_count() else answers).to_numpy()
 
 
 def on(keys: tuple[str, ...], right_keys: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from penstock.operators.contract import Operator
 from penstock.operators.count_join import CountJoin
 from penstock.operators.join import TimeJoin
 from penstock.operators.joined import Columns, Condition
+from penstock.operators.lookup import Lookup
 from penstock.query import check
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
@@ -100,6 +101,46 @@ class KeyedJoins(KeyedRows):
             operator = CountJoin(self.keys, other.keys, columns, events, condition, distinct_pairs, ports)
         return stateful(origin, schema, operator, *(self.node, other.node)[:ports])
 
+    def lookup(
+        self,
+        table: KeyedJoins,
+        *,
+        how: Literal["left", "inner"] = "left",
+        suffix: str = "_right",
+        deleted: str | None = None,
+        broadcast: bool = False,
+    ) -> Stream:
+        """Every event with the row that its key has in a table at the event's time.
+
+        The table is a stream too: its latest row of a key is what holds, from its own time on (of one instant, the
+        table's rows count before the events). A row whose Boolean column `deleted` is true removes its key.
+        With "left" an event whose key has no row leaves with nulls, with "inner" it does not leave. A null key
+        has no row. Columns are named as by `join`; the column `deleted` is left out.
+
+        Events wait until the watermark of both streams has passed them. A table that seldom changes does not
+        hold them back for longer than the `idle_after` of its stream (see `ps.stream`; not None).
+
+        `broadcast` sends the whole table to every slice instead of both by their keys: for a small table and a big
+        stream, or one with a few very frequent keys. The rows are the same.
+        """
+        origin = here()
+        _sides_fit(self, table, origin, "lookup")
+        _one_of(how, ("left", "inner"), "how", origin)
+        theirs = dict(table.node.schema)
+        if deleted is not None:
+            check.columns_exist([deleted], theirs, origin, "deleted")
+            if theirs.pop(deleted) != pl.Boolean or deleted in table.keys:
+                raise UserError(
+                    "TYPE_MISMATCH",
+                    f"the column {deleted!r} must say true or false, and be no key",
+                    where=str(origin),
+                    hint='Make one with .map(gone=col("state") == "closed") before key_by.',
+                )
+        columns = Columns.of(self.node.schema, theirs, self.keys, table.keys, suffix)
+        _names_fit(columns, origin)
+        operator = Lookup(self.keys, table.keys, columns, how, deleted, broadcast)
+        return stateful(origin, columns.schema(), operator, self.node, table.node)
+
 
 def _bounds(
     within: Duration | None, before: Duration | None, after: Duration | None, origin: Origin
@@ -176,8 +217,14 @@ def _told(side: KeyedRows) -> str:
 
 def _names_fit(columns: Columns, origin: Origin) -> None:
     names = [name for name, _ in columns.left] + [named for _, named, _ in columns.right]
-    check.names_differ(names, origin)
-    check.names_free(names, origin)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                "NAME_TAKEN",
+                f"two columns would be called {name!r}",
+                where=str(origin),
+                hint='Choose another suffix for the right side\'s, as in suffix="_other", or select fewer columns.',
+            )
 
 
 def _one_of(said: str, known: tuple[str, ...], what: str, origin: Origin) -> None:

@@ -22,6 +22,8 @@ from penstock.state.order import by_hash_and_time
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
+#: rows of runs to be merged, and whether these are all the runs there are
+Merge = Callable[[pl.DataFrame, bool], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,14 @@ class _Collection:
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.sort(HASH, maintain_order=True)
 
-    def _compact(self, merge: Combine, time: str | None = None) -> None:
+    def _compact(self, merge: Merge, time: str | None = None) -> None:
         chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
         if chosen is None or not self._scope.writes:
             return
         entries = self._entries[chosen]
         rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(self._sorted(rows)), upto, time)
+        merged = self._write(merge(self._sorted(rows), chosen.start == 0), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
@@ -167,7 +169,7 @@ class Journal(_Collection):
     def compact(self, floor: int, combine: Combine | None = None) -> None:
         """Merge small runs, leaving out what has been flushed."""
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
             return combine(rows).sort(HASH) if combine and rows.height else rows
 
@@ -256,14 +258,17 @@ class Table(_Collection):
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, below: int | None = None) -> None:
-        """Merge small runs, keeping the latest row of every key, unless it is older than `below`."""
+    def compact(self, below: int | None = None, gone: pl.Expr | None = None) -> None:
+        """Merge small runs, keeping the latest row of every key, unless it is older than `below`.
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        Rows that say their key is `gone` are left out once no older run is left in which it could be found.
+        """
+
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             latest = self._latest(rows)
-            if below is None or self._time is None:
-                return latest
-            return latest.filter(pl.col(self._time) >= below)
+            if below is not None and self._time is not None:
+                latest = latest.filter(pl.col(self._time) >= below)
+            return latest.filter(~gone) if gone is not None and whole else latest
 
         self._compact(merge, self._time)
 

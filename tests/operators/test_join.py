@@ -3,112 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.words.errors import UserError
+from penstock.testing.inline import run_inline
 from tests.operators.harness import (
     SECOND,
-    STRAIGHT,
     Cutting,
     Event,
     History,
     Row,
-    answers,
     cuttings,
     events_stream,
+    fast_directory,
     histories,
     in_any_order,
     micros,
     modestly,
+    told,
 )
+from tests.operators.two_streams import CONDITIONS, joined, row_of, two_told
 
-COLUMNS = ("time", "user", "page", "n", "x")
-Pair = tuple[Event | None, Event | None]
-Where = Callable[[Event, Event], bool | None]
-
-#: a condition as the query has it and as the loop has it
-CONDITIONS: dict[str, tuple[pl.Expr | None, Where]] = {
-    "none": (None, lambda left, right: True),
-    "n differs": (
-        col("n") != col("n_right"),
-        lambda left, right: None if left.n is None or right.n is None else left.n != right.n,
-    ),
-    "a page after another": (
-        (col("page") < col("page_right")) & (col("user") != "bob"),
-        lambda left, right: (
-            left.page is not None and right.page is not None and left.page < right.page and left.user != "bob"
-        ),
-    ),
-    "always": (pl.lit(True), lambda left, right: True),
-    "never": (col("x").is_null() & col("x").is_not_null(), lambda left, right: False),
-}
 BOUNDS = [(0, 0), (2, 2), (0, 3), (1, 0), (2, 5), (30, 30)]
-
-
-def pairs_of(
-    left: list[Event],
-    right: list[Event],
-    before: int,
-    after: int,
-    where: Where,
-    same: Callable[[Event, Event], bool],
-) -> list[tuple[Event, Event]]:
-    return [
-        (one, other)
-        for one in left
-        for other in right
-        if same(one, other)
-        and -before * SECOND <= other.time - one.time <= after * SECOND
-        and where(one, other)
-    ]
-
-
-def users_equal(left: Event, right: Event) -> bool:
-    return left.user is not None and left.user == right.user
-
-
-def oracle(
-    left: list[Event], right: list[Event], before: int, after: int, where: Where, how: str
-) -> list[tuple[int, Pair]]:
-    """The pairs and the lonely, each with the time at which it happens."""
-    pairs = pairs_of(left, right, before, after, where, users_equal)
-    found: list[tuple[int, Pair]] = [(max(one.time, other.time), (one, other)) for one, other in pairs]
-    if how in ("left", "full"):
-        paired = [one for one, _ in pairs]
-        found += [(one.time + after * SECOND, (one, None)) for one in left if one not in paired]
-    if how in ("right", "full"):
-        paired = [other for _, other in pairs]
-        found += [(other.time + before * SECOND, (None, other)) for other in right if other not in paired]
-    return found
-
-
-def row_of(pair: Pair) -> Row:
-    """A pair's row when both sides are keyed by user."""
-    one, other = pair
-    row: Row = {name: getattr(one, name) if one else None for name in COLUMNS}
-    row |= {f"{name}_right": getattr(other, name) if other else None for name in COLUMNS if name != "user"}
-    if one is None and other is not None:
-        row["user"] = other.user
-    return row
-
-
-def two(
-    build: Callable[[ps.Stream, ps.Stream], ps.Stream],
-    left: History,
-    right: History,
-    cutting: Cutting = STRAIGHT,
-    other_cutting: Cutting = STRAIGHT,
-) -> list[Row]:
-    made = build(events_stream(left, cutting, "one"), events_stream(right, other_cutting, "other"))
-    return micros(answers(ps.app("test", ps.output("out", made)), cutting)["out"])
+HOWS = ["inner", "left", "right", "full"]
 
 
 @modestly
@@ -119,7 +42,7 @@ def two(
     cuttings(),
     st.sampled_from(BOUNDS),
     st.sampled_from(sorted(CONDITIONS)),
-    st.sampled_from(["inner", "left", "right", "full"]),
+    st.sampled_from(HOWS),
     st.sampled_from(["epoch", "strict"]),
 )
 def test_pairs_are_those_of_a_loop_over_all_rows(
@@ -134,7 +57,7 @@ def test_pairs_are_those_of_a_loop_over_all_rows(
 ) -> None:
     before, after = bounds
     expr, where = CONDITIONS[condition]
-    rows = two(
+    rows = two_told(
         lambda one, other: one.key_by("user").join(
             other.key_by("user"), before=before, after=after, where=expr, how=how, order=order
         ),
@@ -143,5 +66,238 @@ def test_pairs_are_those_of_a_loop_over_all_rows(
         cutting,
         other_cutting,
     )
-    expected = oracle(left.on_time(), right.on_time(), before, after, where, how)
+    expected = joined(left.on_time(), right.on_time(), before, after, where, how)
     assert in_any_order(rows) == in_any_order([row_of(pair) for _, pair in expected])
+
+
+@modestly
+@given(
+    histories(most_events=16),
+    histories(most_events=16),
+    cuttings(),
+    st.sampled_from(BOUNDS),
+    st.sampled_from(HOWS),
+)
+def test_rows_happen_when_the_later_does_or_when_the_wait_is_over(
+    left: History, right: History, cutting: Cutting, bounds: tuple[int, int], how: Any
+) -> None:
+    before, after = bounds
+    rows = two_told(
+        lambda one, other: (
+            one.key_by("user")
+            .join(other.key_by("user"), before=before, after=after, how=how)
+            .window("2s")
+            .count("rows")
+        ),
+        left,
+        right,
+        cutting,
+    )
+    expected = Counter(
+        when // (2 * SECOND) for when, _ in joined(left.on_time(), right.on_time(), before, after, how=how)
+    )
+    assert {row["window_start"] // (2 * SECOND): row["rows"] for row in rows} == expected
+
+
+@modestly
+@given(
+    histories(),
+    cuttings(),
+    st.sampled_from(BOUNDS),
+    st.sampled_from(sorted(CONDITIONS)),
+    st.sampled_from(HOWS),
+)
+def test_a_stream_meets_itself_as_it_would_another(
+    history: History, cutting: Cutting, bounds: tuple[int, int], condition: str, how: Any
+) -> None:
+    before, after = bounds
+    expr, where = CONDITIONS[condition]
+    rows = told(
+        lambda events: events.key_by("user").join(
+            events.key_by("user"), before=before, after=after, where=expr, how=how
+        ),
+        history,
+        cutting,
+    )
+    expected = joined(history.on_time(), history.on_time(), before, after, where, how)
+    assert in_any_order(micros(rows)) == in_any_order([row_of(pair) for _, pair in expected])
+
+
+@modestly
+@given(
+    histories(),
+    cuttings(),
+    st.sampled_from([0, 1, 2, 30]),
+    st.sampled_from(sorted(CONDITIONS)),
+    st.sampled_from(["epoch", "strict"]),
+)
+def test_distinct_pairs_are_every_two_events_once(
+    history: History, cutting: Cutting, within: int, condition: str, order: Any
+) -> None:
+    expr, where = CONDITIONS[condition]
+
+    def query(events: ps.Stream) -> ps.Stream:
+        users = events.key_by("user")
+        return users.join(users, within=within, where=expr, distinct_pairs=True, order=order)
+
+    events = history.on_time()
+    expected = [
+        (one, other)
+        for at, one in enumerate(events)
+        for other in events[at + 1 :]
+        if one.user is not None
+        and one.user == other.user
+        and other.time - one.time <= within * SECOND
+        and where(one, other)
+    ]
+    rows = micros(told(query, history, cutting))
+    assert in_any_order(rows) == in_any_order([row_of(pair) for pair in expected])
+
+
+@modestly
+@given(histories(), cuttings())
+def test_keys_of_other_names_and_several_columns(history: History, cutting: Cutting) -> None:
+    """A stream with itself by other columns: two edges of one scan, two exchanges."""
+
+    def query(events: ps.Stream) -> ps.Stream:
+        named = events.select("n", who=col("user"), where=col("page"))
+        return (
+            events.select("user", "page", "x")
+            .key_by("user", "page")
+            .join(named.key_by("who", "where"), within="2s", how="full")
+        )
+
+    events = history.on_time()
+    pairs = [
+        (one, other)
+        for one in events
+        for other in events
+        if None not in (one.user, one.page)
+        and (one.user, one.page) == (other.user, other.page)
+        and abs(one.time - other.time) <= 2 * SECOND
+    ]
+    alone: Row = {"user": None, "page": None, "x": None, "n": None, "who": None, "where": None}
+    expected = [
+        {"user": one.user, "page": one.page, "x": one.x, "n": b.n, "who": b.user, "where": b.page}
+        for one, b in pairs
+    ]
+    expected += [
+        alone | {"user": one.user, "page": one.page, "x": one.x}
+        for one in events
+        if one not in [mine for mine, _ in pairs]
+    ]
+    expected += [
+        alone | {"n": one.n, "who": one.user, "where": one.page}
+        for one in events
+        if one not in [theirs for _, theirs in pairs]
+    ]
+    assert in_any_order(told(query, history, cutting)) == in_any_order(expected)
+
+
+# -- plain cases ---------------------------------------------------------------------------------
+
+
+def history_of(*times: float, user: str = "ada") -> History:
+    return History(
+        (tuple(Event(0, at, int(t * SECOND), user, f"/{at}", at, None) for at, t in enumerate(times)),)
+    )
+
+
+def every_event_an_epoch(history: History, *slices: int) -> Cutting:
+    ends = tuple(frozenset(range(len(part) + 1)) for part in history.partitions)
+    return Cutting(ends, slices or (1,))
+
+
+def test_the_bounds_belong_to_the_window() -> None:
+    left, right = history_of(100), history_of(94.999999, 95, 99, 100, 102, 102.000001)
+    rows = two_told(
+        lambda one, other: one.key_by("user").join(other.key_by("user"), before="5s", after="2s"), left, right
+    )
+    assert sorted(row["page_right"] for row in rows) == ["/1", "/2", "/3", "/4"]
+
+
+def test_pairs_are_found_across_many_epochs_and_compactions() -> None:
+    history = history_of(*range(1_000, 1_060))
+
+    def query(events: ps.Stream) -> ps.Stream:
+        users = events.select("user", "n").key_by("user")
+        return users.join(users, within="20s", distinct_pairs=True)
+
+    rows = told(query, history, every_event_an_epoch(history, 1, 3, 2))
+    expected = [(a, b) for a in range(60) for b in range(a + 1, min(60, a + 21))]
+    assert sorted((row["n"], row["n_right"]) for row in rows) == expected
+
+
+def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() -> None:
+    """Events may be 3 s late: the watermark passes 101 with the event of 105."""
+    history = history_of(100, 100.5, 101, 104, 105)
+    cutting = every_event_an_epoch(history)
+
+    def leaves(order: Any, how: Any) -> list[list[tuple[int | None, int | None]]]:
+        """What each epoch tells."""
+        one = events_stream(history, cutting, "one").select("user", "n")
+        other = events_stream(history, cutting, "other").filter(col("n") == 1).select("user", "n")
+        made = one.key_by("user").join(other.key_by("user"), within="0.5s", order=order, how=how)
+        with fast_directory() as folder:
+            reports = run_inline(ps.app("test", ps.output("out", made)), Path(folder) / "state")
+        told = [report.rows.get("out") for report in reports]
+        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in told]
+
+    pairs = [(0, 1), (1, 1), (2, 1)]
+    assert leaves("epoch", "inner") == [[], pairs[:2], pairs[2:], [], []]
+    assert leaves("strict", "inner") == [[], [], [], pairs[:2], pairs[2:]]
+    assert leaves("epoch", "left") == [[], pairs[:2], pairs[2:], [], [(3, None), (4, None)]]
+
+
+def test_two_parts_of_a_union_share_a_place_and_are_told_apart() -> None:
+    history = history_of(100, 101, 102)
+
+    def query(events: ps.Stream) -> ps.Stream:
+        some = events.select("user", "n")
+        both = some.union(events.select("user", n=col("n") + 10)).key_by("user")
+        return both.join(both, within=0, distinct_pairs=True)
+
+    expected = [{"user": "ada", "n": n, "n_right": n + 10} for n in range(3)]
+    assert told(query, history) == told(query, history, every_event_an_epoch(history, 2)) == expected
+
+
+def test_equal_answers_of_an_operator_are_different_rows() -> None:
+    """Two windows' counts may be equal in all columns; they are two rows, and one pair."""
+    history = History(
+        tuple(
+            tuple(Event(p, at, (100 + at) * SECOND, "ada", f"/{p}", at, None) for at in range(4))
+            for p in (0, 1)
+        )
+    )
+
+    def query(events: ps.Stream) -> ps.Stream:
+        counts = events.key_by("user", "page").window("2s").count().select("user", "count").key_by("user")
+        return counts.join(counts, within=0, distinct_pairs=True)
+
+    rows = told(query, history, every_event_an_epoch(history, 2))
+    assert rows == told(query, history) == [{"user": "ada", "count": 2, "count_right": 2}] * 2
+
+
+def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
+    history = history_of(100, 101)
+    columns = {
+        "list": pl.concat_list("n", "n"),
+        "word": col("page").cast(pl.Categorical),
+        "cents": col("n").cast(pl.Decimal(10, 2)),
+        "day": col("time").dt.date(),
+        "both": pl.struct("page", "n"),
+    }
+    rows = two_told(
+        lambda one, other: (
+            one.select("user", **columns)
+            .key_by("user")
+            .join(
+                other.filter(col("n") > 5).select("user", **columns).key_by("user"), within="1s", how="left"
+            )
+        ),
+        history,
+        history,
+        every_event_an_epoch(history),
+    )
+    assert [row["both"] for row in rows] == [{"page": "/0", "n": 0}, {"page": "/1", "n": 1}]
+    assert all(row[f"{name}_right"] is None for row in rows for name in columns)
