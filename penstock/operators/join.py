@@ -43,6 +43,8 @@ from penstock.words.duration import spelled
 _ALONE = "_alone"
 
 _NAMES = ("left", "right")
+#: into how many parts of its time what waits is cut, at least
+_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class TimeJoin(Operator):
             if rows.height:
                 side.journal.insert(rows)
         side.journal.empty(floor)
-        side.journal.compact(floor)
+        side.journal.compact(floor, parts=_PARTS)
 
     def _patience(self, port: int) -> int:
         """How long after a row its partners may come."""

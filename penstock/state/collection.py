@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from penstock.state.buckets import HASH
-from penstock.state.compact import pick
+from penstock.state.compact import MOST, pick
 from penstock.state.order import by_hash_and_time
 from penstock.state.run import RunEntry, RunStore
 
@@ -87,10 +87,12 @@ class _Collection:
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.sort(HASH, maintain_order=True)
 
-    def _compact(self, merge: Merge, time: str | None = None) -> None:
-        chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
-        if chosen is None or not self._scope.writes:
+    def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
+        """Merge some of the runs from `start` on, if that is worth while."""
+        found = pick([entry.rows_in(self._scope.buckets) for entry in self._entries[start:]])
+        if found is None or not self._scope.writes:
             return
+        chosen = slice(found.start + start, len(self._entries))
         entries = self._entries[chosen]
         rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
         upto = max(entry.upto for entry in entries)
@@ -166,14 +168,31 @@ class Journal(_Collection):
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, floor: int, combine: Combine | None = None) -> None:
-        """Merge small runs, leaving out what has been flushed."""
+    def compact(self, floor: int, combine: Combine | None = None, *, parts: int = 1) -> None:
+        """Merge small runs, leaving out what has been flushed.
+
+        With several `parts` a merged run spans at most such a part of the time from `floor` to the latest row: for
+        rows that are read until they are old, so that old ones soon leave and no merge takes in all there is.
+        """
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
             return combine(rows).sort(HASH) if combine and rows.height else rows
 
-        self._compact(merge, self._time)
+        self._compact(merge, self._time, self._newest(floor, parts) if parts > 1 else 0)
+
+    def _newest(self, floor: int, parts: int) -> int:
+        """Where the newest runs begin that together span at most a part of the time since `floor`."""
+        spans = [(e.low, e.high) for e in self._entries if e.low is not None and e.high is not None]
+        if len(spans) < len(self._entries) or len(spans) > parts + MOST:
+            return 0
+        latest = max((high for _, high in spans), default=floor)
+        low, high = latest, floor
+        for start in range(len(spans), 0, -1):
+            low, high = min(low, spans[start - 1][0]), max(high, spans[start - 1][1])
+            if high - max(low, floor) > (latest - floor) // parts:
+                return start
+        return 0
 
 
 class Table(_Collection):

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
 from penstock.testing.inline import run_inline
+from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -301,3 +303,16 @@ def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
     )
     assert [row["both"] for row in rows] == [{"page": "/0", "n": 0}, {"page": "/1", "n": 1}]
     assert all(row[f"{name}_right"] is None for row in rows for name in columns)
+
+
+def test_a_condition_that_fails_names_its_line() -> None:
+    history = history_of(100, 101)
+    with pytest.raises(UserError) as failure:
+        told(
+            lambda events: events.key_by("user").join(
+                events.key_by("user"), within="1s", where=col("page").cast(pl.Int64) > 1
+            ),
+            history,
+        )
+    assert failure.value.condition == "EXPRESSION_FAILED"
+    assert "test_join.py" in str(failure.value.where)

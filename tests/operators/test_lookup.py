@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,3 +177,30 @@ def test_events_keep_their_order_after_a_lookup() -> None:
 
     rows = two_told(query, events, table, PIECES)
     assert [row["n"] for row in rows] == [[i, i + 1] for i in range(11)]
+
+
+def test_values_of_any_type_are_remembered_and_null_where_there_are_none() -> None:
+    columns = {
+        "list": pl.concat_list("n", "n"),
+        "word": col("page").cast(pl.Categorical),
+        "cents": col("n").cast(pl.Decimal(10, 2)),
+        "day": col("time").dt.date(),
+        "both": pl.struct("page", "n"),
+    }
+    events = history_of((10, "ada", 1), (20, "ada", 2), (30, "bob", 3), (31, "ada", 4))
+    table = history_of((15, "ada", 7), (40, "bob", 8))
+    rows = two_told(
+        lambda one, other: (
+            one.select("user").key_by("user").lookup(other.select("user", **columns).key_by("user"))
+        ),
+        events,
+        table,
+        PIECES,
+        PIECES,
+    )
+    nothing = {"user": "ada", **dict.fromkeys(columns)}
+    assert rows[0] == nothing
+    assert rows[2] == nothing | {"user": "bob"}
+    assert rows[1] == rows[3]
+    assert rows[1]["both"] == {"page": "/", "n": 7}
+    assert rows[1]["list"] == [7, 7]

@@ -242,7 +242,8 @@ def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
         assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
 
 
-def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges() -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(parts: int) -> None:
     with fast_directory() as made:
         folder = Path(made)
         draw, entries = random.Random(5), ()
@@ -259,7 +260,7 @@ def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges()
             inserted += rows
             journal.insert(pl.DataFrame(rows, schema={HASH: pl.UInt64, "t": pl.Int64}, orient="row"))
             journal.empty(epoch)
-            journal.compact(epoch)
+            journal.compact(epoch, parts=parts)
             entries = applied(entries, journal.changes())
 
 
@@ -280,3 +281,24 @@ def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() ->
         everything = Table("t", entries, scope, keys=["k"]).all()
         assert everything is not None
         assert everything.height < 16
+
+
+@pytest.mark.parametrize("disorder", [1, 400])
+def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time(disorder: int) -> None:
+    """A row is read for 100 ticks; merges stay short in time, and runs few even where every run spans everything."""
+    with fast_directory() as made:
+        entries: tuple[RunEntry, ...] = ()
+        most = 0
+        for epoch in range(300):
+            scope = Scope(RunStore(Path(made), None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            journal = Journal("j", entries, scope, time="t", by_time=True)
+            times = pl.Series("t", [epoch, epoch + disorder // 2, epoch + disorder])
+            journal.insert(hashed(["a", "b", "c"], False).with_columns(times))
+            journal.empty(epoch - 100)
+            journal.compact(epoch - 100, parts=8)
+            entries = applied(entries, journal.changes())
+            most = max(most, len(entries))
+            if disorder == 1:
+                assert max((e.high or 0) - (e.low or 0) for e in entries) <= 13
+                assert min(e.high or 0 for e in entries) >= epoch - 100
+        assert most <= 8 + MOST + 1
