@@ -55,11 +55,19 @@ class SliceState:
     def bucket_count(self) -> int:
         return self._scope.bucket_count
 
-    def journal(self, name: str, *, time: str) -> Journal:
-        """A collection of rows that wait for their time."""
+    def journal(self, name: str, *, time: str, by_time: bool = False) -> Journal:
+        """A collection of rows that wait for their time; `by_time`: in whose runs time can be searched."""
+        return self._journal(name, self._scope, time, by_time)
+
+    def shared_journal(self, name: str, *, time: str) -> Journal:
+        """A journal every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
+        return self._journal(name, self._scope.shared(), time, False)
+
+    def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
         found = self._opened.get(name)
         if found is None:
-            found = Journal(f"{self._operator}.{name}", self._entries.get(name, ()), self._scope, time=time)
+            entries = self._entries.get(name, ())
+            found = Journal(f"{self._operator}.{name}", entries, scope, time=time, by_time=by_time)
             self._opened[name] = found
         assert isinstance(found, Journal)
         return found
@@ -131,6 +139,11 @@ class Operator(ABC):
     def order(self) -> str:
         """What it asks of its input: `strict`, `epoch` or `none`."""
         return "epoch"
+
+    @property
+    def by_place(self) -> bool:
+        """Whether rows of equal time must be told apart by their place in the total order."""
+        return self.order == "strict"
 
     def route(self, port: int = 0) -> Route:
         """How the rows of a port find their buckets."""

@@ -23,6 +23,7 @@ from penstock.operators.contract import (
     SliceState,
 )
 from penstock.state.buckets import HASH, can_be_key, key_hash
+from penstock.state.collection import Journal
 
 #: up to so many stretches in order are merged rather than sorted
 _FEW_STRETCHES = 64
@@ -71,24 +72,32 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_order(
-    frame: pl.DataFrame | None, keys: tuple[str, ...], state: SliceState, progress: Progress
+    frame: pl.DataFrame | None,
+    keys: tuple[str, ...],
+    state: SliceState,
+    progress: Progress,
+    name: str = "waiting",
 ) -> Ordered | None:
-    """The events due now; None when there are none."""
-    waiting = state.journal("waiting", time=TIME)
+    """The events due now; None when there are none. Those that are not wait in the journal of this name."""
+    rows = due(frame, state.journal(name, time=TIME), progress)
+    return None if rows is None else grouped(rows, keys, total_order(rows))
+
+
+def due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.DataFrame | None:
+    """The events due now, as they come; None when there are none."""
     earlier = waiting.flush(progress.before, progress.after)
-    due = [earlier] if earlier is not None and earlier.height else []
+    parts = [earlier] if earlier is not None and earlier.height else []
     if frame is not None and frame.height:
         early = frame.filter(pl.col(TIME) >= progress.after)
         if early.height:
             waiting.insert(early)
             frame = frame.filter(pl.col(TIME) < progress.after)
         if frame.height:
-            due.append(frame)
+            parts.append(frame)
     waiting.compact(progress.after)
-    if not due:
+    if not parts:
         return None
-    rows = pl.concat(due, rechunk=True)
-    return grouped(rows, keys, total_order(rows))
+    return pl.concat(parts, rechunk=True)
 
 
 def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:

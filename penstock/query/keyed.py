@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.operators.last_n import LastN
 from penstock.query import check
 from penstock.query.event_windows import KeyedEventWindows
+from penstock.query.joins import KeyedJoins
 from penstock.query.origin import here
 from penstock.query.rows import stateful
 from penstock.query.time_windows import InTime, Running, time_window
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed(KeyedEventWindows):
+class Keyed(KeyedEventWindows, KeyedJoins):
     """A stream taken per key."""
 
     def last(self, n: int, *values: str, partial: bool = False) -> Stream:

@@ -157,7 +157,7 @@ class _Lowering:
         self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.order == "strict"
+                told_apart = len(arriving) > 1 and operator.by_place
                 self._edges.append(
                     _Leg(flow, name, frozenset(operator.needs(port)), port, place if told_apart else None)
                 )

@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 
 from penstock.state.buckets import HASH
-from penstock.state.compact import pick
+from penstock.state.compact import MOST, pick
+from penstock.state.order import by_hash_and_time
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
@@ -83,17 +84,21 @@ class _Collection:
             self._added.append(entry)
         return entry
 
-    def _compact(self, merge: Merge, time: str | None = None) -> None:
-        chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
-        if chosen is None or not self._scope.writes:
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return _by_hash(rows)
+
+    def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
+        """Merge some of the runs from `start` on, if that is worth while."""
+        found = pick([entry.rows_in(self._scope.buckets) for entry in self._entries[start:]])
+        if found is None or not self._scope.writes:
             return
+        chosen = slice(found.start + start, len(self._entries))
         entries = self._entries[chosen]
         rows = pl.concat(
             [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
         )
         upto = max(entry.upto for entry in entries)
-        whole = chosen.start == 0
-        merged = self._write(merge(rows.sort(HASH, maintain_order=True), whole), upto, time)
+        merged = self._write(merge(self._sorted(rows), chosen.start == 0), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
@@ -104,16 +109,32 @@ class Journal(_Collection):
     """Rows that wait for their time: events not yet in order, panes still open.
 
     `time` is the column that says when a row is due. Rows leave through `flush`, in time's order of
-    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone.
+    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone. With `by_time` the rows
+    of a run that share a hash stand in the order of time, not in that of insertion.
     """
 
-    def __init__(self, name: str, entries: Sequence[RunEntry], scope: Scope, *, time: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        entries: Sequence[RunEntry],
+        scope: Scope,
+        *,
+        time: str,
+        by_time: bool = False,
+    ) -> None:
         super().__init__(name, entries, scope)
         self._time = time
+        self._by_time = by_time
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Add rows (they carry `_hash`). Reads nothing."""
-        self._write(_by_hash(rows), self._scope.epoch, self._time)
+        self._write(self._sorted(rows), self._scope.epoch, self._time)
+
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if not self._by_time:
+            return super()._sorted(rows)
+        order = by_hash_and_time(rows, self._time)
+        return rows if order is None else rows[order]
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
@@ -136,19 +157,44 @@ class Journal(_Collection):
             if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
         ]
 
+    def runs(self, floor: int, below: int) -> list[pl.DataFrame]:
+        """The runs that hold rows due from `floor` to before `below`, whole, without a copy: others are among them."""
+        return [
+            self._scope.store.section(entry, self._scope.buckets)
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+        ]
+
     def empty(self, below: int) -> None:
         """Drop the runs in which every row is due before `below`."""
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, floor: int, combine: Combine | None = None) -> None:
-        """Merge small runs, leaving out what has been flushed."""
+    def compact(self, floor: int, combine: Combine | None = None, *, parts: int = 1) -> None:
+        """Merge small runs, leaving out what has been flushed.
+
+        With several `parts` a merged run spans at most such a part of the time from `floor` to the latest row: for
+        rows that are read until they are old, so that old ones soon leave and no merge takes in all there is.
+        """
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
             return _by_hash(combine(rows)) if combine and rows.height else rows
 
-        self._compact(merge, self._time)
+        self._compact(merge, self._time, self._newest(floor, parts) if parts > 1 else 0)
+
+    def _newest(self, floor: int, parts: int) -> int:
+        """Where the newest runs begin that together span at most a part of the time since `floor`."""
+        spans = [(e.low, e.high) for e in self._entries if e.low is not None and e.high is not None]
+        if len(spans) < len(self._entries) or len(spans) > parts + MOST:
+            return 0
+        latest = max((high for _, high in spans), default=floor)
+        low, high = latest, floor
+        for start in range(len(spans), 0, -1):
+            low, high = min(low, spans[start - 1][0]), max(high, spans[start - 1][1])
+            if high - max(low, floor) > (latest - floor) // parts:
+                return start
+        return 0
 
 
 class Table(_Collection):
@@ -257,13 +303,17 @@ class Table(_Collection):
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, below: int | None = None) -> None:
-        """Merge small runs, keeping the latest row of every key, unless it is older than `below`."""
+    def compact(self, below: int | None = None, gone: pl.Expr | None = None) -> None:
+        """Merge small runs, keeping the latest row of every key, unless it is older than `below`.
+
+        Rows that say their key is `gone` are left out once no older run is left in which it could be found.
+        """
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             latest = self._latest(rows)
             if whole:  # otherwise an older run may have a row of a key that is gone
                 latest = self._there(latest)
+                latest = latest if gone is None else latest.filter(~gone)
             if below is None or self._time is None:
                 return latest
             return latest.filter(pl.col(self._time) >= below)

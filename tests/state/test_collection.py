@@ -312,3 +312,65 @@ def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
         assert chosen.stop == len(sizes)
         assert len(sizes[chosen]) > 1
         assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(parts: int) -> None:
+    with fast_directory() as made:
+        folder = Path(made)
+        draw, entries = random.Random(5), ()
+        inserted: list[tuple[int, int]] = []
+        for epoch in range(30):
+            scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            journal = Journal("j", entries, scope, time="t", by_time=True)
+            for run in journal.runs(epoch, 1_000):
+                rows = run.select(HASH, "t").rows()
+                assert rows == sorted(rows)
+            read = [row for run in journal.runs(epoch, 1_000) for row in run.select(HASH, "t").rows()]
+            assert {row for row in inserted if row[1] >= epoch} <= set(read)
+            rows = [(draw.randrange(4) << 62, epoch + draw.randrange(9)) for _ in range(draw.randrange(9))]
+            inserted += rows
+            journal.insert(pl.DataFrame(rows, schema={HASH: pl.UInt64, "t": pl.Int64}, orient="row"))
+            journal.empty(epoch)
+            journal.compact(epoch, parts=parts)
+            entries = applied(entries, journal.changes())
+
+
+def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() -> None:
+    with fast_directory() as made:
+        folder = Path(made)
+        entries: tuple[RunEntry, ...] = ()
+        for epoch in range(64):
+            scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            table = Table("t", entries, scope, keys=["k"])
+            keys: list[Key] = [f"k{epoch - epoch % 2}", "stays"]
+            rows = hashed(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
+            table.insert(rows)
+            table.compact(gone=pl.col("gone"))
+            entries = applied(entries, table.changes())
+            latest = Table("t", entries, scope, keys=["k"]).lookup(hashed(keys, False), ["gone"])
+            assert latest["gone"].fill_null(True).to_list() == [epoch % 2 == 1, False]
+        everything = Table("t", entries, scope, keys=["k"]).all()
+        assert everything is not None
+        assert everything.height < 16
+
+
+@pytest.mark.parametrize("disorder", [1, 400])
+def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time(disorder: int) -> None:
+    """A row is read for 100 ticks; merges stay short in time, and runs few even where every run spans everything."""
+    with fast_directory() as made:
+        entries: tuple[RunEntry, ...] = ()
+        most = 0
+        for epoch in range(300):
+            scope = Scope(RunStore(Path(made), None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            journal = Journal("j", entries, scope, time="t", by_time=True)
+            times = pl.Series("t", [epoch, epoch + disorder // 2, epoch + disorder])
+            journal.insert(hashed(["a", "b", "c"], False).with_columns(times))
+            journal.empty(epoch - 100)
+            journal.compact(epoch - 100, parts=8)
+            entries = applied(entries, journal.changes())
+            most = max(most, len(entries))
+            if disorder == 1:
+                assert max((e.high or 0) - (e.low or 0) for e in entries) <= 13
+                assert min(e.high or 0 for e in entries) >= epoch - 100
+        assert most <= 8 + MOST + 1

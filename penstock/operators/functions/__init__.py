@@ -24,8 +24,6 @@ __all__ = [
     "earliest",
     "latest",
     "collect",
-    "earliest",
-    "latest",
     "median",
     "quantile",
     "approx_quantile",
