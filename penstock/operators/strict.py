@@ -23,6 +23,10 @@ from penstock.operators.contract import (
     SliceState,
 )
 from penstock.state.buckets import HASH, can_be_key, key_hash
+from penstock.state.collection import Journal
+
+#: how many of the 63 bits of a place tell the rows apart that were made of one event
+_NUMBER_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -67,25 +71,65 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
 
 
+def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
+
+    A place's sequence is shifted to make room for a number. Where there is no room (more than a million rows of an
+    event, an answer's place by contents, rows multiplied at two levels) the order among an event's rows at one
+    instant is that of a hash: any, but always the same.
+    """
+    if SEQUENCE not in rows.columns or not rows.height:
+        return rows
+    nth, sequence = _nth_of_place(rows), rows[SEQUENCE].to_numpy()
+    shifted = (sequence << _NUMBER_BITS) | nth
+    crowded = (nth >> _NUMBER_BITS != 0) | (sequence < 0) | (sequence >> (63 - _NUMBER_BITS) != 0)
+    partition = rows[PARTITION]
+    if crowded.any():
+        spread = key_hash(
+            rows.select(PARTITION, SEQUENCE, pl.Series("nth", nth)), (PARTITION, SEQUENCE, "nth")
+        )
+        shifted = np.where(crowded, spread.view(np.int64), shifted)
+        partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
+    return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
+
+
+def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """For each row its number, from 0, among the rows of its place."""
+    new = rows.select(_changes(ORDER)).to_series().to_numpy().copy()
+    new[0] = True
+    starts = np.flatnonzero(new)
+    heads = rows[SEQUENCE].to_numpy()[starts]
+    if (heads[1:] > heads[:-1]).all():  # as a log's events come: rows of a place stand together
+        return np.arange(rows.height, dtype=np.int64) - np.repeat(starts, np.diff(starts, append=rows.height))
+    number: npt.NDArray[np.int64] = (
+        rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(ORDER)).to_series().to_numpy()
+    )
+    return number
+
+
 def in_order(
     frame: pl.DataFrame | None, keys: tuple[str, ...], state: SliceState, progress: Progress
 ) -> Ordered | None:
     """The events due now; None when there are none."""
-    waiting = state.journal("waiting", time=TIME)
+    rows = due(frame, state.journal("waiting", time=TIME), progress)
+    return None if rows is None else grouped(rows, keys, total_order(rows))
+
+
+def due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.DataFrame | None:
+    """The events due now, as they come; None when there are none."""
     earlier = waiting.flush(progress.before, progress.after)
-    due = [earlier] if earlier is not None and earlier.height else []
+    parts = [earlier] if earlier is not None and earlier.height else []
     if frame is not None and frame.height:
         early = frame.filter(pl.col(TIME) >= progress.after)
         if early.height:
             waiting.insert(early)
             frame = frame.filter(pl.col(TIME) < progress.after)
         if frame.height:
-            due.append(frame)
+            parts.append(frame)
     waiting.compact(progress.after)
-    if not due:
+    if not parts:
         return None
-    rows = pl.concat(due) if len(due) > 1 else due[0]
-    return grouped(rows, keys, total_order(rows))
+    return pl.concat(parts) if len(parts) > 1 else parts[0]
 
 
 def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:

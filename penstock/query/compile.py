@@ -16,6 +16,7 @@ import polars as pl
 from penstock.query import logical
 from penstock.query.physical import (
     Edge,
+    ExplodeStep,
     FilterStep,
     FunctionStep,
     KeepStep,
@@ -25,6 +26,7 @@ from penstock.query.physical import (
     ScanPlan,
     Step,
     SubQuery,
+    multiplies,
 )
 from penstock.words.errors import UserError
 
@@ -39,6 +41,11 @@ class _Flow:
 
     def through(self, step: Step) -> _Flow:
         return replace(self, steps=(*self.steps, step))
+
+    def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
+        """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
+        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        return replace(self, steps=(*earlier, step))
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,12 @@ class _Compiler:
                 return [
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
+            case logical.FlatMap():
+                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                return [flow.multiplied(many) for flow in self._flow(node.input)]
+            case logical.Explode():
+                explode = ExplodeStep(node.columns, node.origin)
+                return [flow.multiplied(explode) for flow in self._flow(node.input)]
             case logical.MapBatches():
                 function = FunctionStep(node.function, node.schema, node.origin)
                 return [flow.through(function) for flow in self._flow(node.input)]
@@ -211,6 +224,8 @@ def pruned(steps: tuple[Step, ...], needed: set[str] | None) -> tuple[Step, ...]
             continue
         if needed is not None and isinstance(step, FilterStep):
             needed = needed | _roots([step.predicate])
+        if needed is not None and isinstance(step, ExplodeStep):
+            needed = needed | set(step.columns)
         if isinstance(step, FunctionStep):
             needed = None
         kept.append(step)
@@ -224,6 +239,8 @@ def roots(steps: tuple[Step, ...], needed: set[str] | None, everything: set[str]
             needed = (needed - {n for n, _ in step.columns}) | _roots(expr for _, expr in step.columns)
         elif needed is not None and isinstance(step, FilterStep):
             needed = needed | _roots([step.predicate])
+        elif needed is not None and isinstance(step, ExplodeStep):
+            needed = needed | set(step.columns)
         elif isinstance(step, FunctionStep):
             needed = None
     return everything if needed is None else needed & everything

@@ -14,7 +14,17 @@ from penstock.operators.contract import Operator
 from penstock.query import logical
 from penstock.query.compile import compiled
 from penstock.query.origin import Origin
-from penstock.query.physical import Edge, FilterStep, FunctionStep, KeepStep, MapStep, Plan, Step, SubQuery
+from penstock.query.physical import (
+    Edge,
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    Plan,
+    Step,
+    SubQuery,
+)
 from penstock.words.duration import spelled
 
 #: the forms, in the order in which one is made of the other
@@ -132,6 +142,8 @@ def _step(step: Step) -> str:
             return f"keep the rows where {step.predicate}"
         case FunctionStep():
             return f"call {getattr(step.function, '__name__', 'a function')} on each batch"
+        case ExplodeStep():
+            return f"a row for every value of {', '.join(step.columns)}"
 
 
 def _sent(edge: Edge, plan: Plan) -> str:

@@ -119,6 +119,22 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
         "'window_start'",
         lambda: clicks().map(window_start=col("user")).key_by("window_start").window("1s").count(),
     ),
+    "an explode of no column": ("UNKNOWN_COLUMN", "'tags'", lambda: clicks().explode("tag")),
+    "an explode of text": ("TYPE_MISMATCH", "'page'", lambda: clicks().explode("page")),
+    "an explode of nothing": ("BAD_EXPLODE", "column", lambda: clicks().explode()),
+    "a reserved name in a flat map": (
+        "RESERVED_NAME",
+        "'_y'",
+        lambda: clicks().flat_map(lambda frame: frame, {"_y": pl.Int64}),
+    ),
+    "a demux without a condition": ("BAD_DEMUX", "condition", lambda: clicks().demux()),
+    "a demux by no column": ("UNKNOWN_COLUMN", "'page'", lambda: clicks().demux(a=col("pag") == "x")),
+    "a demux by what is no condition": ("TYPE_MISMATCH", "condition", lambda: clicks().demux(a=col("bytes"))),
+    "a demux with one name twice": (
+        "NAME_TAKEN",
+        "'rest'",
+        lambda: clicks().demux(rest=col("bytes") > 1),
+    ),
     "a top of rows that have a rank": (
         "NAME_TAKEN",
         "'rank'",
