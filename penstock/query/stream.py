@@ -20,6 +20,7 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
 from penstock.query.demux import Demux
+from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
 from penstock.query.windowed import Windowed
@@ -62,7 +63,7 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Demux):
+class Stream(Demux, Distincts):
     """A stream of events, or the rows another step puts out."""
 
     @property
