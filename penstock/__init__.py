@@ -7,6 +7,7 @@ from penstock.decode import JsonLines as json_lines
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
 from penstock.operators.functions import avg, count, max_, min_, sum_
+from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
@@ -42,7 +43,9 @@ __all__ = [
     "min_",
     "output",
     "parquet",
+    "prev",
     "sqlite",
+    "step",
     "stream",
     "sum_",
 ]

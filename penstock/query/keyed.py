@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.operators.last_n import LastN
 from penstock.query import check
 from penstock.query.origin import here
-from penstock.query.rows import KeyedRows, stateful
+from penstock.query.patterns import KeyedPatterns
+from penstock.query.rows import stateful
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed(KeyedRows):
+class Keyed(KeyedPatterns):
     """A stream taken per key."""
 
     def last(self, n: int, *values: str, partial: bool = False) -> Stream:
