@@ -26,6 +26,7 @@ from penstock.operators.functions import (
     sum_,
     variance,
 )
+from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
@@ -71,9 +72,11 @@ __all__ = [
     "min_",
     "output",
     "parquet",
+    "prev",
     "quantile",
     "sqlite",
     "stddev",
+    "step",
     "stream",
     "sum_",
     "variance",

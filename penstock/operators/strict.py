@@ -27,6 +27,8 @@ from penstock.state.collection import Journal
 
 #: up to so many stretches in order are merged rather than sorted
 _FEW_STRETCHES = 64
+#: how many of the 63 bits of a place tell the rows apart that were made of one event
+_NUMBER_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,42 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     content = mine.with_columns(texts)
     place = pl.Series(SEQUENCE, key_hash(content, content.columns).view(np.int64))
     return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
+
+
+def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
+
+    A place's sequence is shifted to make room for a number. Where there is no room (more than a million rows of an
+    event, an answer's place by contents, rows multiplied at two levels) the order among an event's rows at one
+    instant is that of a hash: any, but always the same.
+    """
+    if SEQUENCE not in rows.columns or not rows.height:
+        return rows
+    nth, sequence = _nth_of_place(rows), rows[SEQUENCE].to_numpy()
+    shifted = (sequence << _NUMBER_BITS) | nth
+    crowded = (nth >> _NUMBER_BITS != 0) | (sequence < 0) | (sequence >> (63 - _NUMBER_BITS) != 0)
+    partition = rows[PARTITION]
+    if crowded.any():
+        spread = key_hash(
+            rows.select(PARTITION, SEQUENCE, pl.Series("nth", nth)), (PARTITION, SEQUENCE, "nth")
+        )
+        shifted = np.where(crowded, spread.view(np.int64), shifted)
+        partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
+    return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
+
+
+def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """For each row its number, from 0, among the rows of its place."""
+    new = rows.select(_changes(ORDER)).to_series().to_numpy().copy()
+    new[0] = True
+    starts = np.flatnonzero(new)
+    heads = rows[SEQUENCE].to_numpy()[starts]
+    if (heads[1:] > heads[:-1]).all():  # as a log's events come: rows of a place stand together
+        return np.arange(rows.height, dtype=np.int64) - np.repeat(starts, np.diff(starts, append=rows.height))
+    number: npt.NDArray[np.int64] = (
+        rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(ORDER)).to_series().to_numpy()
+    )
+    return number
 
 
 def in_order(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
@@ -130,6 +130,27 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
             hint='Compare something, as in col("status") == 200.',
         )
     check_row_wise(predicate, schema, what, origin)
+
+
+def exploded(schema: Schema, columns: Sequence[str], origin: Origin) -> dict[str, pl.DataType]:
+    """The columns after lists have become rows."""
+    columns_exist(columns, schema, origin, "explode")
+    inner: dict[str, pl.DataType] = {}
+    for name in columns:
+        dtype = schema[name]
+        if not isinstance(dtype, pl.List | pl.Array):
+            raise UserError(
+                "TYPE_MISMATCH",
+                f"explode needs lists, but {name!r} is {dtype}",
+                where=str(origin),
+                hint='Make a list first, as in .map(words=col("text").str.split(" ")).',
+            )
+        inner[name] = pl.Series(dtype=dtype).explode().dtype
+    if not columns:
+        raise UserError(
+            "BAD_EXPLODE", "explode needs a column", where=str(origin), hint='As in .explode("words").'
+        )
+    return {**schema, **inner}
 
 
 def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:

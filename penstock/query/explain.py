@@ -16,6 +16,7 @@ from penstock.query.compile import forms
 from penstock.query.origin import Origin
 from penstock.query.physical import (
     Edge,
+    ExplodeStep,
     FilterStep,
     FunctionStep,
     KeepStep,
@@ -144,6 +145,8 @@ def step_text(step: Step) -> str:
             return "; ".join(step_text(part) for part in step.parts)
         case FunctionStep():
             return f"call {getattr(step.function, '__name__', 'a function')} on each batch"
+        case ExplodeStep():
+            return f"a row for every value of {', '.join(step.columns)}"
 
 
 def _sent(edge: Edge, plan: Plan) -> str:

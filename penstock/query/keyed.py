@@ -10,6 +10,7 @@ from penstock.query import check
 from penstock.query.event_windows import KeyedEventWindows
 from penstock.query.joins import KeyedJoins
 from penstock.query.origin import here
+from penstock.query.patterns import KeyedPatterns
 from penstock.query.rows import stateful
 from penstock.query.time_windows import InTime, Running, time_window
 from penstock.query.windowed import Windowed
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed(KeyedEventWindows, KeyedJoins):
+class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns):
     """A stream taken per key."""
 
     def last(self, n: int, *values: str, partial: bool = False) -> Stream:

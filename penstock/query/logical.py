@@ -116,6 +116,24 @@ class MapBatches(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class FlatMap(MapBatches):
+    """A user function from frame to frame that makes any number of rows of an event."""
+
+    def describe(self) -> str:
+        return f"flat map with {getattr(self.function, '__name__', 'a function')}"
+
+
+@dataclass(frozen=True, eq=False)
+class Explode(Step):
+    """One row for every value of list columns."""
+
+    columns: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"explode {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, eq=False)
 class Union(Node):
     parts: tuple[Node, ...]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from penstock.query import logical
 from penstock.query.physical import (
     Edge,
+    ExplodeStep,
     FilterStep,
     FunctionStep,
     KeepStep,
@@ -23,6 +24,7 @@ from penstock.query.physical import (
     ScanPlan,
     Step,
     SubQuery,
+    multiplies,
 )
 from penstock.words.errors import UserError
 
@@ -37,6 +39,11 @@ class _Flow:
 
     def through(self, step: Step) -> _Flow:
         return replace(self, steps=(*self.steps, step))
+
+    def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
+        """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
+        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        return replace(self, steps=(*earlier, step))
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,12 @@ class _Lowering:
                 return [
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
+            case logical.FlatMap():
+                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                return [flow.multiplied(many) for flow in self._flow(node.input)]
+            case logical.Explode():
+                explode = ExplodeStep(node.columns, node.origin)
+                return [flow.multiplied(explode) for flow in self._flow(node.input)]
             case logical.MapBatches():
                 function = FunctionStep(node.function, node.schema, node.origin)
                 return [flow.through(function) for flow in self._flow(node.input)]

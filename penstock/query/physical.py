@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
 from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
@@ -61,11 +63,12 @@ class FilterStep:
 
 @dataclass(frozen=True)
 class FunctionStep:
-    """The user's own function on a batch."""
+    """The user's own function on a batch. `apart`: it makes several rows of one, and they get places of their own."""
 
     function: Callable[[pl.DataFrame], pl.DataFrame]
     schema: Mapping[str, pl.DataType]
     origin: Origin
+    apart: bool = False
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         result = self.function(frame)
@@ -79,7 +82,8 @@ class FunctionStep:
                 hint="Return the frame you were given with columns added or rows left out; keep the columns "
                 "whose names begin with an underscore.",
             )
-        return result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+        made = result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+        return told_apart(made) if self.apart else made
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,25 @@ class MergedStep:
         return frame.with_columns(expr.alias(name) for name, expr in columns)
 
 
-Step = MapStep | KeepStep | FilterStep | FunctionStep | MergedStep
+@dataclass(frozen=True)
+class ExplodeStep:
+    """One row for every value of list columns; none where there is no value."""
+
+    columns: tuple[str, ...]
+    origin: Origin
+    apart: bool = True
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        made = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
+        return told_apart(made) if self.apart else made
+
+
+Step = MapStep | KeepStep | FilterStep | FunctionStep | ExplodeStep | MergedStep
+
+
+def multiplies(step: Step) -> TypeGuard[FunctionStep | ExplodeStep]:
+    """Whether a step makes several rows of one and gives them places of their own."""
+    return isinstance(step, FunctionStep | ExplodeStep) and step.apart
 
 
 @dataclass(frozen=True)

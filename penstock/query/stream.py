@@ -20,10 +20,11 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
+from penstock.query.demux import Demux
+from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import Rows
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -65,7 +66,7 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Rows):
+class Stream(Demux, Distincts):
     """A stream of events, or the rows another step puts out."""
 
     @property
@@ -107,6 +108,31 @@ class Stream(Rows):
         declared = self.node.schema if schema is None else pl.Schema(schema)
         check.names_free(declared, origin)
         return Stream(logical.MapBatches(origin, dict(declared), self.node, function))
+
+    def flat_map(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        schema: Mapping[str, pl.DataType | type[pl.DataType]],
+    ) -> Stream:
+        """Run your own function on whole batches; it may make any number of rows of an event.
+
+        Each row it returns must keep the columns whose names begin with an underscore as they were in the event it
+        comes from. Rows of one event follow one another in the order returned, wherever order matters. It
+        must be pure, and make of an event the same rows whatever else is in the batch.
+        """
+        origin = here()
+        declared = dict(pl.Schema(schema))
+        check.names_free(declared, origin)
+        return Stream(logical.FlatMap(origin, declared, self.node, function))
+
+    def explode(self, *columns: str) -> Stream:
+        """One row for every value of a list column (of several: side by side, equally long), in their order.
+
+        The other columns are repeated. An event with an empty list, or with none, gives no row.
+        """
+        origin = here()
+        schema = check.exploded(self.node.schema, columns, origin)
+        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(columns))))
 
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""

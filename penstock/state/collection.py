@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.state.buckets import HASH
@@ -164,6 +165,24 @@ class Journal(_Collection):
             for entry in self._entries
             if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
         ]
+
+    def of(self, hashes: npt.NDArray[np.uint64], floor: int) -> pl.DataFrame | None:
+        """The rows of these hashes (in order, each once) due from `floor` on, in the order they were inserted in.
+
+        They stay. Costs what is found: runs are searched, not scanned. None when there are none.
+        """
+        found = []
+        for entry in self._entries:
+            if entry.high is None or entry.high < floor:
+                continue
+            run = self._scope.store.section(entry, self._scope.buckets)
+            there = run[HASH].to_numpy()
+            first, end = np.searchsorted(there, hashes), np.searchsorted(there, hashes, side="right")
+            count = end - first
+            at = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+            if len(at):
+                found.append(run[at].filter(pl.col(self._time) >= floor))
+        return pl.concat(found) if found else None
 
     def empty(self, below: int) -> None:
         """Drop the runs in which every row is due before `below`."""

@@ -1,0 +1,65 @@
+"""Demux: one stream dealt out to several by conditions. Every call returns something new and runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from penstock.query import check, logical
+from penstock.query.origin import here
+from penstock.query.rows import Rows, stream_of
+from penstock.words.errors import UserError
+
+if TYPE_CHECKING:
+    from penstock.query.stream import Stream
+
+
+@dataclass(frozen=True, eq=False)
+class Demux(Rows):
+    """Rows that can be dealt out."""
+
+    def demux(
+        self, *, otherwise: str | None = "rest", every_match: bool = False, **predicates: pl.Expr
+    ) -> dict[str, Stream]:
+        """Deal the events out by conditions: a stream a name.
+
+            parts = clicks.demux(bad=col("status") >= 500, slow=col("seconds") > 2)
+            parts["bad"], parts["slow"], parts["rest"]
+
+        An event goes to the first stream whose condition holds (with `every_match`, to every such one), and
+        to the one named `otherwise` where none does (None: such events are left out). A condition that is null
+        does not hold.
+        """
+        origin = here()
+        if not predicates:
+            raise UserError(
+                "BAD_DEMUX",
+                "demux needs a condition",
+                where=str(origin),
+                hint='As in .demux(bad=col("status") >= 500).',
+            )
+        if otherwise in predicates:
+            raise UserError(
+                "NAME_TAKEN",
+                f"two streams would be called {otherwise!r}",
+                where=str(origin),
+                hint='Call the stream of what is left something else, as in demux(..., otherwise="others").',
+            )
+        for predicate in predicates.values():
+            check.filtered(self.node.schema, predicate, origin)
+        holds = [predicate.fill_null(False) for predicate in predicates.values()]
+        if every_match:
+            chosen = dict(zip(predicates, holds, strict=True))
+        else:
+            way = pl.coalesce(
+                pl.when(one).then(pl.lit(at, pl.Int32)) for at, one in enumerate(holds)
+            ).fill_null(len(holds))
+            chosen = {name: way == at for at, name in enumerate(predicates)}
+        if otherwise is not None:
+            chosen[otherwise] = ~pl.any_horizontal(holds)
+        return {
+            name: stream_of(logical.Filter(origin, self.node.schema, self.node, condition))
+            for name, condition in chosen.items()
+        }
