@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from penstock.bench import operators_reference as reference
 from penstock.bench.call_data import CallParameters
-from penstock.bench.clicks import agree
 from penstock.bench.dataset import Dataset, materialised
 from penstock.bench.operator_queries import Query, answer
+from penstock.bench.outcome import agree
 from penstock.bench.pyspark_operators import refused_product
 from penstock.bench.worker import Task, performed
 
