@@ -69,10 +69,10 @@ def rows(query: Query, log: Log) -> Any:
             return windows.aggregate(count(), avg("duration"))
         case "join":
             by_caller = calls.key_by("src")
-            pairs = by_caller.join(by_caller, within=size, where=_starts_near(query), how="inner")
+            pairs = by_caller.join(by_caller, within=size, where=condition(query), how="inner")
             return pairs.select("src", "start", "start_right", km=kilometres())
         case "product":
-            pairs = calls.product(calls, within=size, where=_share_a_number() & _overlap())
+            pairs = calls.product(calls, within=size, where=condition(query))
             return pairs.select("src", "dst", "start", "src_right", "dst_right", "start_right")
         case "order":
             by_caller = calls.key_by("src", order=query.order)
@@ -81,6 +81,11 @@ def rows(query: Query, log: Log) -> Any:
 
 def _answered(query: Query, results: Path) -> Answer:
     return answer(query, parquet(results).read())
+
+
+def condition(query: Query) -> pl.Expr:
+    """What must hold of a pair, apart from the caller of a join and the time between the two."""
+    return _starts_near(query) if query.operator == "join" else _share_a_number() & _overlap()
 
 
 def kilometres() -> pl.Expr:
