@@ -83,9 +83,10 @@ def counted(app: App) -> tuple[int, int]:
     A top-k at the end does not: the driver ranks the slices' few best rows.
     """
     optimised = forms(app).optimised
-    stateless = (Map, Filter, MapBatches, Union)
-    nodes: list[Node] = [
-        node for node in nodes_of(optimised) if isinstance(node, (*stateless, Stateful, Top))
+    nodes = [
+        node
+        for node in nodes_of(optimised)
+        if isinstance(node, Step | Union | Stateful) and not isinstance(node, Branch)
     ]
     stateful = sum(isinstance(node, Stateful) for node in nodes)
     return max(1, len(nodes)), stateful
