@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.query.compile import forms
-from penstock.query.logical import App, Stateful, Union, nodes_of
+from penstock.query.logical import App, Branch, Stateful, Step, Union, nodes_of
 from penstock.words.errors import UserError
 
 
