@@ -17,7 +17,7 @@ import polars as pl
 
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Operator, Progress, SliceState
-from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions import AggregateFunction, in_a_place
 from penstock.operators.strict import Ordered
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Table
@@ -50,6 +50,8 @@ class Aggregation(Operator):
 
     def prepare(self, frame: pl.DataFrame) -> pl.DataFrame:
         pane = (pl.col(TIME) // self.size).alias(PANE)
+        if any(aggregate.sequential for aggregate in self.aggregates):
+            frame = in_a_place(frame)
         if self.keys and _mostly_apart(frame, self.keys):
             rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
             return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
