@@ -118,6 +118,16 @@ def test_two_landmark_windows_of_one_stream_have_their_own_marks() -> None:
     assert [row["count"] for row in found["others"]] == [2]
 
 
+def test_a_users_function_of_ranges_without_values_answers_nothing() -> None:
+    values = [("ada", None), ("bob", 3), ("ada", None)]
+    history = History(
+        (tuple(Event(0, i, i * SECOND, user, None, n, None) for i, (user, n) in enumerate(values)),)
+    )
+    most = ps.aggregate_function("most", add=pl.Series.max, merge=max, result=int, dtype=pl.Int64)
+    rows = told(lambda events: events.key_by("user").count_window(2, 1).aggregate(most("n")), history)
+    assert [(row["user"], row["most_n"]) for row in rows] == [("ada", None)]
+
+
 # -- what is left in the state ------------------------------------------------------------------------------
 
 
