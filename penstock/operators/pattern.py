@@ -5,8 +5,8 @@ starts that came to nothing are told too, once the time has passed.
 State: `open`, a journal of partial matches due at their start plus `within`. A row replaces the former one of the
 same start, and says whether the match still goes on; what is due is gone.
 
-A match is told from the others of its key by its start's time and the start's number among the events of that
-time: these all come in one epoch, in an order that never changes.
+A match is told from the others of its hash by its start's time and the start's number among the events of its
+epoch: events of one time all come in one epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
-from penstock.operators.matching import FAILED, Bools, Matches, advance, begun, joined, skip_past
+from penstock.operators.matching import FAILED, OPEN, Bools, Matches, advance, begun, joined, skip_past
 from penstock.operators.pattern_steps import PatternStep, Stage, stages
 from penstock.operators.search import Ints, Timeline
 from penstock.operators.strict import Ordered, in_order, placed
@@ -101,27 +101,30 @@ class Pattern(Operator):
         if changed is not None:
             journal.insert(changed)
         journal.empty(progress.after)
-        journal.compact(progress.after, self._latest)
+        journal.compact(progress.after, _latest)
         return told
 
     def _remembered(
         self, journal: Journal, ordered: Ordered | None, progress: Progress
     ) -> pl.DataFrame | None:
-        """The partial matches of the keys that have events now, and those whose time has come; oldest first."""
-        found = []
+        """The partial matches of the keys that have events now, and those whose time has come.
+
+        Where it matters which began first, they stand in that order.
+        """
+        found, hashes = [], np.zeros(0, dtype=np.uint64)
         if ordered is not None:
-            hashes = np.unique(ordered.rows[HASH].to_numpy())
+            hashes = ordered.rows[HASH].to_numpy()
+            hashes = hashes[np.append(True, hashes[1:] != hashes[:-1])]
             found.append(journal.of(hashes, progress.before))
         if self.waits:
-            found.append(journal.rows(progress.before, progress.after))
-        frames = [frame for frame in found if frame is not None]
+            over = journal.rows(progress.before, progress.after)
+            if over is not None:
+                found.append(over.filter(~pl.Series(np.isin(over[HASH].to_numpy(), hashes))))
+        frames = [frame for frame in found if frame is not None and frame.height]
         if not frames:
             return None
-        latest = self._latest(pl.concat(frames))
-        return latest.filter(pl.col(_FATE) != _GONE).sort(_DUE, _NTH)
-
-    def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.unique(subset=[HASH, *self.keys, _DUE, _NTH], keep="last", maintain_order=True)
+        rows = _latest(pl.concat(frames)).filter(pl.col(_FATE) != _GONE)
+        return rows.sort(_DUE, _NTH) if self.skip else rows
 
     def describe(self) -> str:
         how = " contiguous" if self.contiguous else ""
@@ -182,7 +185,7 @@ class _Epoch:
             known = ordered.rows.select(identity).filter(pl.Series(ordered.first))
         number = _number_among(wanted, known)
         if number.null_count():
-            strangers = wanted.filter(number.is_null()).unique(maintain_order=True)
+            strangers = wanted.filter(number.is_null()).unique().sort(HASH)
             number = number.fill_null(_number_among(wanted, strangers) + known.height)
         found: Ints = number.to_numpy()
         return found
@@ -276,8 +279,8 @@ class _Epoch:
         return self._pools[name]
 
     def _nth(self, which: Ints) -> pl.Series:
-        """The start's number among the events of its time."""
-        parts = [] if self._line is None else [pl.Series(_nth_of_time(self._line))]
+        """The start's number among the events of its hash and epoch."""
+        parts = [] if self._rows is None else [_nth_of_hash(self._rows)]
         if self._remembered is not None:
             parts.append(self._remembered[_NTH])
         return _at(pl.concat(part.alias(_NTH) for part in parts), self._places(which, 0))
@@ -293,14 +296,33 @@ def _at(pool: pl.Series, place: Ints) -> pl.Series:
 
 def _number_among(wanted: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """For each row its place among known ones, which differ from each other; null where there is none."""
+    hashes = known[HASH].to_numpy()
+    if len(hashes) and (hashes[1:] > hashes[:-1]).all():
+        at = np.searchsorted(hashes, wanted[HASH].to_numpy())
+        at[at == len(hashes)] = 0
+        there = known[at]
+        same = pl.select(pl.all_horizontal(there[name].eq_missing(wanted[name]) for name in wanted.columns))
+        return pl.Series(at, dtype=pl.Int64).set(~same.to_series(), None)
     numbered = known.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NTH))
     found = wanted.join(numbered, on=wanted.columns, how="left", nulls_equal=True, maintain_order="left")
     return found[_NTH]
 
 
-def _nth_of_time(line: Timeline) -> Ints:
-    """For each row its number among its key's rows of the same time."""
-    new = np.ones(len(line.times), dtype=bool)
-    new[1:] = (line.times[1:] != line.times[:-1]) | (line.number[1:] != line.number[:-1])
-    starts = np.flatnonzero(new)
-    return np.arange(len(new), dtype=np.int64) - np.repeat(starts, np.diff(starts, append=len(new)))
+def _latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of several rows of a match, those inserted first before the others, the last one."""
+    identity = [HASH, _DUE, _NTH]
+    later = (pl.col(_STAGE) > 1) | (pl.col(_FATE) != OPEN)  # only these can stand for an earlier one
+    changed = rows.filter(later).unique(identity, keep="last")
+    if changed.height * 4 > rows.height:
+        return rows.unique(identity, keep="last", maintain_order=True)
+    first = rows.filter(~later)
+    if changed.height:
+        first = pl.concat([first.join(changed, on=identity, how="anti"), changed])
+    return first
+
+
+def _nth_of_hash(rows: pl.DataFrame) -> pl.Series:
+    """For each row its number among the epoch's rows of its hash."""
+    hashes = rows[HASH].to_numpy()
+    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    return pl.Series(np.arange(len(hashes)) - np.repeat(starts, np.diff(starts, append=len(hashes))))

@@ -22,9 +22,9 @@ class Timeline:
         self.number = ordered.number
         #: for each key the row after its last
         self.ends: Ints = np.append(np.flatnonzero(ordered.first)[1:], len(times))
-        self._least = int(times.min())
+        self._least, self._greatest = int(times.min()), int(times.max())
         self._ranks: Ints | None = None
-        span, keys = int(times.max()) - self._least + 1, len(self.ends)
+        span, keys = self._greatest - self._least + 1, len(self.ends)
         if (span + 1) * keys >= 2**62:  # too wide for one number: times by their rank
             self._ranks = np.unique(times)
             span = len(self._ranks)
@@ -33,7 +33,10 @@ class Timeline:
 
     def first_from(self, keys: Ints, times: Ints) -> Ints:
         """For each pair of a key's number and a time: the key's first row at or after it, else the key's end."""
-        return np.searchsorted(self._codes, self._coded(keys, times))
+        found = self.ends[keys]
+        near = np.flatnonzero(times <= self._greatest)  # what lies beyond all rows need not be looked for
+        found[near] = np.searchsorted(self._codes, self._coded(keys[near], times[near]))
+        return found
 
     def _coded(self, keys: Ints, times: Ints) -> Ints:
         if self._ranks is not None:
