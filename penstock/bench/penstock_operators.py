@@ -16,11 +16,11 @@ from typing import Any
 import polars as pl
 from polars import col
 
-from penstock.bench.call_data import DECODER
 from penstock.bench.dataset import Dataset
 from penstock.bench.operator_queries import EARTH_KM, LATENESS_SECONDS, TOP, Query, answer
 from penstock.bench.outcome import Answer, Outcome
 from penstock.bench.penstock_runs import drained, files_of, started
+from penstock.decode import call_lines
 from penstock.engine.settings import Settings
 from penstock.logs.contract import Log
 from penstock.operators.functions import avg, count
@@ -57,7 +57,7 @@ def operator_app(query: Query, log: Log, results: Path) -> App:
 
 def rows(query: Query, log: Log) -> Stream:
     """The rows that answer a question."""
-    calls = stream("calls", log, DECODER, time="ts", lateness=f"{LATENESS_SECONDS}s")
+    calls = stream("calls", log, call_lines(), time="ts", lateness=f"{LATENESS_SECONDS}s")
     duration = (col("end") - col("start")).dt.total_seconds()
     size = f"{query.seconds}s"
     unchecked: Any = calls

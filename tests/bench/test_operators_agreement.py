@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.bench import operators_reference as reference
-from penstock.bench.call_data import DECODER, CallParameters
+from penstock.bench.call_data import CallParameters
 from penstock.bench.dataset import Dataset, materialised
 from penstock.bench.operator_queries import Query, answer
 from penstock.bench.operators import ORDERS
@@ -20,6 +20,7 @@ from penstock.bench.penstock_operators import condition, kilometres, operator_ap
 from penstock.bench.penstock_runs import files_of
 from penstock.bench.pyspark_operators import refused_product
 from penstock.bench.worker import Task, performed
+from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk
 from penstock.query.stream import Stream
@@ -86,7 +87,7 @@ def test_penstock_without_spark_in_many_epochs(query: Query, small: Dataset, tmp
 
 @pytest.mark.parametrize("query", [Query("join", 30), Query("product", 10)])
 def test_what_penstock_asks_of_a_pair_is_the_question(query: Query, small: Dataset) -> None:
-    frames = [DECODER.decode(Chunk("p", 0, path.read_bytes()), COLUMNS).good for path in small.files]
+    frames = [call_lines().decode(Chunk("p", 0, path.read_bytes()), COLUMNS).good for path in small.files]
     calls = pl.concat(frames).drop("_row")
     near = (pl.col("ts") - pl.col("ts_right")).abs() <= timedelta(seconds=query.seconds)
     pairs = calls.lazy().join(calls.lazy(), how="cross").filter(near & condition(query))
