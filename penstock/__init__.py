@@ -2,7 +2,7 @@
 
 from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, lit
 
-from penstock.decode import Cookie, Delimited, Pattern, combined_log
+from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
 from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
@@ -53,6 +53,7 @@ __all__ = [
     "approx_count_distinct",
     "approx_quantile",
     "avg",
+    "call_lines",
     "call_records",
     "col",
     "collect",

@@ -1,6 +1,6 @@
-"""The call records that the operators are measured on, and how they are read.
+"""The call records that the operators are measured on.
 
-Receives how many are wanted; hands what makes the files, and Penstock's decoder for them.
+Receives how many are wanted; hands what makes the files.
 """
 
 from __future__ import annotations
@@ -9,21 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
-import polars as pl
+from penstock.logs.calls import CallLog
 
-from penstock.decode import Delimited
-from penstock.logs.calls import COLUMNS, CallLog
-
-INSTANT = pl.Datetime("us", "UTC")
-TYPES: dict[str, pl.DataType] = dict(
-    zip(
-        COLUMNS,
-        (pl.String(), pl.String(), INSTANT, INSTANT, pl.Int32(), pl.Float64(), pl.Float64(), INSTANT),
-        strict=True,
-    )
-)
 TIMES = ("start", "end", "ts")
-DECODER = Delimited(TYPES, quote=None, times=dict.fromkeys(TIMES, "us"))
 #: who calls in the closing line
 CLOSING_CALLER = "0"
 _CLOSING = round(datetime(2027, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

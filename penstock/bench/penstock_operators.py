@@ -16,17 +16,17 @@ from typing import Any
 import polars as pl
 from polars import col
 
-from penstock.bench.call_data import DECODER
 from penstock.bench.dataset import Dataset
 from penstock.bench.operator_queries import EARTH_KM, LATENESS_SECONDS, TOP, Query, answer
 from penstock.bench.outcome import Answer, Outcome
 from penstock.bench.penstock_runs import drained, files_of, started
+from penstock.decode import call_lines
 from penstock.engine.settings import Settings
 from penstock.logs.contract import Log
 from penstock.operators.functions import avg, count
 from penstock.query.app import app, output
 from penstock.query.logical import App
-from penstock.query.stream import stream
+from penstock.query.stream import Stream, stream
 from penstock.sinks import parquet
 
 #: about ten thousand calls
@@ -55,11 +55,12 @@ def operator_app(query: Query, log: Log, results: Path) -> App:
     return app(query.operator, output("rows", rows(query, log), parquet(results)))
 
 
-def rows(query: Query, log: Log) -> Any:
+def rows(query: Query, log: Log) -> Stream:
     """The rows that answer a question."""
-    calls: Any = stream("calls", log, DECODER, time="ts", lateness=f"{LATENESS_SECONDS}s")
+    calls = stream("calls", log, call_lines(), time="ts", lateness=f"{LATENESS_SECONDS}s")
     duration = (col("end") - col("start")).dt.total_seconds()
     size = f"{query.seconds}s"
+    unchecked: Any = calls
     match query.operator:
         case "map":
             return calls.select("src", duration=duration)
@@ -72,10 +73,10 @@ def rows(query: Query, log: Log) -> Any:
             pairs = by_caller.join(by_caller, within=size, where=condition(query), how="inner")
             return pairs.select("src", "start", "start_right", km=kilometres())
         case "product":
-            pairs = calls.product(calls, within=size, where=condition(query))
+            pairs = unchecked.product(calls, within=size, where=condition(query))
             return pairs.select("src", "dst", "start", "src_right", "dst_right", "start_right")
         case "order":
-            by_caller = calls.key_by("src", order=query.order)
+            by_caller = unchecked.key_by("src", order=query.order)
             return by_caller.window(size).count().top(TOP, changes_only=False)
 
 

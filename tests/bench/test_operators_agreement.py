@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,15 +11,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.bench import operators_reference as reference
-from penstock.bench.call_data import DECODER, CallParameters
+from penstock.bench.call_data import CallParameters
 from penstock.bench.dataset import Dataset, materialised
 from penstock.bench.operator_queries import Query, answer
+from penstock.bench.operators import ORDERS
 from penstock.bench.outcome import agree
-from penstock.bench.penstock_operators import condition, kilometres
+from penstock.bench.penstock_operators import condition, kilometres, operator_app
+from penstock.bench.penstock_runs import files_of
 from penstock.bench.pyspark_operators import refused_product
 from penstock.bench.worker import Task, performed
+from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk
+from penstock.query.stream import Stream
+from penstock.sinks import parquet
+from penstock.testing.inline import run_inline
+
+LATER_PRODUCT = pytest.mark.skipif(not hasattr(Stream, "product"), reason="products are not there yet")
+LATER_ORDER = pytest.mark.skipif(
+    "order" not in inspect.signature(Stream.key_by).parameters, reason="orders cannot be chosen yet"
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +61,33 @@ def test_plain_pyspark_has_no_product_of_streams(spark: SparkSession, small: Dat
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_penstock(small: Dataset) -> None:
-    check("penstock", (Query("map"),), small)
+    check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query("map"),
+        Query("aggregate"),
+        Query("aggregate", windows=1),
+        Query("aggregate", windows=60),
+        Query("join", 10),
+        Query("join"),
+        pytest.param(Query("product", 10), marks=LATER_PRODUCT),
+        *(pytest.param(Query("order", order=order), marks=LATER_ORDER) for order in ORDERS),
+    ],
+    ids=str,
+)
+def test_penstock_without_spark_in_many_epochs(query: Query, small: Dataset, tmp_path: Path) -> None:
+    told = operator_app(query, files_of(small), tmp_path / "results")
+    run_inline(told, tmp_path / "state", epoch_units=20_000)
+    found = answer(query, parquet(tmp_path / "results").read())
+    agree(str(query), "penstock", found, answer(query, reference.rows(query, small)))
 
 
 @pytest.mark.parametrize("query", [Query("join", 30), Query("product", 10)])
 def test_what_penstock_asks_of_a_pair_is_the_question(query: Query, small: Dataset) -> None:
-    frames = [DECODER.decode(Chunk("p", 0, path.read_bytes()), COLUMNS).good for path in small.files]
+    frames = [call_lines().decode(Chunk("p", 0, path.read_bytes()), COLUMNS).good for path in small.files]
     calls = pl.concat(frames).drop("_row")
     near = (pl.col("ts") - pl.col("ts_right")).abs() <= timedelta(seconds=query.seconds)
     pairs = calls.lazy().join(calls.lazy(), how="cross").filter(near & condition(query))

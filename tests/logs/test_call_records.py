@@ -132,22 +132,16 @@ def test_an_impossible_call_follows_one_of_the_same_caller_too_fast_for_any_trav
     assert fast.filter(pl.col("km") > 1_000 * pl.col("hours")).height > 0.95 * fast.height
 
 
-def test_the_decoder_of_separated_values_reads_them(tmp_path: Path) -> None:
+def test_the_decoder_of_call_lines_reads_them(tmp_path: Path) -> None:
     log = bounded(1_000)
     (path,) = log.materialise(tmp_path)
     assert path.name == "calls-p0.log"
-    instant = pl.Datetime("us", "UTC")
-    types = (ps.String, ps.String, instant, instant, ps.Int32, ps.Float64, ps.Float64, instant)
-    decoder = ps.Delimited(
-        dict(zip(COLUMNS, types, strict=True)), quote=None, times=dict.fromkeys(("start", "end", "ts"), "us")
-    )
     files = FileLog(str(path), finished=True)
     (chunk,) = files.read(whole(files.partitions({})[0]))
-    decoded = decoder.decode(chunk, COLUMNS)
+    decoded = ps.call_lines().decode(chunk, COLUMNS)
     assert decoded.bad.is_empty()
-    plain = table(log).with_columns(
-        pl.col("start", "end", "ts").cast(instant), pl.col("district").cast(pl.Int32)
-    )
+    instants = pl.col("start", "end", "ts").cast(pl.Datetime("us", "UTC"))
+    plain = table(log).with_columns(instants, pl.col("district").cast(pl.Int32))
     assert decoded.good.drop("_row").equals(plain)
 
 
