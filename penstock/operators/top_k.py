@@ -158,7 +158,11 @@ class TopK:
         frames = [frame for frame in candidates if frame.height]
         if not frames:
             return None, last
-        answers = self._running_answers(frames) if self.running else self._window_answers(frames)
+        answers = [
+            (step[TIME][0], step)
+            for step in self._put_together(frames).partition_by(TIME, maintain_order=True)
+            if step[TIME][0] != NEVER
+        ]
         out = []
         for instant, answer in answers:
             rows = answer.drop(TIME, HASH, "window_start", "window_end", "as_of", strict=False)
@@ -177,12 +181,15 @@ class TopK:
             TIME, *self.schema({n: t for n, t in rows.schema.items() if n not in (TIME, "rank")})
         ), last
 
-    def _window_answers(self, frames: list[pl.DataFrame]) -> list[tuple[int, pl.DataFrame]]:
-        best = self._best(pl.concat(frames), TIME)
-        return [(frame[TIME][0], frame) for frame in best.partition_by(TIME, maintain_order=True)]
+    def merged(self, candidates: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
+        """The candidates of several slices as those of one."""
+        frames = [frame for frame in candidates if frame.height]
+        return self._put_together(frames) if frames else None
 
-    def _running_answers(self, frames: list[pl.DataFrame]) -> list[tuple[int, pl.DataFrame]]:
-        """At each instant at which some slice's best changed: the best of what all slices last told."""
+    def _put_together(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """At each instant at which some slice told something: the best of what all slices last told."""
+        if not self.running:
+            return self._best(pl.concat(frames), TIME)
         steps: dict[int, dict[int, pl.DataFrame]] = {}
         for slice_, frame in enumerate(frames):
             for step in frame.partition_by(TIME, maintain_order=True):
@@ -191,10 +198,9 @@ class TopK:
         answers = []
         for instant in sorted(steps):
             latest |= steps[instant]
-            if instant != NEVER:
-                together = pl.concat(latest.values()).with_columns(pl.lit(instant, pl.Int64).alias(TIME))
-                answers.append((instant, self._best(together, TIME)))
-        return answers
+            together = pl.concat(latest.values()).with_columns(pl.lit(instant, pl.Int64).alias(TIME))
+            answers.append(self._best(together, TIME))
+        return pl.concat(answers)
 
     def describe(self) -> str:
         order = "greatest" if self.descending else "least"
