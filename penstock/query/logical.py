@@ -16,6 +16,7 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
+from penstock.operators.routing import Partitioner
 from penstock.operators.top_k import TopK
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
@@ -158,6 +159,16 @@ class Stateful(Node):
 
     def describe(self) -> str:
         return self.operator.describe()
+
+
+@dataclass(frozen=True, eq=False)
+class Partitioned(Step):
+    """What follows keeps keys together as a partitioner of the user's own says."""
+
+    partitioner: Partitioner
+
+    def describe(self) -> str:
+        return f"partition by {self.partitioner}"
 
 
 @dataclass(frozen=True, eq=False)

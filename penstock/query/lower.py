@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.physical import (
     Edge,
@@ -133,6 +134,8 @@ class _Lowering:
                 return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
             case logical.Stateful():
                 return [self._stateful(node)]
+            case logical.Partitioned():
+                return self._flow(node.input)
             case logical.Branch():
                 return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
@@ -167,7 +170,7 @@ class _Lowering:
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
-        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
+        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioner(node))
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
                 told_apart = len(arriving) > 1 and operator.by_place
@@ -202,6 +205,23 @@ class _Lowering:
         return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
 
+def _partitioner(node: logical.Stateful) -> Partitioner | None:
+    """The user's own partitioner of an operator's input; of several inputs all must have one, with as many parts."""
+    found: list[Partitioner | None] = []
+    for part in node.parts:
+        while isinstance(part, logical.Map):
+            part = part.input
+        found.append(part.partitioner if isinstance(part, logical.Partitioned) else None)
+    if len({None if one is None else one.parts for one in found}) > 1:
+        raise UserError(
+            "BAD_PARTITION",
+            "rows that are to meet must be partitioned alike on both sides",
+            where=str(node.origin),
+            hint="Give both key_by the same partition=..., or neither.",
+        )
+    return found[0]
+
+
 def _has_top(node: logical.Node) -> bool:
     while isinstance(node, logical.Map):
         node = node.input
@@ -218,6 +238,7 @@ def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
     parts = [plan.name, *sorted(plan.scans)]
     for sub in plan.subqueries.values():
         sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
-        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}")
+        by = "" if sub.partitioner is None else f"|{sub.partitioner!r}"
+        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}{by}")
     parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -10,12 +10,13 @@ exchange and one slice stage: sub-queries of a level share both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
 from penstock.query.logical import StreamDefinition
@@ -156,6 +157,14 @@ class SubQuery:
     operator: Operator
     streams: tuple[str, ...]
     origin: Origin
+    partitioner: Partitioner | None = None
+
+    def route(self, port: int = 0) -> Route:
+        """How rows find their buckets, by the user's own partitioner where there is one."""
+        route = self.operator.route(port)
+        if self.partitioner is not None and isinstance(route, ByKey):
+            return replace(route, partitioner=self.partitioner)
+        return route
 
 
 @dataclass(frozen=True)

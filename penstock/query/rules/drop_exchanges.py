@@ -47,8 +47,8 @@ def drop_exchanges(plan: Plan) -> Plan:
 def _stays(plan: Plan, edge: Edge) -> bool:
     """Whether the rows of an edge lie where they are wanted."""
     source, target = plan.subqueries[edge.source], plan.subqueries[edge.target]
-    given, wanted = source.operator.partitioning, target.operator.route(edge.port)
-    if not given or not isinstance(wanted, ByKey) or source.operator.route() != wanted:
+    given, wanted = source.operator.partitioning, target.route(edge.port)
+    if not given or not isinstance(wanted, ByKey) or source.route() != wanted:
         return False
     return given == wanted.keys and not any(_touches(step, given) for step in edge.steps)
 
