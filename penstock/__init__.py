@@ -6,6 +6,7 @@ from penstock.decode import Cookie, Delimited, Pattern, combined_log
 from penstock.decode import JsonLines as json_lines
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
+from penstock.operators.custom import Context, CustomOperator, Out
 from penstock.operators.functions import avg, count, max_, min_, sum_
 from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
@@ -18,13 +19,16 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "Boolean",
+    "Context",
     "Cookie",
+    "CustomOperator",
     "Date",
     "Datetime",
     "Delimited",
     "Float64",
     "Int32",
     "Int64",
+    "Out",
     "Pattern",
     "Stream",
     "String",

@@ -23,6 +23,7 @@ from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
+from penstock.query.rows import Order
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -147,10 +148,24 @@ class Stream(Demux, Distincts):
             )
         return Stream(logical.Late(origin, self.node.schema, self.node))
 
-    def key_by(self, *keys: str) -> Keyed:
-        """What follows happens per value of these columns."""
-        check.keys_fit(keys, self.node.schema, here())
-        return Keyed(self.node, tuple(dict.fromkeys(keys)))
+    def key_by(self, *keys: str, order: Order | None = None) -> Keyed:
+        """What follows happens per value of these columns.
+
+        `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
+        time, partition and offset; events wait for the watermark), "epoch" (windows in order, inside an epoch any) or
+        "none" (as they come, even for a custom operator that is not commutative: what it tells may then depend
+        on how they came). The other operators always take the order they need.
+        """
+        origin = here()
+        check.keys_fit(keys, self.node.schema, origin)
+        if order not in (None, "strict", "epoch", "none"):
+            raise UserError(
+                "BAD_ORDER",
+                f"there is no order {order!r}",
+                where=str(origin),
+                hint='Choose "strict", "epoch" or "none".',
+            )
+        return Keyed(self.node, tuple(dict.fromkeys(keys)), order=order)
 
     def window(self, size: Duration) -> Windowed:
         """Over all events, in windows of time."""
