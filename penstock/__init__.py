@@ -7,6 +7,7 @@ from penstock.decode import JsonLines as json_lines
 from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
+from penstock.operators.custom import Context, CustomOperator, Out
 from penstock.operators.functions import (
     aggregate_function,
     approx_count_distinct,
@@ -27,6 +28,7 @@ from penstock.operators.functions import (
     sum_,
     variance,
 )
+from penstock.operators.partitioners import by_function, by_range
 from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
 from penstock.query.logical import App
@@ -38,13 +40,16 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "Boolean",
+    "Context",
     "Cookie",
+    "CustomOperator",
     "Date",
     "Datetime",
     "Delimited",
     "Float64",
     "Int32",
     "Int64",
+    "Out",
     "Pattern",
     "Stream",
     "String",
@@ -54,6 +59,8 @@ __all__ = [
     "approx_quantile",
     "avg",
     "call_lines",
+    "by_function",
+    "by_range",
     "call_records",
     "col",
     "collect",

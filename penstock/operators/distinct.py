@@ -31,6 +31,10 @@ class Distinct(Operator):
     columns: tuple[str, ...]
 
     @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
     def order(self) -> str:
         return "strict"
 

@@ -1,7 +1,7 @@
 """Partitioners of the user's own: which keys lie together. Pure.
 
-Receives the key columns of rows; hands the part of each. The parts are dealt out evenly over the buckets, so the keys of
-a part lie in neighbouring buckets, and with as many slices as parts in one slice each.
+Receives the key columns of rows; hands the part of each. The parts are dealt out evenly over the buckets, so the
+keys of a part lie in neighbouring buckets, and with as many slices as parts in one slice each.
 """
 
 from __future__ import annotations

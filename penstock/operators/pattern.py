@@ -51,6 +51,10 @@ class Pattern(Operator):
     timeouts: bool = False
 
     @property
+    def partitioning(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
     def order(self) -> str:
         return "strict"
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from penstock.operators.partitioners import ByRange
+from penstock.operators.routing import Partitioner
 from penstock.query.origin import Origin
 from penstock.query.purity import check_row_wise
 from penstock.state.buckets import can_be_key
@@ -95,6 +97,17 @@ def duration(given: Duration, origin: Origin, condition: str, what: str, *, leas
             hint='Write a duration of at least a microsecond and at most a thousand years, such as "30s".',
         )
     return micros
+
+
+def partition_fits(partition: Partitioner, keys: Iterable[str], origin: Origin) -> None:
+    """Raise for a partitioner by a column that is no key: rows of one key would be torn apart."""
+    if isinstance(partition, ByRange) and partition.column not in keys:
+        raise UserError(
+            "BAD_PARTITION",
+            f"the partitioner goes by {partition.column!r}, which is no key",
+            where=str(origin),
+            hint=f"Partition by one of {', '.join(keys)}.",
+        )
 
 
 def mapped(

@@ -24,6 +24,7 @@ from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError, UserError
+from penstock.words.origin import innermost_line
 
 #: columns that travel with the rows and are never the user's
 CARRIED = (*ORDER, HASH, INPUT)
@@ -250,17 +251,12 @@ def located(error: PenstockError, at: str | None, where: str) -> PenstockError:
 
 def step_failed(step: Step, failure: Exception, where: str) -> UserError:
     """What to tell when a user's expression or function raises."""
-    at = str(step.origin)
-    trace = failure.__traceback__
-    while trace is not None:
-        code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
-        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
-            at = str(Origin(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
+    code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
+    at = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
     return UserError(
         "USER_FUNCTION_FAILED" if isinstance(step, FunctionStep) else "EXPRESSION_FAILED",
         f"{type(failure).__name__}: {failure}",
-        where=at,
+        where=str(at),
         detail=f"while working on {where}",
         hint="Nothing is lost: mend it and start again with the same state directory; the epoch is repeated.",
     )

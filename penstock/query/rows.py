@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from penstock.query import logical
 from penstock.words.errors import UserError
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from penstock.operators.contract import Operator
     from penstock.query.origin import Origin
     from penstock.query.stream import Stream
+
+Order = Literal["strict", "epoch", "none"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +25,13 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class KeyedRows(Rows):
-    """The rows a node puts out, taken per value of these columns."""
+    """The rows a node puts out, taken per value of these columns.
+
+    `order` is what the user asked for, where an operator leaves a choice; None: whatever the operator asks for.
+    """
 
     keys: tuple[str, ...]
+    order: Order | None = field(default=None, kw_only=True)
 
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:

@@ -17,6 +17,8 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.relay import Relay
+from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
@@ -25,6 +27,7 @@ from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
+from penstock.query.rows import Order, stateful
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -155,10 +158,38 @@ class Stream(Demux, Distincts):
             )
         return Stream(logical.Late(origin, self.node.schema, self.node))
 
-    def key_by(self, *keys: str) -> Keyed:
-        """What follows happens per value of these columns."""
-        check.keys_fit(keys, self.node.schema, here())
-        return Keyed(self.node, tuple(dict.fromkeys(keys)))
+    def rebalance(self) -> Stream:
+        """Deal the rows out evenly: what follows, up to the next key, runs on all slices alike.
+
+        For costly steps after an operator whose rows lie on few slices, or a log of few partitions.
+        """
+        return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
+
+    def key_by(self, *keys: str, order: Order | None = None, partition: Partitioner | None = None) -> Keyed:
+        """What follows happens per value of these columns.
+
+        `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
+        time, partition and offset; events wait for the watermark), "epoch" (windows in order, inside an epoch any) or
+        "none" (as they come, even for a custom operator that is not commutative: what it tells may then depend
+        on how they came). The other operators always take the order they need.
+
+        `partition` says which keys lie together, where hashing them is not good enough:
+        `ps.by_range("user", ["f", "m"])` or `ps.by_function(function, parts)`. Answers are the same.
+        """
+        origin = here()
+        check.keys_fit(keys, self.node.schema, origin)
+        if order not in (None, "strict", "epoch", "none"):
+            raise UserError(
+                "BAD_ORDER",
+                f"there is no order {order!r}",
+                where=str(origin),
+                hint='Choose "strict", "epoch" or "none".',
+            )
+        node = self.node
+        if partition is not None:
+            check.partition_fits(partition, keys, origin)
+            node = logical.Partitioned(origin, node.schema, node, partition)
+        return Keyed(node, tuple(dict.fromkeys(keys)), order=order)
 
     def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
         """Over all events, in windows of time; see `Keyed.window`."""
