@@ -10,6 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
+import re
+
 
 class PenstockError(Exception):
     """Root of the tree.
@@ -24,12 +26,14 @@ class PenstockError(Exception):
     def __init__(
         self,
         condition: str,
-        primary: str,
+        primary: str | None = None,
         *,
         detail: str | None = None,
         hint: str | None = None,
         where: str | None = None,
     ) -> None:
+        if primary is None:  # made anew from its text, as Polars does with what a function it calls raises
+            condition, primary, detail, hint = _parts(condition)
         self.condition = condition
         self.primary = primary.rstrip(".")
         self.detail = detail
@@ -57,6 +61,13 @@ class PenstockError(Exception):
             self.hint,
             self.where,
         )
+
+
+def _parts(text: str) -> tuple[str, str, str | None, str | None]:
+    """The condition, the primary message, the detail and the hint of a whole message."""
+    text = text.partition("\n\nThis error occurred in the following")[0]
+    found = re.fullmatch(r"\[(\w+)\] (.*?)(?: Detail: (.*?))?(?: Hint: (.*))?", text, re.DOTALL)
+    return ("UNKNOWN", text, None, None) if found is None else (found[1], found[2], found[3], found[4])
 
 
 def _rebuild(

@@ -29,14 +29,14 @@ def values(events: list[Event]) -> list[Any]:
 
 
 def total(numbers: list[Any]) -> Fraction:
-    """The exact sum; of floats below 2**54 rounded to 2**-40."""
+    """The exact sum; of floats below 2**54 rounded to 2**-72."""
     return sum((rounded(number) for number in numbers), start=Fraction(0))
 
 
 def rounded(number: Any) -> Fraction:
     exact = Fraction(number)
     small = isinstance(number, float) and abs(number) < 2**54
-    return Fraction(round(exact * 2**40), 2**40) if small else exact
+    return Fraction(round(exact * 2**72), 2**72) if small else exact
 
 
 def as_float(exact: Fraction) -> float:

@@ -3,7 +3,7 @@
 from penstock.operators.functions.contract import AggregateFunction
 from penstock.operators.functions.count_sum import avg, count, sum_
 from penstock.operators.functions.distinct import approx_count_distinct, count_distinct
-from penstock.operators.functions.ends import collect, first, last
+from penstock.operators.functions.ends import collect, first, in_a_place, last
 from penstock.operators.functions.extremes import max_, min_
 from penstock.operators.functions.instants import earliest, latest
 from penstock.operators.functions.moments import stddev, variance
@@ -12,6 +12,7 @@ from penstock.operators.functions.user import aggregate_function
 
 __all__ = [
     "AggregateFunction",
+    "in_a_place",
     "count",
     "sum_",
     "min_",

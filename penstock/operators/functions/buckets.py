@@ -28,8 +28,8 @@ class Buckets:
 
     @property
     def _per_power(self) -> float:
-        """How many buckets there are for a power of two."""
-        return 1.0 / math.log((1 + self.error) / (1 - self.error))
+        """How many buckets there are for a power of two: a number of few digits, whatever made the logarithm."""
+        return math.ceil(2**20 / math.log((1 + self.error) / (1 - self.error))) / 2**20
 
     @property
     def _shift(self) -> int:

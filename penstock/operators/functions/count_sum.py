@@ -1,6 +1,6 @@
 """How many, how much, and the mean of it.
 
-Whole numbers are summed exactly, floats to 2**-40 (see `floats`), decimals as they are.
+Whole numbers are summed exactly, floats to 2**-72 (see `floats`), decimals as they are.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Theta(Packed):
             values, number = delisted(groups)
             return self.of_values(values, number, len(groups))
 
-        return [self._at_once(self.value.drop_nulls().unique().implode(), each)]
+        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
 
     def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         return self._packed(values.to_numpy(), number, count)
@@ -111,11 +111,13 @@ class Theta(Packed):
 
     def _packed(self, values: np.ndarray, number: Numbers, count: int) -> pl.Series:
         """Values in order and each once, as bytes; those of groups with too many as sketches."""
-        if not ((number[1:] > number[:-1]) | (values[1:] > values[:-1])).all():
+        same = number[1:] == number[:-1]
+        if (same & (values[1:] < values[:-1])).any():
             order = np.lexsort((values, number))
             values, number = values[order], number[order]
-            new = np.append(True, (number[1:] != number[:-1]) | (values[1:] != values[:-1]))
-            values, number = values[new], number[new]
+        again = np.append(False, same & (values[1:] == values[:-1]))[: len(values)]
+        if again.any():
+            values, number = values[~again], number[~again]
         offsets = np.searchsorted(number, np.arange(count + 1))
         sizes = np.diff(offsets)
         buffers = [_bits(sizes > 0), pa.py_buffer(offsets * 8), pa.py_buffer(np.ascontiguousarray(values))]
@@ -177,6 +179,10 @@ class CountDistinct(_Distinct):
     """How many different values, exactly, an Int64. Keeps every one of them."""
 
     @property
+    @property
+    def grows(self) -> bool:
+        return True
+
     def name(self) -> str:
         return "count_distinct"
 

@@ -18,6 +18,14 @@ from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.ranges import reduced
 
 
+def in_a_place(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with a place in the order; those of another aggregate have none but their time."""
+    places = {PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
+    return frame.with_columns(
+        pl.lit(0, dtype).alias(name) for name, dtype in places.items() if name not in frame.columns
+    )
+
+
 def _event(value: pl.Expr) -> pl.Expr:
     """A value with its event's place in the order."""
     return pl.struct(
@@ -175,6 +183,10 @@ class Last(First):
 @dataclass(frozen=True)
 class Collect(_Sequential):
     """A list of the values of all events, nulls too, in the order of events."""
+
+    @property
+    def grows(self) -> bool:
+        return True
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):

@@ -77,7 +77,7 @@ class _Ordered(AggregateFunction):
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         ordered = given.is_numeric() or given.is_temporal() or given in (pl.String, pl.Boolean)
-        if not ordered:
+        if not ordered or given in (pl.Int128, pl.UInt128):
             raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
         return given
 

@@ -1,6 +1,6 @@
 """Sums of floats, and of their squares, as whole numbers: no order of summing can change a result.
 
-A value below 2**54 is rounded to a multiple of 2**-40 (9e-13) and summed in limbs of 32 bits. What is larger
+A value below 2**54 is rounded to a multiple of 2**-72 (2e-22) and summed in limbs of 32 bits. What is larger
 has no fraction: it, infinities and NaN are summed apart, as Python's integers and counts. So few events have
 such values that the column for them is empty as a rule.
 """
@@ -19,8 +19,8 @@ from penstock.operators.functions.columns import Numbers, Packed
 from penstock.operators.functions.limbs import Limbs, of_float, of_float_squared
 from penstock.operators.functions.sums import as_float
 
-#: what the least limb counts: 2**-40
-BITS = 40
+#: what the least limb counts: 2**-72
+BITS = 72
 QUANTUM = 2.0**-BITS
 #: values from here on are summed apart
 _LARGE = 2.0**54
@@ -30,9 +30,9 @@ _HEAD = struct.Struct("<qqqH")
 
 def float_sum(column: str, value: pl.Expr, *, squares: bool = False) -> Limbs:
     """Sums the values below 2**54 of a Float64, and if asked for their squares."""
-    chains: tuple[tuple[str, ...], ...] = (("s0", "s1", "s2"),)
+    chains: tuple[tuple[str, ...], ...] = (("s0", "s1", "s2", "s3"),)
     if squares:
-        chains = (*chains, ("q0", "q1", "q2", "q3", "q4", "q5"))
+        chains = (*chains, tuple(f"q{place}" for place in range(8)))
     small = pl.when(value.abs() < _LARGE).then(value)
     return Limbs(column, small, chains, of_float_squared if squares else of_float)
 
@@ -105,7 +105,7 @@ class Rest(Packed):
             if not there.any():
                 return totals
             known = zip(
-                whole_numbers([rows.filter(there).struct.field(f"s{place}") for place in range(3)]),
+                whole_numbers([rows.filter(there).struct.field(f"s{place}") for place in range(4)]),
                 apart.filter(there),
                 strict=True,
             )

@@ -6,7 +6,7 @@ steps of the others; here a function makes all limbs of all events of a frame to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,55 +101,40 @@ class Limbs(Piece):
 
 def of_int32(values: npt.NDArray[np.int64]) -> list[Limb]:
     """A whole number of 32 bits in one limb; its square in two."""
-    squared = values.view(np.uint64) * values.view(np.uint64)
-    return [values, _low(squared), _high(squared)]
+    return [values, *_squared([values])]
 
 
 def of_int64(values: np.ndarray) -> list[Limb]:
     """A whole number of 64 bits, with or without sign, in two limbs; its square in four."""
-    low, high = values & _MASK, values >> 32
-    crossed = low * high  # fits, as one of them may have a sign but not the other
-    squared = low.astype(np.uint64) * low.astype(np.uint64)
-    top = high * high
-    squares = [
-        _low(squared),
-        _high(squared) + 2 * _low(crossed),
-        2 * _high(crossed) + _low(top),
-        _high(top),
-    ]
-    return [low.astype(np.int64), high.astype(np.int64), *squares]
+    limbs = [values & values.dtype.type(_MASK), values >> values.dtype.type(32)]
+    return [*(limb.view(np.int64) for limb in limbs), *_squared(limbs)]
 
 
 def of_float(values: npt.NDArray[np.float64]) -> list[Limb]:
-    """A float below 2**54, rounded to a multiple of 2**-40, in three limbs; the least within 2**31 of zero."""
+    """A float below 2**54, rounded to a multiple of 2**-72, in four limbs; the lower two within 2**31 of zero."""
     upper = np.rint(values * 2.0**8)
-    lower = np.rint((values - upper * 2.0**-8) * 2.0**40).astype(np.int64)
+    rest = values - upper * 2.0**-8
+    middle = np.rint(rest * 2.0**40)
+    lower = np.rint((rest - middle * 2.0**-40) * 2.0**72)
     whole = upper.astype(np.int64)
-    return [lower, whole & _MASK, whole >> 32]
+    return [lower.astype(np.int64), middle.astype(np.int64), whole & _MASK, whole >> 32]
 
 
 def of_float_squared(values: npt.NDArray[np.float64]) -> list[Limb]:
-    """The limbs of a float below 2**54, and six of its square."""
-    low, middle, high = of_float(values)
-    lowest, crossed, across = low * low, low * middle, low * high
-    squared = middle.astype(np.uint64) * middle.astype(np.uint64)
-    upper, top = middle * high, high * high
-    squares = [
-        _low(lowest),
-        _high(lowest) + 2 * _low(crossed),
-        2 * (_high(crossed) + _low(across)) + _low(squared),
-        2 * (_high(across) + _low(upper)) + _high(squared),
-        2 * _high(upper) + _low(top),
-        _high(top),
-    ]
-    return [low, middle, high, *squares]
+    """The limbs of a float below 2**54, and eight of its square."""
+    limbs = of_float(values)
+    return [*limbs, *_squared(limbs)]
 
 
-def _low(product: np.ndarray) -> Limb:
-    low: Limb = (product & product.dtype.type(_MASK)).astype(np.int64)
-    return low
-
-
-def _high(product: np.ndarray) -> Limb:
-    high: Limb = (product >> product.dtype.type(32)).astype(np.int64)
-    return high
+def _squared(limbs: Sequence[np.ndarray]) -> list[Limb]:
+    """The square of a number in limbs. Products of two limbs fit the limbs' type, squares 64 bits without sign."""
+    made = [np.zeros(len(limbs[0]), dtype=np.int64) for _ in range(2 * len(limbs))]
+    for place, limb in enumerate(limbs):
+        for other in range(place, len(limbs)):
+            if other == place:
+                product, times = limb.view(np.uint64) * limb.view(np.uint64), 1
+            else:
+                product, times = limb * limbs[other], 2
+            made[place + other] += times * (product & product.dtype.type(_MASK)).view(np.int64)
+            made[place + other + 1] += times * (product >> product.dtype.type(32)).view(np.int64)
+    return made

@@ -2,7 +2,7 @@
 
 The variance is (n * squares - sum ** 2) / (n * (n - 1)). In floats the difference would cancel; here both terms
 are whole numbers of any length, subtracted exactly, and only the quotient is rounded. Whole numbers are taken
-as they are, floats and decimals rounded to 2**-40 (9e-13).
+as they are, floats and decimals rounded to 2**-72 (2e-22).
 """
 
 from __future__ import annotations
