@@ -13,8 +13,7 @@ import polars as pl
 
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Operator, SliceState
-from penstock.operators.functions import AggregateFunction
-from penstock.operators.strict import placed
+from penstock.operators.functions import AggregateFunction, in_a_place
 from penstock.operators.windows import TimeWindow
 from penstock.state.buckets import HASH, with_hash
 
@@ -43,7 +42,7 @@ class PaneOperator(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if any(a.sequential for a in self.aggregates):
-            frame = placed(frame)
+            frame = in_a_place(frame)
         held = self.window.held(pl.col(TIME))
         if held is not None:
             frame = frame.filter(held)

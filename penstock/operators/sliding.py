@@ -31,7 +31,7 @@ from penstock.operators.strict import Ordered
 from penstock.operators.windows import Instants, spread
 from penstock.state.buckets import HASH
 
-#: with fewer windows at a time the panes of a window are read again rather than blocks kept
+#: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
 _FEW = 6
 _NUMBER = "_number"
 
@@ -71,8 +71,9 @@ class SlidingAggregation(Aggregation):
 
     @property
     def _block(self) -> int:
+        """How many windows make a block."""
         fit = self.window.size // self.window.advance
-        return fit if fit >= _FEW else 1
+        return 1 if fit < _FEW or any(a.grows for a in self.aggregates) else fit
 
     def _next_block(self, number: int) -> int:
         """The first window, from this one on, that is the first of a block."""

@@ -211,7 +211,8 @@ class Stream(Demux, Distincts):
                 "TOP_WITHOUT_AGGREGATE",
                 "top needs the rows of an aggregate",
                 where=str(origin),
-                hint='Aggregate first, as in .key_by("page").window("30s").count().top(10).',
+                hint='Aggregate first, as in .key_by("page").window("30s").count().top(10); without emit, for only '
+                "whole windows and running totals can be ranked.",
             )
         if k < 1:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.changes import Changes
 from penstock.operators.contract import (
     FOREVER,
     NEVER,
@@ -25,6 +26,8 @@ from penstock.operators.landmark_windows import CLOSES, OPENS, LandmarkWindows
 from penstock.operators.last_n import LastN
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
+from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.updates import Updates
 from penstock.operators.windows import TimeWindow
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
@@ -53,7 +56,14 @@ def driven(operator: Operator, folder: Path, cut: int, *columns: pl.Expr) -> lis
         rows += [] if made is None else made.sort(TIME).to_dicts()
         manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
+    assert not left_over(manifest)
     return rows
+
+
+def left_over(manifest: Manifest) -> list[str]:
+    """The collections that still have rows; only what is of all time may."""
+    held = manifest.collections.get("op", {})
+    return [name for name, entries in held.items() if entries and name not in ("last", "totals")]
 
 
 @pytest.mark.parametrize("cut", [1, 4, 40])
@@ -130,6 +140,46 @@ def test_landmark_windows_keep_keys_of_one_hash_apart(cut: int, tmp_path: Path) 
                 held = []
     marks = ((pl.col("n") % 2 == 0).alias(OPENS), (pl.col("n") % 5 == 0).alias(CLOSES))
     rows = driven(LandmarkWindows(("user",), (ps.sum_("n", "sum"),)), tmp_path, cut, *marks)
+    assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(
+        expected, key=str
+    )
+
+
+def sums(of: dict[tuple[str | None, int], list[int]], size: int) -> list[tuple[object, ...]]:
+    return [(start + size - 1, user, sum(values)) for (user, start), values in of.items()]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 40])
+@pytest.mark.parametrize("size", [4, 8])
+def test_overlapping_windows_keep_keys_of_one_hash_apart(cut: int, size: int, tmp_path: Path) -> None:
+    windows: dict[tuple[str | None, int], list[int]] = defaultdict(list)
+    for at, user, n in EVENTS:
+        for start in range(at - size + 1, at + 1):
+            windows[user, start].append(n)
+    rows = driven(SlidingAggregation(("user",), TimeWindow(size, 1), (ps.sum_("n", "sum"),)), tmp_path, cut)
+    assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(
+        sums(windows, size), key=str
+    )
+
+
+@pytest.mark.parametrize("cut", [1, 4, 40])
+@pytest.mark.parametrize("every", [1, None])
+def test_answers_before_the_end_keep_keys_of_one_hash_apart(
+    cut: int, every: int | None, tmp_path: Path
+) -> None:
+    so_far: dict[tuple[str | None, int], int] = defaultdict(int)
+    expected = []
+    for at, user, n in EVENTS:
+        for start in ((at // 4) * 4, (at // 4) * 4 - 4):
+            so_far[user, start] += n
+            expected.append((at, user, so_far[user, start]))
+    window, functions = TimeWindow(8, 4), (ps.sum_("n", "sum"), ps.count())
+    operator = (
+        Changes(("user",), window, functions)
+        if every is None
+        else Updates(("user",), window, functions, every)
+    )
+    rows = driven(operator, tmp_path, cut)
     assert sorted([(row[TIME], row["user"], row["sum"]) for row in rows], key=str) == sorted(
         expected, key=str
     )

@@ -94,6 +94,11 @@ class AggregateFunction(ABC):
         """Whether it reads the order of events: the columns `_time`, `_partition` and `_sequence`."""
         return False
 
+    @property
+    def grows(self) -> bool:
+        """Whether a partial answer is the larger the more events, or different values, it is of."""
+        return False
+
     # -- what follows from that ------------------------------------------------------------------
 
     @property

@@ -179,6 +179,10 @@ class CountDistinct(_Distinct):
     """How many different values, exactly, an Int64. Keeps every one of them."""
 
     @property
+    def grows(self) -> bool:
+        return True
+
+    @property
     def name(self) -> str:
         return "count_distinct"
 

@@ -184,6 +184,10 @@ class Last(First):
 class Collect(_Sequential):
     """A list of the values of all events, nulls too, in the order of events."""
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def answers(self, given: pl.DataType) -> pl.DataType:
         if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):
             raise self.misfit("values that can be kept", given, "pl.String")

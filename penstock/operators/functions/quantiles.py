@@ -117,6 +117,10 @@ class Quantile(_Quantile):
     Keeps every different value: for columns of few different ones, or windows that end.
     """
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def pieces(self) -> tuple[Piece, ...]:
         assert self.column is not None
         value = pl.col(self.column)
