@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
+from penstock.operators.contract import ORDER, TIME, Progress, SliceState
 from penstock.operators.search import Ints, Timeline, chained
-from penstock.operators.strict import Ordered, in_order, placed
+from penstock.operators.strict import Ordered, StrictOperator, in_order
 from penstock.state.buckets import HASH
 from penstock.words.duration import spelled
 
@@ -22,7 +22,7 @@ _KEPT = "_kept"
 
 
 @dataclass(frozen=True)
-class Distinct(Operator):
+class Distinct(StrictOperator):
     """Keeps an event if none of equal key was kept less than `within` microseconds before it (None: ever)."""
 
     keys: tuple[str, ...]
@@ -30,19 +30,8 @@ class Distinct(Operator):
     #: what is handed on of an event
     columns: tuple[str, ...]
 
-    @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
-    def order(self) -> str:
-        return "strict"
-
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.columns}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *dict.fromkeys((*self.keys, *self.columns)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.contract import INPUT, ORDER, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.ranges import rows_of
-from penstock.operators.strict import placed
+from penstock.operators.strict import StrictOperator
 from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
 
@@ -31,29 +31,18 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class EventWindows(Operator):
+class EventWindows(StrictOperator):
     """Aggregates per key over ranges of its events."""
 
     keys: tuple[str, ...]
     aggregates: tuple[AggregateFunction, ...]
 
     @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
     def key_by_key(self) -> tuple[str, ...]:
         return self.keys
 
-    @property
-    def order(self) -> str:
-        return "strict"
-
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
 
     def parts(self) -> list[str]:
         """The columns of all partial answers."""

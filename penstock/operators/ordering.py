@@ -10,31 +10,20 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
-from penstock.operators.strict import due, placed, total_order
+from penstock.operators.contract import ORDER, TIME, Progress, SliceState
+from penstock.operators.strict import StrictOperator, due, total_order
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Ordering(Operator):
+class Ordering(StrictOperator):
     """Puts the events of each key in strict order and hands on these columns."""
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
 
-    @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
-    def order(self) -> str:
-        return "strict"
-
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.columns}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *dict.fromkeys((*self.keys, *self.columns)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import INPUT, ORDER, TIME, Operator, Progress, SliceState
+from penstock.operators.contract import INPUT, ORDER, TIME, Progress, SliceState
 from penstock.operators.custom import failed, not_serializable
-from penstock.operators.strict import Ordered, in_order, placed, told_apart
+from penstock.operators.strict import Ordered, StrictOperator, in_order, told_apart
 from penstock.state import plain
 from penstock.state.buckets import HASH
 from penstock.words.errors import UserError
@@ -29,7 +29,7 @@ RowFunction = Callable[[Any, dict[str, Any], Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class RowFold(Operator):
+class RowFold(StrictOperator):
     """Calls `function` for every event with its key's state, which is `initial` at first, and again when the key
     was not seen for longer than `forget_after` microseconds."""
 
@@ -42,14 +42,11 @@ class RowFold(Operator):
     forget_after: int | None = None
 
     @property
-    def order(self) -> str:
-        return "strict"
+    def partitioning(self) -> None:
+        return None  # the user's rows need not name their key
 
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.columns}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *dict.fromkeys((*self.keys, *self.columns)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -19,6 +19,7 @@ from penstock.operators.contract import (
     PARTITION,
     SEQUENCE,
     TIME,
+    Operator,
     Progress,
     SliceState,
 )
@@ -52,6 +53,21 @@ class Ordered:
     def place(self) -> npt.NDArray[np.int64]:
         """For each row its place within its key, from 0."""
         return np.arange(len(self.first)) - np.flatnonzero(self.first)[self.number]
+
+
+class StrictOperator(Operator):
+    """A keyed operator that takes its events in strict order and hands the keys on in its rows."""
+
+    @property
+    def partitioning(self) -> tuple[str, ...] | None:
+        return self.keys
+
+    @property
+    def order(self) -> str:
+        return "strict"
+
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
 
 
 def placed(frame: pl.DataFrame) -> pl.DataFrame:
