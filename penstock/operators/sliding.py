@@ -33,7 +33,7 @@ from penstock.state.buckets import HASH
 
 #: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
 _FEW = 6
-_NUMBER = "_number"
+_GROUP = "_group"
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,13 @@ class SlidingAggregation(Aggregation):
     def _stop(self, cells: Ordered, state: SliceState, past: int) -> None:
         """Remember of the cells what the windows from `past` to the end of its block need."""
         middle = self._next_block(past)
-        before = cells.rows[PANE].to_numpy() < self.window.start(middle)
-        ends = self._ends(Ordered(cells.rows.filter(pl.Series(before)), _firsts(cells, before)), past, middle)
+        ends = self._ends(cells, past, middle - 1)
         if ends.height:
             state.journal("ends", time=PANE).insert(ends)
-        self._remember(cells.rows.filter(pl.Series(~before)), state, past)
-
-    def _remember(self, rows: pl.DataFrame, state: SliceState, past: int) -> None:
-        """What came after the middle, up to the end of the last window that closed, merged for every key."""
-        if rows.height:
+        after = cells.rows.filter(pl.col(PANE) >= self.window.start(middle))
+        if after.height:
             upto = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
-            merged = cells_of(rows.with_columns(upto), self.keys, self.aggregates)
+            merged = cells_of(after.with_columns(upto), self.keys, self.aggregates)
             state.journal("since", time=PANE).insert(merged.rows)
 
     def _resumed(
@@ -101,22 +97,32 @@ class SlidingAggregation(Aggregation):
         """The windows from `first` to before `past`, of a block in which an earlier epoch stopped."""
         window, upto = self.window, self.window.end(first - 1)
         ends = state.journal("ends", time=PANE).rows(window.start(first), window.start(past - 1) + 1)
-        since = state.journal("since", time=PANE).rows(upto, upto + 1)
+        since = state.journal("since", time=PANE)
         if due is not None:
             due = due.filter(pl.col(PANE).is_between(upto, window.end(past - 1), closed="left"))
-        after = together(since, due)
+        after = together(since.rows(upto, upto + 1), due)
         if after is None:
-            return together(ends)
+            return ends
         cells = cells_of(after, self.keys, self.aggregates)
+        so_far = self._merged(cells.rows, cells.number)
         if past % self._block:
-            self._remember(cells.rows, state, past)
-        begun = self._windows(cells, first, past - 1)
-        both = together(ends, begun)
-        return None if both is None else cells_of(both, self.keys, self.aggregates).rows
+            now = pl.lit(window.end(past - 1), pl.Int64).alias(PANE)
+            since.insert(so_far.filter(pl.Series(cells.last)).with_columns(now))
+        return self._both(ends, self._beginnings(cells, first, past - 1))
 
-    def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
-        """The partial answers of the windows with these numbers, as far as they hold a cell."""
-        low, number = self._first_cells(cells, first, last)
+    def _both(self, ends: pl.DataFrame | None, beginnings: pl.DataFrame) -> pl.DataFrame | None:
+        """Windows of their parts before and after the middle."""
+        parts = together(ends, beginnings)
+        return None if parts is None else cells_of(parts, self.keys, self.aggregates).rows
+
+    def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame | None:
+        """The partial answers of the windows from number `first`, the first of a block, to `last`."""
+        if self._block > 1 and not all(a.subtracts for a in self.aggregates):
+            return self._both(self._ends(cells, first, last), self._beginnings(cells, first, last))
+        least, most = self.window.holding(cells.rows[PANE].to_numpy())
+        # the windows that hold the cell before, too, are that one's
+        least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
+        low, number = spread(np.maximum(least, first), np.minimum(most, last))
         # a window ends where another key begins, or a pane that is not before its end
         place, panes = places(cells)
         ends = cells.number[low] * (len(panes) + 1) + np.searchsorted(panes, self.window.end(number))
@@ -127,24 +133,36 @@ class SlidingAggregation(Aggregation):
             .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
         )
 
-    def _ends(self, cells: Ordered, first: int, past: int) -> pl.DataFrame:
-        """The partial answers of the windows with these numbers, each of all cells from its first on."""
-        low, number = self._first_cells(cells, first, past - 1)
-        backwards = cells.rows.with_columns(pl.Series(_NUMBER, cells.number)).reverse()
-        merged = backwards.with_columns(e for a in self.aggregates for e in a.running(_NUMBER)).reverse()
-        return merged.drop(_NUMBER)[low].with_columns(pl.Series(PANE, self.window.start(number)))
-
-    def _first_cells(self, cells: Ordered, first: int, last: int) -> tuple[Instants, Instants]:
-        """For each key and window with these numbers that holds a cell: the first such cell, and the window."""
-        least, most = self.window.holding(cells.rows[PANE].to_numpy())
-        least, most = np.maximum(least, first), np.minimum(most, last)
+    def _ends(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
+        """The partial answers of these windows up to their blocks' middles: of a window's first cell and all after
+        it, as far as there is one."""
+        stretch, new = self._stretches(cells)
+        most = (cells.rows[PANE].to_numpy() - self.window.offset) // self.window.advance
         # the windows that hold the cell before, too, are that one's
-        same = ~cells.first[1:]
-        least[1:][same] = np.maximum(least[1:], most[:-1] + 1)[same]
-        return spread(least, most)
+        least = np.where(new, stretch * self._block, np.append(0, most[:-1] + 1))
+        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
+        return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
+    def _beginnings(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
+        """The partial answers of these windows from their blocks' middles on: of a window's last cell and all before
+        it, as far as there is one."""
+        stretch, new = self._stretches(cells)
+        least, _ = self.window.holding(cells.rows[PANE].to_numpy())
+        # the windows that hold the cell after, too, are that one's
+        most = np.where(np.append(new[1:], True), stretch * self._block, np.append(least[1:], 0)) - 1
+        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        return self._merged(cells.rows, np.cumsum(new, dtype=np.int64))[row].with_columns(
+            pl.Series(PANE, self.window.start(number))
+        )
 
-def _firsts(cells: Ordered, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Where keys begin among the chosen cells."""
-    keys = cells.number[chosen]
-    return np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    def _stretches(self, cells: Ordered) -> tuple[Instants, npt.NDArray[np.bool_]]:
+        """The block in which windows that begin at each cell are, and where another block or key begins."""
+        since = cells.rows[PANE].to_numpy() - self.window.offset
+        stretch = since // (self.window.advance * self._block)
+        return stretch, cells.first | np.append(True, stretch[1:] != stretch[:-1])
+
+    def _merged(self, rows: pl.DataFrame, group: Instants) -> pl.DataFrame:
+        """Each row's partial answers merged with those of the rows before it of the same group."""
+        rows = rows.with_columns(pl.Series(_GROUP, group))
+        return rows.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
