@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.operators.last_n import LastN
-from penstock.operators.ordering import Ordering
-from penstock.query import check, logical
+from penstock.query import check
 from penstock.query.customs import KeyedCustoms
 from penstock.query.origin import here
 from penstock.query.patterns import KeyedPatterns
@@ -54,11 +53,4 @@ class Keyed(KeyedCustoms, KeyedPatterns):
         micros = microseconds(size)
         if micros < 1:
             raise UserError("BAD_WINDOW", "a window needs a length", where=str(here()), hint='As in "30s".')
-        return Windowed(self._ordered(), self.keys, micros, running)
-
-    def _ordered(self) -> logical.Node:
-        """The events for an operator that does not wait itself: in strict order, if that was asked for."""
-        if self.order != "strict":
-            return self.node
-        schema = self.node.schema
-        return stateful(here(), schema, Ordering(self.keys, tuple(schema)), self.node).node
+        return Windowed(self.node, self.keys, micros, running, order=self.order)

@@ -10,7 +10,7 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions import Aggregate
 from penstock.query import check
 from penstock.query.origin import here
-from penstock.query.rows import KeyedRows, stateful
+from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,4 +47,5 @@ class Windowed(KeyedRows):
         when = ["as_of"] if self.running else ["window_start", "window_end"]
         check.names_differ([*when, *self.keys, *(a.alias for a in aggregates)], origin)
         operator = Aggregation(self.keys, self.size, resolved, self.running)
-        return stateful(origin, operator.schema(schema), operator, self.node)
+        events = ordered(origin, self, [a.column for a in aggregates if a.column])
+        return stateful(origin, operator.schema(schema), operator, events)
