@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from penstock.operators.ordering import Ordering
 from penstock.query import logical
 from penstock.words.errors import UserError
 
@@ -32,6 +34,15 @@ class KeyedRows(Rows):
 
     keys: tuple[str, ...]
     order: Order | None = field(default=None, kw_only=True)
+
+
+def ordered(origin: Origin, rows: KeyedRows, columns: Sequence[str]) -> logical.Node:
+    """These columns for an operator that does not wait itself: in strict order, if that was asked for."""
+    if rows.order != "strict":
+        return rows.node
+    kept = tuple(dict.fromkeys((*rows.keys, *columns)))
+    schema = {name: rows.node.schema[name] for name in kept}
+    return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, kept))
 
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:
