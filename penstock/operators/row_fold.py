@@ -106,7 +106,8 @@ class RowFold(StrictOperator):
                 ):
                     state = plain.from_bytes(fresh)
                 state = self.function(state, row, emit)
-                at.extend([number] * (len(told) - len(at)))
+                if len(told) > len(at):
+                    at.extend([number] * (len(told) - len(at)))
         except Exception as failure:
             code = getattr(self.function, "__code__", None)
             raise failed(failure, () if code is None else (code,), self.name) from failure

@@ -49,17 +49,15 @@ class Demux(Rows):
             )
         for predicate in predicates.values():
             check.filtered(self.node.schema, predicate, origin)
-        holds = [predicate.fill_null(False) for predicate in predicates.values()]
-        if every_match:
-            chosen = dict(zip(predicates, holds, strict=True))
-        else:
-            way = pl.coalesce(
-                pl.when(one).then(pl.lit(at, pl.Int32)) for at, one in enumerate(holds)
-            ).fill_null(len(holds))
-            chosen = {name: way == at for at, name in enumerate(predicates)}
-        if otherwise is not None:
-            chosen[otherwise] = ~pl.any_horizontal(holds)
+        chosen: dict[str, pl.Expr] = {}
+        left: pl.Expr | None = None
+        for name, predicate in predicates.items():
+            chosen[name] = predicate if every_match or left is None else predicate & left
+            fails = ~predicate.fill_null(False)
+            left = fails if left is None else left & fails
+        if otherwise is not None and left is not None:
+            chosen[otherwise] = left
         return {
-            name: stream_of(logical.Filter(origin, self.node.schema, self.node, condition))
+            name: stream_of(logical.Part(origin, self.node.schema, self.node, condition, name))
             for name, condition in chosen.items()
         }

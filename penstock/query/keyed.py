@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.operators.last_n import LastN
-from penstock.operators.ordering import Ordering
-from penstock.query import check, logical
+from penstock.query import check
 from penstock.query.customs import KeyedCustoms
 from penstock.query.event_windows import KeyedEventWindows
 from penstock.query.joins import KeyedJoins
@@ -53,16 +52,10 @@ class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
         The clock begins with 1970 in UTC. A row is told when its window is over (see `emit`), for every key that
         had events in it.
         """
-        return Windowed(self._ordered(), self.keys, InTime(time_window(size, every, offset, here())))
+        cut = InTime(time_window(size, every, offset, here()))
+        return Windowed(self.node, self.keys, cut, order=self.order)
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Since the beginning, told at the end of every `every` of event time in which the key had events."""
         step = check.duration(every, here(), "BAD_WINDOW", "a step needs a length: it is")
-        return Windowed(self._ordered(), self.keys, Running(step))
-
-    def _ordered(self) -> logical.Node:
-        """The events for an operator that does not wait itself: in strict order, if that was asked for."""
-        if self.order != "strict":
-            return self.node
-        schema = self.node.schema
-        return stateful(here(), schema, Ordering(self.keys, tuple(schema)), self.node).node
+        return Windowed(self.node, self.keys, Running(step), order=self.order)

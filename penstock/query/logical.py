@@ -107,6 +107,16 @@ class Filter(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Part(Filter):
+    """What a demux deals out under a name."""
+
+    name: str
+
+    def describe(self) -> str:
+        return f"demux part {self.name!r} where {self.predicate}"
+
+
+@dataclass(frozen=True, eq=False)
 class MapBatches(Step):
     """A user function from frame to frame, row for row or not, without memory."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from penstock.operators.ordering import Ordering
 from penstock.query import logical
 from penstock.words.errors import UserError
 
@@ -32,6 +33,15 @@ class KeyedRows(Rows):
 
     keys: tuple[str, ...]
     order: Order | None = field(default=None, kw_only=True)
+
+
+def ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
+    """What an operator reads: in strict order, if that was asked for and it does not wait itself."""
+    if rows.order != "strict" or operator.order == "strict":
+        return rows.node
+    kept = tuple(name for name in rows.node.schema if name in operator.needs())
+    schema = {name: rows.node.schema[name] for name in kept}
+    return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, kept))
 
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:

@@ -4,7 +4,7 @@ Receives None, booleans, whole numbers, floats, texts, bytes, dates and times, l
 of these, Polars frames and NumPy arrays; hands bytes, and from them an equal value of the same types. Nothing is
 pickled: bytes from anywhere can only become such values.
 
-The bytes: a 4-byte length, JSON, then the frames, arrays and bytes that the JSON names by their number.
+The bytes: a 0 and JSON; or a 1, the lengths, JSON, and the frames, arrays and bytes that it names by their number.
 """
 
 from __future__ import annotations
@@ -26,27 +26,32 @@ from penstock.state.ipc import from_stream, stream_bytes
 
 #: the one key of the JSON object that stands for a value JSON has no word for: its kind and its contents
 _MARK = "~"
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_DECODE = json.JSONDecoder().raw_decode
 
 
 def to_bytes(value: Any) -> bytes:
     """A plain value as bytes; raises `TypeError` for what is not plain."""
     blobs: list[bytes] = []
-    text = json.dumps(_packed(value, blobs), separators=(",", ":")).encode()
-    sizes = struct.pack(f">{len(blobs) + 2}I", len(text), len(blobs), *map(len, blobs))
+    text = _ENCODE(_packed(value, blobs)).encode()
+    if not blobs:
+        return b"\0" + text
+    sizes = struct.pack(f">B{len(blobs) + 2}Q", 1, len(text), len(blobs), *map(len, blobs))
     return b"".join((sizes, text, *blobs))
 
 
 def from_bytes(data: bytes) -> Any:
     """The value that became these bytes."""
-    length, count = struct.unpack_from(">II", data)
-    sizes = struct.unpack_from(f">{count}I", data, 8)
-    at = 8 + 4 * count
+    if data[0] == 0:
+        return _unpacked(_DECODE(data[1:].decode())[0], [])
+    length, count = struct.unpack_from(">QQ", data, 1)
+    at = 17 + 8 * count
     text, at = data[at : at + length], at + length
     blobs = []
-    for size in sizes:
+    for size in struct.unpack_from(f">{count}Q", data, 17):
         blobs.append(data[at : at + size])
         at += size
-    return _unpacked(json.loads(text), blobs)
+    return _unpacked(_DECODE(text.decode())[0], blobs)
 
 
 def _packed(value: Any, blobs: list[bytes]) -> Any:
@@ -82,7 +87,7 @@ def _all(values: Any, blobs: list[bytes]) -> list[Any]:
 
 def _any_order(values: Any, blobs: list[bytes]) -> list[Any]:
     """The members of a set in an order that depends on nothing but them."""
-    return sorted(_all(values, blobs), key=json.dumps)
+    return sorted(_all(values, blobs), key=_ENCODE)
 
 
 def _blob(data: bytes, blobs: list[bytes]) -> int:

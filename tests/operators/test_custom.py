@@ -548,3 +548,10 @@ def test_answers_need_not_be_asked_for() -> None:
     )
     rows = answers(ps.app("c", ps.output("great", made["great"].filter(col("n") > 9))))
     assert rows == {"great": [{"n": 10}, {"n": 11}]}
+
+
+def test_strict_order_waits_for_the_needed_columns_only() -> None:
+    strict = keyed(order="strict").window("2s").sum("n")
+    assert [node.describe() for node in strict.node.inputs] == ["strict order per user"]
+    assert list(strict.node.inputs[0].schema) == ["user", "n"]
+    assert not keyed(order="epoch").window("2s").sum("n").node.inputs[0].inputs

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock import col
 from penstock.operators.contract import DERIVED, ORDER, PARTITION, SEQUENCE, TIME
 from penstock.operators.strict import told_apart
+from penstock.query.explain import explained
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -235,3 +236,14 @@ def test_what_fits_nowhere_can_be_left_out_or_called_otherwise() -> None:
     events = events_stream(History(((),)))
     assert list(events.demux(a=col("n") > 0, otherwise=None)) == ["a"]
     assert list(events.demux(a=col("n") > 0, otherwise="b")) == ["a", "b"]
+
+
+def test_every_form_of_a_query_tells_of_these_steps() -> None:
+    events = with_lists(events_stream(History(((),))))
+    part = events.demux(low=col("n") < 1, ada=col("user") == "ada")["ada"]
+    many = part.explode("letters").flat_map(twice_backwards, {"n": pl.Int64})
+    forms = explained(ps.app("x", ps.output("out", many)))
+    for said in ("demux part 'ada'", "explode letters", "flat map with twice_backwards"):
+        assert said in forms["as written"]
+    assert "a row for every value of letters" in forms["optimised"]
+    assert "call twice_backwards on each batch" in forms["optimised"]
