@@ -16,6 +16,7 @@ from penstock.operators.contract import ORDER, TIME, Progress, SliceState
 from penstock.operators.search import Ints, Timeline, chained
 from penstock.operators.strict import Ordered, StrictOperator, in_order
 from penstock.state.buckets import HASH
+from penstock.state.collection import Table
 from penstock.words.duration import spelled
 
 _KEPT = "_kept"
@@ -37,15 +38,16 @@ class Distinct(StrictOperator):
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         memory = state.table("kept", keys=self.keys, time=_KEPT)
+        ordered = in_order(frame, self.keys, state, progress)
+        out = None if ordered is None else self._kept_of(ordered, memory, progress)
         if self.within is None:
             memory.compact()
         else:
-            useless = progress.before - self.within + 1
-            memory.expire(useless)
-            memory.compact(useless)
-        ordered = in_order(frame, self.keys, state, progress)
-        if ordered is None:
-            return None
+            memory.expire(progress.after - self.within + 1)
+            memory.compact(progress.after - self.within + 1)
+        return out
+
+    def _kept_of(self, ordered: Ordered, memory: Table, progress: Progress) -> pl.DataFrame | None:
         rows, heads = ordered.rows, np.flatnonzero(ordered.first)
         before = memory.lookup(rows.select(HASH, *self.keys)[heads], [_KEPT])[_KEPT].cast(pl.Int64)
         kept = self._first_ones(heads, before) if self.within is None else self._spaced(ordered, before)
@@ -53,7 +55,10 @@ class Distinct(StrictOperator):
             return None
         number = ordered.number[kept]
         last = kept[np.append(number[1:] != number[:-1], True)]
-        memory.insert(rows[last].select(HASH, *self.keys, pl.col(TIME).alias(_KEPT)))
+        remembered = rows[last].select(HASH, *self.keys, pl.col(TIME).alias(_KEPT))
+        if self.within is not None:
+            remembered = remembered.filter(pl.col(_KEPT) > progress.after - self.within)
+        memory.insert(remembered)
         return rows[kept].select(*ORDER, *self.columns)
 
     def _first_ones(self, heads: Ints, before: pl.Series) -> Ints:

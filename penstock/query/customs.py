@@ -11,7 +11,7 @@ import polars as pl
 from penstock.operators.applied import Applied
 from penstock.operators.custom import CustomOperator
 from penstock.operators.row_fold import RowFold, RowFunction
-from penstock.query import check, logical
+from penstock.query import check
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
@@ -63,10 +63,9 @@ class KeyedCustoms(KeyedRows):
         read = tuple(self.node.schema) if columns is None else tuple(dict.fromkeys(columns))
         check.columns_exist(read, self.node.schema, origin, type(operator).__qualname__)
         made = Applied(self.keys, operator, read, schemas, ordering)
-        node = logical.Stateful(origin, schemas[""], (self.node,), made)
         from penstock.query.outputs import WithOutputs  # a stream, whose methods come back here
 
-        return WithOutputs(node, schemas)
+        return WithOutputs(stateful(origin, schemas[""], made, self.node).node, schemas)
 
     def apply_rows(
         self,

@@ -52,9 +52,8 @@ class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
         The clock begins with 1970 in UTC. A row is told when its window is over (see `emit`), for every key that
         had events in it.
         """
-        return Windowed(
-            self.node, self.keys, InTime(time_window(size, every, offset, here())), order=self.order
-        )
+        cut = InTime(time_window(size, every, offset, here()))
+        return Windowed(self.node, self.keys, cut, order=self.order)
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Since the beginning, told at the end of every `every` of event time in which the key had events."""

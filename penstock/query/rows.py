@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -36,11 +35,11 @@ class KeyedRows(Rows):
     order: Order | None = field(default=None, kw_only=True)
 
 
-def ordered(origin: Origin, rows: KeyedRows, columns: Sequence[str]) -> logical.Node:
-    """These columns for an operator that does not wait itself: in strict order, if that was asked for."""
-    if rows.order != "strict":
+def ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
+    """What an operator reads: in strict order, if that was asked for and it does not wait itself."""
+    if rows.order != "strict" or operator.order == "strict":
         return rows.node
-    kept = tuple(dict.fromkeys((*rows.keys, *columns)))
+    kept = tuple(name for name in rows.node.schema if name in operator.needs())
     schema = {name: rows.node.schema[name] for name in kept}
     return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, kept))
 

@@ -111,7 +111,4 @@ class Windowed(KeyedRows):
         made = self.window.columns | {key: schema[key] for key in self.keys}
         made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
         operator = self.window.operator(self.keys, resolved)
-        events = self.node
-        if operator.order != "strict":
-            events = ordered(origin, self, [a.column for a in aggregates if a.column])
-        return stateful(origin, made, operator, events)
+        return stateful(origin, made, operator, ordered(origin, self, operator))
