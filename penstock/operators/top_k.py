@@ -105,9 +105,9 @@ class TopK:
                 nulls_equal=True,
             )
         )
-        return bool(met.select(self._worse(pl.col(self.by), pl.col("_was")).any()).item())
+        return bool(met.select(self.worse(pl.col(self.by), pl.col("_was")).any()).item())
 
-    def _worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
+    def worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
         """Whether a value ranks below a former one; null ranks below everything."""
         below = value < was if self.descending else value > was
         return below | (value.is_null() & was.is_not_null())

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.physical import (
@@ -139,12 +140,9 @@ class _Lowering:
             case logical.Branch():
                 return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
-                raise UserError(
-                    "TOP_NOT_LAST",
-                    "a top-k can be followed by map and select only",
-                    where=str(node.origin),
-                    hint="Put the filter, key_by or union before the top, or make it another output.",
-                )
+                # something follows it, so it cannot be left to the gather
+                ranking = GroupTop((), node.top, columns_of(node.input.schema))
+                return [self._stateful(logical.Stateful(node.origin, node.schema, (node.input,), ranking))]
         raise AssertionError(f"no rule for {node}")
 
     def _scan(self, node: logical.Source) -> _Flow:

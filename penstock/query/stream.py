@@ -9,7 +9,7 @@ Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,6 +17,7 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.relay import Relay
 from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
@@ -199,10 +200,20 @@ class Stream(Demux, Distincts):
         """Over all events since the beginning, told at the end of every `every` of event time."""
         return Keyed(self.node, ()).running(every)
 
-    def top(self, k: int, by: str | None = None, *, least: bool = False, changes_only: bool = True) -> Stream:
+    def top(
+        self,
+        k: int,
+        by: str | None = None,
+        *,
+        per: str | Sequence[str] = (),
+        least: bool = False,
+        changes_only: bool = True,
+    ) -> Stream:
         """The k best rows of a window's, or of running, aggregates; `by` is the last column if not given.
 
-        Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before.
+        With `per`, the k best of every value of these columns; of running totals, these must be keys.
+        Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before, of
+        its group where there are groups.
         """
         origin = here()
         aggregated = _aggregate_under(self.node)
@@ -217,12 +228,24 @@ class Stream(Demux, Distincts):
         if k < 1:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
         by = by or list(self.node.schema)[-1]
-        check.columns_exist([by, *aggregated.keys], self.node.schema, origin, "top")
-        check.names_differ(["rank", *self.node.schema], origin)
-        made = TopK(
-            k, by, aggregated.keys, isinstance(aggregated, RunningAggregation), not least, changes_only
-        )
-        return Stream(logical.Top(origin, made.schema(self.node.schema), self.node, made))
+        groups = (per,) if isinstance(per, str) else tuple(dict.fromkeys(per))
+        schema = self.node.schema
+        check.columns_exist([by, *aggregated.keys, *groups], schema, origin, "top")
+        check.keys_fit(groups, schema, origin)
+        check.names_differ(["rank", *schema], origin)
+        running = isinstance(aggregated, RunningAggregation)
+        if running and not set(groups) <= set(aggregated.keys):
+            raise UserError(
+                "BAD_TOP",
+                "a running total that moved to another group could not be taken back from the one it was in",
+                where=str(origin),
+                hint=f"Let per be some of the keys: {', '.join(aggregated.keys) or 'there are none'}.",
+            )
+        made = TopK(k, by, aggregated.keys, running, not least, changes_only)
+        if groups:
+            ranking = GroupTop(groups, made, columns_of(schema))
+            return stateful(origin, ranking.schema(), ranking, self.node)
+        return Stream(logical.Top(origin, made.schema(schema), self.node, made))
 
     def _mapped(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
         origin = here()

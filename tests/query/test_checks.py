@@ -207,14 +207,6 @@ def test_two_streams_of_one_name_are_refused_when_the_query_is_compiled() -> Non
     assert told.value.condition == "NAME_TAKEN"
 
 
-def test_a_step_after_a_top_that_needs_more_than_its_rows_is_refused() -> None:
-    from penstock.query.compile import compiled
-
-    with pytest.raises(UserError) as told:
-        compiled(ps.app("x", ps.output("a", counted().top(3).filter(col("rank") == 1))))
-    assert told.value.condition == "TOP_NOT_LAST"
-
-
 def test_a_key_named_twice_counts_once() -> None:
     assert clicks().key_by("user", "user").window("1s").count().columns == [
         "window_start",
