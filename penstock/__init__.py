@@ -2,10 +2,12 @@
 
 from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, lit
 
-from penstock.decode import Cookie, Delimited, Pattern, combined_log
+from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
+from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
+from penstock.operators.custom import Context, CustomOperator, Out
 from penstock.operators.functions import (
     aggregate_function,
     approx_count_distinct,
@@ -26,6 +28,8 @@ from penstock.operators.functions import (
     sum_,
     variance,
 )
+from penstock.operators.partitioners import by_function, by_range
+from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
@@ -36,13 +40,16 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "Boolean",
+    "Context",
     "Cookie",
+    "CustomOperator",
     "Date",
     "Datetime",
     "Delimited",
     "Float64",
     "Int32",
     "Int64",
+    "Out",
     "Pattern",
     "Stream",
     "String",
@@ -51,6 +58,10 @@ __all__ = [
     "approx_count_distinct",
     "approx_quantile",
     "avg",
+    "call_lines",
+    "by_function",
+    "by_range",
+    "call_records",
     "col",
     "collect",
     "combined_log",
@@ -71,9 +82,11 @@ __all__ = [
     "min_",
     "output",
     "parquet",
+    "prev",
     "quantile",
     "sqlite",
     "stddev",
+    "step",
     "stream",
     "sum_",
     "variance",

@@ -6,29 +6,59 @@ Receives the user's choice; hands findings to standard output and progress to st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
 from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
+from penstock.bench.operators import Operators
 from penstock.words.errors import PenstockError
 
 bench_app = typer.Typer(help="Measure Penstock beside its peers.", no_args_is_help=True)
 
 
-class Case(StrEnum):
+class ClickCase(StrEnum):
     """A case of the click-stream benchmark."""
 
     patterns = "patterns"
     windows = "windows"
     small_epochs = "small-epochs"
     decode = "decode"
+
+
+class OperatorCase(StrEnum):
+    """A case of the operator benchmark."""
+
+    aggregate = "aggregate"
+    map_ = "map"
+    join_ = "join"
+    product = "product"
+    windows = "windows"
+    order = "order"
+
+
+class Bench(Protocol):
+    """What the command line needs of a benchmark."""
+
+    stages: dict[str, dict[str, float]]
+
+    def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
+        """Every case by its name."""
+
+    def left_out(self, wanted: Collection[str]) -> list[str]:
+        """What is not measured of these cases and why, a line each."""
+
+
+Json = Annotated[bool, typer.Option("--json", help="One line, one JSON object a finding.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A look of a minute or two, one run each.")]
+Runs = Annotated[int | None, typer.Option(min=1, help="Runs of each engine.")]
 
 
 @bench_app.callback()
@@ -38,25 +68,43 @@ def _bench() -> None:
 
 @bench_app.command()
 def clicks(
-    json: Annotated[bool, typer.Option("--json", help="One line, one JSON object a finding.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A look of a minute or two, one run each.")] = False,
+    json: Json = False,
+    quick: Quick = False,
     events: Annotated[int | None, typer.Option(min=1_000, help="Events of the two queries.")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each engine.")] = None,
-    only: Annotated[Case | None, typer.Option(help="This case alone.")] = None,
+    runs: Runs = None,
+    only: Annotated[ClickCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """Click patterns, window counts, small epochs and decoding, beside plain PySpark on the same lines."""
+    wanted = [*ClickCase] if only is None else [only]
+    _tell(lambda told: Clicks(sized(quick, events, runs), cache_root(), told), wanted, json)
+
+
+@bench_app.command()
+def operators(
+    json: Json = False,
+    quick: Quick = False,
+    events: Annotated[int | None, typer.Option(min=1_000, help="Most events of any case.")] = None,
+    runs: Runs = None,
+    only: Annotated[OperatorCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Aggregate, map, join, product, overlapping windows and orders on call records, beside plain PySpark."""
+    wanted = [*OperatorCase] if only is None else [only]
+    _tell(
+        lambda told: Operators(operators_sized(quick, events, runs), cache_root(), told, wanted), wanted, json
+    )
+
+
+def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
+    """Run the cases that are wanted; with `json` each finding is told as soon as its case is done."""
     people = Console(stderr=True)
-    out = Console()
+    found: list[Finding] = []
     with people.status("starting") as status:
-        bench = Clicks(sized(quick, events, runs), cache_root(), lambda text: status.update(text))
-        wanted = [case for name, case in bench.cases().items() if only in (None, name)]
-        if only in (None, Case.patterns):
-            for line in bench.left_out():
-                people.print(line)
-        found: list[Finding] = []
-        for case in wanted:
+        bench = make(lambda text: status.update(text))
+        for line in bench.left_out(wanted):
+            people.print(line)
+        for name in wanted:
             try:
-                made = list(case())
+                made = list(bench.cases()[name]())
             except PenstockError as error:
                 people.print(error.text(), markup=False, soft_wrap=True)
                 raise typer.Exit(error.exit_code) from None
@@ -65,6 +113,7 @@ def clicks(
                 for finding in made:
                     print(finding.to_json(), flush=True)
     if not json:
+        out = Console()
         out.print(table(found))
         for line in stage_lines(bench.stages):
             out.print(line, markup=False)
@@ -83,9 +132,19 @@ def sized(quick: bool, events: int | None, runs: int | None) -> Size:
     )
 
 
-def table(findings: Iterable[Finding]) -> Table:
+def operators_sized(quick: bool, events: int | None, runs: int | None) -> operators_bench.Size:
+    """The size the user asked for; no data set exceeds the events asked for."""
+    size = operators_bench.QUICK if quick else operators_bench.Size()
+    if events is not None:
+        names = ("join_events", "product_events", "slow_events", "warm_events", "warm_product_events")
+        fewer = {name: min(getattr(size, name), events) for name in names}
+        size = dataclasses.replace(size, events=events, **fewer)
+    return size if runs is None else dataclasses.replace(size, runs=runs)
+
+
+def table(findings: Sequence[Finding]) -> Table:
     """The findings for people."""
-    made = Table(title="clicks")
+    made = Table(title=" and ".join(dict.fromkeys(finding.bench for finding in findings)))
     for name in ("case", "engine", "metric"):
         made.add_column(name)
     for name in ("median", "best", "target"):

@@ -1,15 +1,16 @@
-"""The benchmark's input: the same click-stream lines for every engine, made once and kept between runs.
+"""A benchmark's input: the same generated lines for every engine, made once and kept between runs.
 
-Receives how many events are wanted; hands two folders with the same lines:
+Receives what is wanted and how many events; hands two folders with the same lines:
 
-- `whole`: one growing file for each web server, as Penstock's file log follows them;
+- `whole`: one growing file for each server that writes, as Penstock's file log follows them;
 - `rotated`: those files cut by log rotation, because Spark's file source admits whole files only.
 
 Invariants:
 - A smaller data set with the same parameters is a prefix of a larger one in event time.
-- All servers rotate at the same instants, so files of one rotation never hold events older than those before.
+- All servers rotate at the same instants, so files of one rotation never hold events older than those before
+  (but for the disorder that the log was asked for).
 - The last rotated file of the first server ends with one line of a far later time: it moves Spark's
-  watermark past the last window. Its own session has no second event and its own window never closes.
+  watermark past the last window. Its own key has no second event and its own window never closes.
 """
 
 from __future__ import annotations
@@ -22,22 +23,48 @@ import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from penstock.logs.contract import Span
-from penstock.logs.generated import GeneratedLog
+from penstock.logs.generated import GeneratedLog, MadeLog
 
 #: how the files look; part of the name under which they are kept
 _LAYOUT = 1
-_CLOSING_LINE = (
-    b'10.255.255.255 - - [01/Jan/2027:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "session=closing"\n'
-)
+
+
+class Recipe(Protocol):
+    """What a data set is made from: a dataclass, since its fields are part of the name under which it is kept.
+
+    `rotate_seconds` is in event time. `closing_line` ends the rotated files.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    name: ClassVar[str]
+    closing_line: ClassVar[bytes]
+
+    @property
+    def events(self) -> int: ...
+
+    @property
+    def servers(self) -> int: ...
+
+    @property
+    def rotate_seconds(self) -> int: ...
+
+    def log(self) -> MadeLog:
+        """The generated log that says what the lines are."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the events look like. `rate` and `rotate_seconds` are in event time."""
+    """What click-stream events look like. `rate` and `rotate_seconds` are in event time."""
+
+    name: ClassVar[str] = "clicks"
+    closing_line: ClassVar[bytes] = (
+        b'10.255.255.255 - - [01/Jan/2027:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "session=closing"\n'
+    )
 
     events: int
     servers: int = 4
@@ -62,7 +89,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Files of click-stream lines."""
+    """Files of generated lines."""
 
     events: int
     servers: int
@@ -81,10 +108,10 @@ def cache_root() -> Path:
     return (Path(chosen) if chosen else Path.home() / ".cache") / "penstock" / "bench"
 
 
-def materialised(parameters: Parameters, root: Path) -> Dataset:
+def materialised(parameters: Recipe, root: Path) -> Dataset:
     """The files for these parameters, made now unless they lie there from an earlier run."""
     facts = json.dumps([_LAYOUT, asdict(parameters)], sort_keys=True)
-    name = f"clicks-{parameters.events}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
+    name = f"{parameters.name}-{parameters.events}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
     place = root / name
     if not place.exists():
         root.mkdir(parents=True, exist_ok=True)
@@ -99,7 +126,7 @@ def materialised(parameters: Parameters, root: Path) -> Dataset:
     return Dataset(parameters.events, parameters.servers, place / "whole", place / "rotated")
 
 
-def _write(parameters: Parameters, place: Path) -> None:
+def _write(parameters: Recipe, place: Path) -> None:
     whole, rotated = place / "whole", place / "rotated"
     whole.mkdir()
     rotated.mkdir()
@@ -110,7 +137,7 @@ def _write(parameters: Parameters, place: Path) -> None:
         times = log.event_times(server, 0, partition.latest)
         rotations = times // rotation_micros
         starts = np.flatnonzero(np.diff(rotations, prepend=-1))
-        with open(whole / f"clicks-p{server}.log", "wb") as everything:
+        with open(whole / f"{parameters.name}-p{server}.log", "wb") as everything:
             for start, end in itertools.pairwise((*starts.tolist(), len(times))):
                 last = max(last, int(rotations[start]))
                 with open(rotated / _piece(int(rotations[start]) - first, server), "wb") as piece:
@@ -118,7 +145,7 @@ def _write(parameters: Parameters, place: Path) -> None:
                         everything.write(chunk.data)
                         piece.write(chunk.data)
     with open(rotated / _piece(last - first, 0), "ab") as piece:
-        piece.write(_CLOSING_LINE)
+        piece.write(parameters.closing_line)
     # Spark takes files in the order in which they were last changed
     for path in rotated.iterdir():
         changed_at = 1_700_000_000 + int(path.name[:5])

@@ -53,7 +53,7 @@ class Finding:
     @property
     def best(self) -> float:
         """The fastest run: of times and lengths the least, of speeds the greatest."""
-        return min(self.runs) if self.unit in ("ms", "s") else max(self.runs)
+        return min(self.runs) if self.unit in ("us", "ms", "s") else max(self.runs)
 
     @property
     def met(self) -> bool | None:

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.words.errors import InternalError
+
 #: rows of an answer: (rank, pattern, count), or (start of the window in seconds, rank, path, count)
 Answer = list[list[Any]]
 
@@ -58,3 +60,16 @@ def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
         at + report["durationMs"]["triggerExecution"] / 1000 for at, report in zip(began, ran, strict=True)
     ]
     return max(ended) - min(began), len(ran)
+
+
+def agree(what: str, engine: str, answer: Answer, right: Answer) -> None:
+    """Refuse an answer that is not the right one."""
+    if answer == right:
+        return
+    here = [row for row in answer if row not in right]
+    there = [row for row in right if row not in answer]
+    raise InternalError(
+        "BENCH_DISAGREES",
+        f"the answer of {engine} for {what} is wrong",
+        detail=f"{len(answer)} rows, {len(right)} expected; not expected: {here[:3]}; missing: {there[:3]}.",
+    )

@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,13 @@ APPS = {"patterns": patterns_app, "windows": windows_app}
 def runs(case: str, datasets: list[Dataset], place: Path) -> list[Outcome]:
     """The case over each data set in turn, in one session; the first ones warm it up for the last."""
     spark = started()
-    return [_run(case, dataset, place / str(number), spark) for number, dataset in enumerate(datasets)]
+    outcomes = []
+    for number, dataset in enumerate(datasets):
+        here, results = place / str(number), place / str(number) / "results"
+        settings = Settings(state=here / "state", drain=True)
+        told = APPS[case](files_of(dataset), results)
+        outcomes.append(drained(told, dataset, settings, spark, partial(answer, case, results)))
+    return outcomes
 
 
 def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
@@ -90,15 +98,20 @@ def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
     return Outcome(events * len(gaps), ends[-1] - ends[0], len(gaps), samples=gaps, stages=stages)
 
 
-def started() -> SparkSession:
+def started(master: str = Settings.master) -> SparkSession:
     """The session that the engine would start for itself."""
-    return session(Settings(spark=PROGRESS_KEPT))
+    return session(Settings(master=master, spark=PROGRESS_KEPT))
 
 
-def _run(case: str, dataset: Dataset, place: Path, spark: SparkSession) -> Outcome:
-    results = place / "results"
-    log = FileLog(str(dataset.whole / "*.log"), finished=True)
-    engine = Engine(APPS[case](log, results), Settings(state=place / "state", drain=True), spark)
+def files_of(dataset: Dataset) -> FileLog:
+    """The whole files of a data set, to which nothing will be added."""
+    return FileLog(str(dataset.whole / "*.log"), finished=True)
+
+
+def drained(
+    told: App, dataset: Dataset, settings: Settings, spark: SparkSession, answered: Callable[[], Answer]
+) -> Outcome:
+    """Run an application until all is read; `answered` looks at its results afterwards."""
     queries: list[Any] = []
     stages: dict[str, float] = defaultdict(float)
 
@@ -108,14 +121,14 @@ def _run(case: str, dataset: Dataset, place: Path, spark: SparkSession) -> Outco
         for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
             stages[stage] += seconds
 
-    done = engine.run(watch)
+    done = Engine(told, settings, spark).run(watch)
     if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
         raise InternalError(
             "BENCH_EVENTS_LOST",
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
     seconds, epochs = span_seconds(queries[0].recentProgress)
-    return Outcome(done.events, seconds, epochs, answer(case, results), stages=dict(stages))
+    return Outcome(done.events, seconds, epochs, answered(), stages=dict(stages))
 
 
 def answer(case: str, results: Path) -> Answer:

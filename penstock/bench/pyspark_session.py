@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,12 +25,12 @@ _CLOSING_EVENTS = 1
 _FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 
 
-def peer_session(further: dict[str, str] | None = None) -> SparkSession:
-    """A session of plain PySpark on all cores of this machine."""
+def peer_session(further: dict[str, str] | None = None, cores: int | None = None) -> SparkSession:
+    """A session of plain PySpark on so many cores, on all of this machine unless said."""
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    cores = os.cpu_count() or 1
+    cores = cores or os.cpu_count() or 1
     settings = {
         "spark.driver.memory": "6g",
         "spark.driver.host": "127.0.0.1",
@@ -82,12 +83,26 @@ def drained(
     checkpoint: Path,
 ) -> Outcome:
     """Run a streaming query until all files are read, with the same clock as Penstock's runs."""
-    writer = rows.writeStream.foreachBatch(each).outputMode("append")
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    seconds, epochs = _timed(rows.writeStream.foreachBatch(each), dataset, checkpoint)
+    return Outcome(dataset.events, seconds, epochs, answer())
+
+
+def written_out(rows: DataFrame, dataset: Dataset, place: Path, sides: int = 1) -> tuple[float, int, Path]:
+    """Run a streaming query into Parquet files until all files are read: seconds, epochs and where they are.
+
+    `sides`: how many times the query reads the data set.
+    """
+    results = place / "results"
+    writer = rows.writeStream.format("parquet").option("path", str(results))
+    return *_timed(writer, dataset, place / "checkpoint", sides), results
+
+
+def _timed(writer: Any, dataset: Dataset, checkpoint: Path, sides: int = 1) -> tuple[float, int]:
+    appending = writer.outputMode("append").option("checkpointLocation", str(checkpoint))
+    query = appending.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = query.recentProgress
-    taken = sum(report["numInputRows"] for report in progress) - _CLOSING_EVENTS
-    if taken != dataset.events:
-        raise InternalError("BENCH_EVENTS_LOST", f"PySpark took {taken} of {dataset.events} events")
-    seconds, epochs = span_seconds(progress)
-    return Outcome(dataset.events, seconds, epochs, answer())
+    taken = sum(report["numInputRows"] for report in progress)
+    if taken != sides * (dataset.events + _CLOSING_EVENTS):
+        raise InternalError("BENCH_EVENTS_LOST", f"PySpark took {taken} of {sides} x {dataset.events} events")
+    return span_seconds(progress)

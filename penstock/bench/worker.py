@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.bench.dataset import Dataset
+from penstock.bench.operator_queries import Query
 from penstock.bench.outcome import Outcome, read, written
 from penstock.words.errors import InternalError
 
@@ -26,7 +27,10 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Task:
-    """What a process does: an engine ("penstock", "pyspark", a `transformWithState` method), a case, its input."""
+    """What a process does: an engine ("penstock", "pyspark", a `transformWithState` method), a case, its input.
+
+    `queries`: of the operator benchmark, one for each data set. `cores`: how many to use, all if not said.
+    """
 
     engine: str
     case: str
@@ -34,6 +38,8 @@ class Task:
     warm_epochs: int = 0
     epochs: int = 0
     epoch_events: int = 1_000
+    queries: tuple[Query, ...] = ()
+    cores: int | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)
@@ -45,7 +51,8 @@ class Task:
             Dataset(d["events"], d["servers"], Path(d["whole"]), Path(d["rotated"]))
             for d in facts.pop("datasets")
         )
-        return cls(datasets=datasets, **facts)
+        queries = tuple(Query(**query) for query in facts.pop("queries"))
+        return cls(datasets=datasets, queries=queries, **facts)
 
 
 def performed(task: Task) -> list[Outcome]:
@@ -85,6 +92,14 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             from penstock.bench.penstock_runs import small_epochs
 
             return [small_epochs(task.warm_epochs, task.epochs, task.epoch_events, place)]
+        case "penstock", "operators":
+            from penstock.bench import penstock_operators
+
+            return penstock_operators.runs(task.queries, datasets, task.cores, place)
+        case "pyspark", "operators":
+            from penstock.bench import pyspark_operators
+
+            return pyspark_operators.runs(task.queries, datasets, task.cores, place)
         case "penstock", _:
             from penstock.bench.penstock_runs import runs
 

@@ -1,5 +1,6 @@
 """Bytes to columns: decoders of log formats, with what does not fit put aside."""
 
+from penstock.decode.call_lines import call_lines
 from penstock.decode.combined_log import CombinedLog, Cookie, combined_log
 from penstock.decode.contract import BAD_SCHEMA, ROW, Decoded, Decoder
 from penstock.decode.delimited import Delimited
@@ -16,5 +17,6 @@ __all__ = [
     "Delimited",
     "JsonLines",
     "Pattern",
+    "call_lines",
     "combined_log",
 ]

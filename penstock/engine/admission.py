@@ -127,7 +127,8 @@ class Admission:
             for partition in partitions:  # in the log's own order: it breaks ties of event time for life
                 at.setdefault(partition.id, partition.earliest)
             available = {p.id: p.latest - at[p.id] for p in partitions}
-            for pid, units in shares(available, self._rates[name].budget).items():
+            budget = self._rates[name].admitted(sum(available.values()))
+            for pid, units in shares(available, budget).items():
                 at[pid] = scan.stream.log.cut(pid, at[pid], units)
             self.backlog[name] = sum(p.latest - at[p.id] for p in partitions)
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
@@ -135,7 +136,13 @@ class Admission:
             end["finished"][name] = sorted(done)
             end["closed"][name] = scan.stream.log.closed()
             end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
-            everything_read &= len(done) == len(partitions)
+            # a log that is not declared finished is read when nothing of it is left for now
+            left = [
+                p
+                for p in partitions
+                if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
+            ]
+            everything_read &= not left
         if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle", "closed")):
             if everything_read and self._drain:
                 self.drained.set()

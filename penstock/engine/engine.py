@@ -118,7 +118,7 @@ class Engine:
             )
         reached = self.state.last_offsets()
         for name, scan in self.plan.scans.items():
-            facts["logs"][name] = scan.stream.log.start(known.get(name), reached.get(name, {}))
+            facts["logs"][name] = scan.started(known.get(name), reached.get(name, {}))
         facts["buckets"] = self.settings.buckets
         self.state.remember(facts)
 
@@ -131,7 +131,14 @@ class Engine:
             least = 65_536 if bytes_ else 1_000
             if most is not None:
                 units, least = min(units, most), min(least, most)
-            found[name] = RateControl(self.settings.epoch_seconds, units, least, most or 1 << 60)
+            found[name] = RateControl(
+                self.settings.epoch_seconds,
+                units,
+                least,
+                most or 1 << 60,
+                catch_up_seconds=self.settings.catch_up_seconds,
+                catch_up_most=self.settings.catch_up_bytes // (1 if bytes_ else 200),
+            )
         return found
 
     # -- running ---------------------------------------------------------------------------------
@@ -273,11 +280,11 @@ class Engine:
 
 def _explained(failure: BaseException) -> PenstockError:
     text = str(failure).strip()
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
     return InternalError(
         "EPOCH_FAILED",
         f"{kind}: {lines[-1] if lines else type(failure).__name__}",
-        detail=text[-2000:],
+        detail=text[-2000:] if len(lines) > 1 else None,
         hint="The epoch is not committed; start again with the same state directory to repeat it.",
     )

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import file_bytes, from_file, from_stream, stream_bytes
+from penstock.state.ipc import as_table, from_file, from_stream, stream_bytes, write_file
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: frames from this size on are worth a file of their own on a shared shelf
@@ -42,36 +42,37 @@ class Message:
             return self.to_bytes()
         os.makedirs(shelf, mode=0o700, exist_ok=True)
         path = os.path.join(shelf, f"{uuid.uuid4().hex}.arrow")
-        with open(path, "wb") as file:
-            file.write(file_bytes(self.frame))
-        return Message(self.kind, self.to, {**self.facts, "shelved": path}).to_bytes()
+        write_file(as_table(self.frame), path)
+        return self._header(path)
 
     def to_bytes(self) -> bytes:
-        header = json.dumps([self.kind, self.to, self.facts], separators=(",", ":")).encode()
+        header = self._header()
+        return header if self.frame is None else b"".join((header, stream_bytes(self.frame)))
+
+    def _header(self, shelved: str | None = None) -> bytes:
+        header = json.dumps([self.kind, self.to, self.facts, shelved], separators=(",", ":")).encode()
         header += b" " * (-(len(header) + 4) % 64)  # Arrow wants its buffers aligned
-        if self.frame is None:
-            return struct.pack(">I", len(header)) + header
-        return b"".join((struct.pack(">I", len(header)), header, stream_bytes(self.frame)))
+        return struct.pack(">I", len(header)) + header
 
     @staticmethod
     def from_bytes(data: bytes) -> Message:
-        kind, to, facts, at = _header(data)
-        if "shelved" in facts:
-            with pa.memory_map(facts.pop("shelved")) as mapped:
+        kind, to, facts, shelved, at = _header(data)
+        if shelved is not None:
+            with pa.memory_map(shelved) as mapped:
                 return Message(kind, to, facts, from_file(mapped))
         return Message(kind, to, facts, from_stream(memoryview(data)[at:]) if at < len(data) else None)
 
 
 def address(data: bytes) -> tuple[str, str]:
     """The kind and the addressee of an encoded message, without decoding its payload."""
-    kind, to, _, _ = _header(data)
+    kind, to, *_ = _header(data)
     return kind, to
 
 
-def _header(data: bytes) -> tuple[str, str, dict[str, Any], int]:
+def _header(data: bytes) -> tuple[str, str, dict[str, Any], str | None, int]:
     (length,) = struct.unpack_from(">I", data)
-    kind, to, facts = json.loads(data[4 : 4 + length])
-    return kind, to, facts, 4 + length
+    kind, to, facts, shelved = json.loads(data[4 : 4 + length])
+    return kind, to, facts, shelved, 4 + length
 
 
 def error_message(error: PenstockError) -> Message:

@@ -16,6 +16,10 @@ class RateControl:
     parts from each other; between epochs of one size a change is taken for a change of the part per unit.
     The budget fills what the fixed part leaves of the target, but at least a third of the fixed part, and as
     much again where that alone is beyond the target: smaller epochs would only read more slowly.
+
+    Where more than `BEHIND` budgets wait, the log is behind by more than an epoch anyway. Then an epoch takes all
+    of it, for up to `catch_up_seconds` and `catch_up_most` units: long epochs read faster. Since each leaves less
+    behind than it took, as long as the log grows more slowly than it is read, epochs come back to the target.
     """
 
     target_seconds: float
@@ -24,6 +28,8 @@ class RateControl:
     most: int = 1 << 60
     fixed_seconds: float = 0.0
     last: tuple[int, float] | None = None
+    catch_up_seconds: float = 0.0
+    catch_up_most: int = 1 << 60
 
     #: an epoch may take at most this much more than the last full one
     GROWTH = 4.0
@@ -31,6 +37,15 @@ class RateControl:
     APART = 1.3
     #: weight of the newest measurement of the fixed part
     FRESH = 0.5
+    #: the log is behind when this many budgets wait
+    BEHIND = 2.0
+
+    def admitted(self, waiting: int) -> int:
+        """How much the next epoch may take when this much waits."""
+        if self.last is None or waiting <= self.BEHIND * self.budget:
+            return self.budget
+        longer = self.budget * self.catch_up_seconds / self.target_seconds
+        return max(self.budget, int(min(longer, self.last[0] * self.GROWTH, self.catch_up_most, self.most)))
 
     def observed(self, units: int, seconds: float) -> RateControl:
         """After an epoch that took `seconds` for `units`."""

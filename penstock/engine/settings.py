@@ -19,6 +19,10 @@ class Settings:
     master: str = "local[*]"
     #: how long an epoch should take under load, in seconds
     epoch_seconds: float = 1.0
+    #: how long an epoch may take, in seconds, while the log is behind by more than two: long ones catch up faster
+    catch_up_seconds: float = 5.0
+    #: the most an epoch longer than its target may take, in bytes (or a 200th as many records): it is in memory at once
+    catch_up_bytes: int = 512_000_000
     #: epochs begin at least this far apart, in seconds, so that a trickle does not keep the machine busy
     epoch_interval_seconds: float = 0.1
     #: tasks a slice stage is cut into; None: as many as Spark has cores
@@ -28,7 +32,7 @@ class Settings:
     #: manifests kept; older state cannot be gone back to
     manifests_kept: int = 20
     #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it
-    first_epoch_units: int = 16_000_000
+    first_epoch_units: int = 32_000_000
     #: the most an epoch may ever take, in the log's units; None: no bound but the target length
     most_epoch_units: int | None = None
     #: an epoch of at most this many bytes (or a 200th as many records) is one task: nothing has to move

@@ -110,7 +110,7 @@ def _run(
         # the hash is that of this operator's keys, not of the next one's
         made = operator.prepare(made.drop(HASH, strict=False), edge.port)
         if edge.forward:
-            kept = hashed(task, edge, operator, made)
+            kept = hashed(task, edge, made)
             inbox.rows.setdefault((edge.target, edge.port), []).append(kept)
         else:
             yield from addressed(task, edge, made)

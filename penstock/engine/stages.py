@@ -23,6 +23,7 @@ from penstock.engine.scan import scan
 from penstock.engine.slices import work
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask
+from penstock.engine.tree import FAN_IN, brought_together, parents
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.words.errors import PenstockError
@@ -71,6 +72,17 @@ class SparkStages:
         stage = stage.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices).mapPartitionsWithIndex(slice_stage(level))
+        tasks = task.slices if task.plan.levels else len(shares)
+        while tasks > FAN_IN:
+            stage = stage.mapPartitionsWithIndex(
+                lambda index, pairs: ((index // FAN_IN, d) for _, d in pairs)
+            )
+            tasks = parents(tasks)
+            stage = exchange(self._context, stage, tasks).mapPartitionsWithIndex(
+                lambda _, incoming: (
+                    (0, data) for data in brought_together(_unpacked(shipped.value), incoming)
+                )
+            )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
     def _collected(self, stage: Any) -> list[bytes]:
@@ -81,13 +93,17 @@ class SparkStages:
 
 def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
     """All tasks of an epoch in this process, one after the other."""
-    sent = [pair for share in shares for pair in scan_task(task, share)]
+    sent = [list(scan_task(task, share)) for share in shares]
     for level in range(1, task.plan.levels + 1):
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
-        for slice_, data in sent:
+        for slice_, data in (pair for pairs in sent for pair in pairs):
             boxes[slice_].append(data)
-        sent = [pair for slice_, box in enumerate(boxes) for pair in slice_task(task, level, slice_, box)]
-    return [data for _, data in sent]
+        sent = [list(slice_task(task, level, slice_, box)) for slice_, box in enumerate(boxes)]
+    told = [[data for _, data in pairs] for pairs in sent]
+    while len(told) > FAN_IN:
+        groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]
+        told = [list(brought_together(task.plan, (d for box in group for d in box))) for group in groups]
+    return [data for box in told for data in box]
 
 
 def scan_task(task: EpochTask, spans: list[tuple[str, Span]]) -> Addressed:

@@ -84,12 +84,12 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     if operator is None:
         yield 0, Message("rows", edge.target, {}, rows).to_bytes()
         return
-    rows, port = hashed(task, edge, operator, rows), {"port": edge.port}
+    rows, port = hashed(task, edge, rows), {"port": edge.port}
     if task.slices == 1:
         for piece in rows.iter_slices(MOST_ROWS):
             yield 0, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
         return
-    if operator.route(edge.port).everywhere:
+    if task.plan.subqueries[edge.target].route(edge.port).everywhere:
         for slice_ in range(task.slices):
             for piece in rows.iter_slices(MOST_ROWS):
                 yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
@@ -103,9 +103,9 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
             yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
 
 
-def hashed(task: EpochTask, edge: Edge, operator: Operator, rows: pl.DataFrame) -> pl.DataFrame:
+def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
-    rows = operator.route(edge.port).hashed(rows, len(task.bucket_map))
+    rows = task.plan.subqueries[edge.target].route(edge.port).hashed(rows, len(task.bucket_map))
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 

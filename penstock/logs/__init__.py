@@ -1,7 +1,8 @@
 """Where events come from: the contract of a log, and the logs that keep it."""
 
+from penstock.logs.calls import CallLog
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.files import FileLog
 from penstock.logs.generated import GeneratedLog
 
-__all__ = ["Chunk", "FileLog", "GeneratedLog", "Log", "Partition", "Span"]
+__all__ = ["CallLog", "Chunk", "FileLog", "GeneratedLog", "Log", "Partition", "Span"]

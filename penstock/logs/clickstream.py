@@ -5,25 +5,21 @@ Apache's combined format with the session cookie as one more quoted field.
 
 Invariants:
 - A line depends on the settings, the partition, the offset and the event time, on nothing else.
-- Lines are laid out in columns of fixed width, filled up with NUL, and the NULs are taken out at the end: a
-  whole block of lines is made without a loop over them.
+- A whole block of lines is made from columns of cells, without a loop over them.
 - A user keeps address, browser and session; popularity of users and pages follows power laws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.logs.cells import Texts, beside, joined, texts
 from penstock.logs.draw import Ints, below, draws, mixed, power_law
-
-_Texts: TypeAlias = npt.NDArray[np.void]
 
 _AGENTS = (
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) Chrome/141.0 Safari/537.36",
@@ -52,13 +48,14 @@ _DAY_ZERO = datetime(1970, 1, 1).toordinal()
 _LINES_A_TIME = 8192
 """Lines made in one go: few enough that their columns stay in the cache."""
 
-LINE_BYTES = 190
-"""About how long a line is."""
-
 
 @dataclass(frozen=True)
 class Clicks:
     """Who visits what. `zipf_users` and `zipf_pages` are the exponents of the power laws."""
+
+    kind: ClassVar[str] = "click stream"
+    file_name: ClassVar[str] = "clicks"
+    line_bytes: ClassVar[int] = 190
 
     seed: int = 1
     users: int = 100_000
@@ -92,46 +89,42 @@ class Clicks:
             words.agents.take(words.agent_of.take(users)),
             words.sessions.take(users),
         ]
-        lines = np.empty(len(instants), np.dtype([(f"f{i}", c.dtype) for i, c in enumerate(columns)]))
-        for i, column in enumerate(columns):
-            lines[f"f{i}"] = column
-        cells: npt.NDArray[np.uint8] = lines.view(np.uint8)
-        return memoryview(cells[cells != 0])
+        return joined(columns)
 
 
 @dataclass(frozen=True)
 class _Words:
     """The pieces that lines are put together from, each a column to take from."""
 
-    addresses: _Texts
-    requests: _Texts
-    answers: _Texts
-    referers: _Texts
-    agents: _Texts
+    addresses: Texts
+    requests: Texts
+    answers: Texts
+    referers: Texts
+    agents: Texts
     agent_of: Ints
-    sessions: _Texts
+    sessions: Texts
 
 
 @lru_cache(maxsize=4)
 def _words(users: int, pages: int) -> _Words:
     rank = np.arange(users)
     shares = np.repeat(np.arange(len(_AGENTS)), _AGENT_SHARES)
-    numbers = _texts([str(i) for i in range(256)])
+    numbers = texts([str(i) for i in range(256)])
     octets = [numbers.take(rank // 65_536 % 256), numbers.take(rank // 256 % 256), numbers.take(rank % 256)]
-    digits = _texts([str(i) for i in range(10)])
+    digits = texts([str(i) for i in range(10)])
     paths = [*_FRONT_PAGES, *(f"/products/{i}" for i in range(1, pages + 1))][:pages]
     statuses = [status for status, share in _STATUS_SHARES for _ in range(share)]
     sizes = (300 + below(mixed(np.arange(4096, dtype=np.uint64)), 40_000)).tolist()
     referers = [page for page, share in _REFERER_SHARES for _ in range(share)]
     referers += [_SHOP + path for path in paths[:30]]
     return _Words(
-        addresses=_beside("10.", octets[0], ".", octets[1], ".", octets[2], " - - "),
-        requests=_texts(f'"{"POST" if path in _POSTED else "GET"} {path} HTTP/1.1" ' for path in paths),
-        answers=_texts(_answer(*pair) for pair in zip(statuses, sizes, strict=True)),
-        referers=_texts(f'"{page}" ' for page in referers),
-        agents=_texts(f'"{agent}" ' for agent in _AGENTS),
+        addresses=beside("10.", octets[0], ".", octets[1], ".", octets[2], " - - "),
+        requests=texts(f'"{"POST" if path in _POSTED else "GET"} {path} HTTP/1.1" ' for path in paths),
+        answers=texts(_answer(*pair) for pair in zip(statuses, sizes, strict=True)),
+        referers=texts(f'"{page}" ' for page in referers),
+        agents=texts(f'"{agent}" ' for agent in _AGENTS),
         agent_of=shares.take(below(mixed(rank.astype(np.uint64)), len(shares))),
-        sessions=_beside('"session=u', *(digits.take(rank // 10**i % 10) for i in range(6, -1, -1)), '"\n'),
+        sessions=beside('"session=u', *(digits.take(rank // 10**i % 10) for i in range(6, -1, -1)), '"\n'),
     )
 
 
@@ -139,28 +132,12 @@ def _answer(status: int, size: int) -> str:
     return f"{status} {'-' if status == 304 else size if status == 200 else size % 700} "
 
 
-def _texts(texts: Iterable[str]) -> _Texts:
-    """Texts as fixed-width cells, filled up with NUL."""
-    cells: npt.NDArray[Any] = np.array([text.encode() for text in texts])
-    return cells.view(f"V{cells.itemsize}")
-
-
-def _beside(*parts: str | _Texts) -> _Texts:
-    """Cells put together from constant texts and other cells."""
-    size = next(len(part) for part in parts if not isinstance(part, str))
-    cells = [np.repeat(_texts([part]), size) if isinstance(part, str) else part for part in parts]
-    whole = np.empty(size, np.dtype([(f"f{i}", cell.dtype) for i, cell in enumerate(cells)]))
-    for i, cell in enumerate(cells):
-        whole[f"f{i}"] = cell
-    return whole.view(f"V{whole.itemsize}")
-
-
 @lru_cache(maxsize=1)
-def _two_digits() -> _Texts:
-    return _texts(f"{i:02d}" for i in range(60))
+def _two_digits() -> Texts:
+    return texts(f"{i:02d}" for i in range(60))
 
 
-def _stamps(instants: Ints) -> _Texts:
+def _stamps(instants: Ints) -> Texts:
     """Instants as Apache writes them; each second is written out once."""
     two = _two_digits()
     seconds = instants // 1_000_000
@@ -171,8 +148,8 @@ def _stamps(instants: Ints) -> _Texts:
         table, index = np.unique(seconds, return_inverse=True)
     day = table // 86_400
     hour, minute, second = (two.take(table // unit % most) for unit, most in ((3600, 24), (60, 60), (1, 60)))
-    days = _texts(_day(int(number)) for number in range(int(day[0]), int(day[-1]) + 1)).take(day - day[0])
-    return _beside("[", days, ":", hour, ":", minute, ":", second, " +0000] ").take(index)
+    days = texts(_day(int(number)) for number in range(int(day[0]), int(day[-1]) + 1)).take(day - day[0])
+    return beside("[", days, ":", hour, ":", minute, ":", second, " +0000] ").take(index)
 
 
 def _day(number: int) -> str:

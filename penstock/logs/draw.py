@@ -34,10 +34,14 @@ def mixed(words: Words) -> Words:
 
 def draws(seed: int, partition: int, first: int, count: int) -> Words:
     """One 64-bit draw for each offset from `first`."""
+    return draws_at(seed, partition, np.arange(first, first + count, dtype=np.int64))
+
+
+def draws_at(seed: int, partition: int, offsets: Ints) -> Words:
+    """One 64-bit draw for each of these offsets."""
     key = mixed(np.array([(seed * _GAMMA) & _MASK], dtype=np.uint64))
     key = mixed(key ^ np.uint64((partition * 0xD1B54A32D192ED03 + 1) & _MASK))
-    counters = np.arange(first + 1, first + 1 + count, dtype=np.uint64)
-    return mixed(key + counters * np.uint64(_GAMMA))
+    return mixed(key + (offsets.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
 def below(words: Words, bound: int) -> Ints:

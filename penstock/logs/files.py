@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from penstock.logs import archive as gz
 from penstock.logs.catalogue import Catalogue
@@ -50,6 +51,7 @@ class FileLog(Log):
             raise ExternalError(
                 "LOG_PATH_MISSING",
                 f"there is nothing at {', '.join(catalogue.patterns)}",
+                detail=_first_missing(catalogue.patterns),
                 hint="Check the path. A log that is not finished may be empty, but its directory must exist.",
             )
         for path in matches:
@@ -202,3 +204,13 @@ def _changed(span: Span, path: str) -> ExternalError:
         where=f"partition {span.partition}, bytes {span.start} to {span.end}",
         hint="Rotate by renaming rather than by truncating, and never edit a log in place.",
     )
+
+
+def _first_missing(patterns: Sequence[str]) -> str | None:
+    """Which directory is not there, of the first pattern that has none."""
+    for pattern in patterns:
+        known = Path(pattern.split("*")[0].split("?")[0].split("[")[0])
+        for place in reversed([known, *known.parents]):
+            if not place.exists():
+                return f"{place} does not exist"
+    return None

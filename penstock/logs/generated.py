@@ -1,6 +1,6 @@
-"""The generated log: an endless or bounded click stream that needs no files and can be read again anywhere.
+"""Generated logs: endless or bounded streams that need no files and can be read again anywhere.
 
-Receives a seed, a rate and what an earlier life remembered; hands click-stream lines by record offset.
+Receives what makes the lines, a rate and what an earlier life remembered; hands lines by record offset.
 
 Invariants:
 - Record k of a partition is the same bytes whichever span, process or machine asks for it.
@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, ClassVar, Protocol, Unpack, cast
 
 import numpy as np
 
-from penstock.logs.clickstream import LINE_BYTES, Clicks
+from penstock.logs.clickstream import Clicks
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.draw import Ints
 from penstock.logs.rates import Curve, Profile, Rate, Shape
 from penstock.words.errors import ExternalError, UserError
 
-_ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
+ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When the events of a log that is not live begin, unless it is told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +40,43 @@ class _Segment:
     rate: Rate
 
 
-class GeneratedLog(Log):
-    """A made-up click stream over `partitions`, at `rate` events a second in all.
+class Lines(Protocol):
+    """What makes the lines: a function of partition, offset and event time, and of nothing else."""
 
-    `total` bounds it (over all partitions). A `live` log gives records as time passes; otherwise all are
-    there at once, with event times from `start_time` (UTC unless it says otherwise). `disorder_seconds`
-    makes event times early by up to that much, at random. `clock` gives seconds since 1970.
-    `shape` takes the parameters of the profile:
-    `period_seconds`, `amplitude`, `spike_factor`, `step_factor`, `at_seconds`, `for_seconds` (see `Rate`).
-    """
+    #: what they are, for people, and how a file of them is called
+    kind: ClassVar[str]
+    file_name: ClassVar[str]
+    #: about how long a line is
+    line_bytes: ClassVar[int]
+
+    def lines(self, partition: int, first: int, instants: Ints) -> bytes:
+        """The lines of the offsets from `first`, one for each instant (microseconds since 1970)."""
+
+
+class MadeLog(Log):
+    """A log made from counters: `lines` say what is in it, the rest when it happens."""
 
     unit = "records"
 
     def __init__(
         self,
+        lines: Lines,
+        rate: Rate,
         *,
-        partitions: int = 2,
-        seed: int = 1,
-        users: int = 100_000,
-        pages: int = 1_000,
-        zipf_users: float = 1.05,
-        zipf_pages: float = 1.1,
-        rate: float = 20_000,
-        profile: Profile = "constant",
-        total: int | None = None,
-        live: bool = True,
-        disorder_seconds: float = 0.0,
-        start_time: datetime = _ORIGIN,
-        clock: Callable[[], float] = time.time,
-        **shape: Unpack[Shape],
+        partitions: int,
+        total: int | None,
+        live: bool,
+        start_time: datetime,
+        clock: Callable[[], float],
     ) -> None:
-        if min(partitions, users, pages) < 1 or disorder_seconds < 0 or (total is not None and total < 0):
-            raise UserError("BAD_GENERATED_LOG", "a count or a duration of the generated log is too small")
+        if partitions < 1 or (total is not None and total < 0):
+            raise too_small()
         if not live and total is None:
             raise UserError(
                 "BAD_GENERATED_LOG", "a generated log that is not live needs an end", hint="Give it a total."
             )
-        self._clicks = Clicks(seed, users, pages, zipf_users, zipf_pages, disorder_seconds)
-        self._rate = Rate(rate, profile, **shape)
+        self._lines = lines
+        self._rate = rate
         self._curves: dict[Rate, Curve] = {}
         self._count = partitions
         self._total = total
@@ -132,14 +132,14 @@ class GeneratedLog(Log):
 
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
         p = self._number(span.partition)
-        step = max(chunk_bytes // LINE_BYTES, 1)
+        step = max(chunk_bytes // self._lines.line_bytes, 1)
         for first in range(span.start, span.end, step):
             instants = self.event_times(p, first, min(first + step, span.end))
-            yield Chunk(span.partition, first, self._clicks.lines(p, first, instants))
+            yield Chunk(span.partition, first, self._lines.lines(p, first, instants))
 
     def describe(self) -> str:
         size = "endless" if self._total is None else f"{self._total} events"
-        return f"generated click stream, {size}, {self._rate.profile} {self._rate.per_second:g}/s"
+        return f"generated {self._lines.kind}, {size}, {self._rate.profile} {self._rate.per_second:g}/s"
 
     def event_times(self, partition: int, start: int, end: int) -> Ints:
         """The event times of some records, in microseconds since 1970, before any disorder."""
@@ -163,7 +163,7 @@ class GeneratedLog(Log):
         target.mkdir(parents=True, exist_ok=True)
         paths = []
         for partition in self.partitions({}):
-            path = target / f"clicks-{partition.id}.log"
+            path = target / f"{self._lines.file_name}-{partition.id}.log"
             with open(path, "wb") as file:
                 for chunk in self.read(Span(partition.id, 0, partition.latest), chunk_bytes):
                     file.write(chunk.data)
@@ -206,3 +206,49 @@ class GeneratedLog(Log):
                 hint=f"It has p0 to p{self._count - 1}; give it the number of partitions it had.",
             )
         return int(number)
+
+
+class GeneratedLog(MadeLog):
+    """A made-up click stream over `partitions`, at `rate` events a second in all.
+
+    `total` bounds it (over all partitions). A `live` log gives records as time passes; otherwise all are
+    there at once, with event times from `start_time` (UTC unless it says otherwise). `disorder_seconds`
+    makes event times early by up to that much, at random. `clock` gives seconds since 1970.
+    `shape` takes the parameters of the profile:
+    `period_seconds`, `amplitude`, `spike_factor`, `step_factor`, `at_seconds`, `for_seconds` (see `Rate`).
+    """
+
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        seed: int = 1,
+        users: int = 100_000,
+        pages: int = 1_000,
+        zipf_users: float = 1.05,
+        zipf_pages: float = 1.1,
+        rate: float = 20_000,
+        profile: Profile = "constant",
+        total: int | None = None,
+        live: bool = True,
+        disorder_seconds: float = 0.0,
+        start_time: datetime = ORIGIN,
+        clock: Callable[[], float] = time.time,
+        **shape: Unpack[Shape],
+    ) -> None:
+        if min(users, pages) < 1 or disorder_seconds < 0:
+            raise too_small()
+        super().__init__(
+            Clicks(seed, users, pages, zipf_users, zipf_pages, disorder_seconds),
+            Rate(rate, profile, **shape),
+            partitions=partitions,
+            total=total,
+            live=live,
+            start_time=start_time,
+            clock=clock,
+        )
+
+
+def too_small() -> UserError:
+    """A setting below what makes sense."""
+    return UserError("BAD_GENERATED_LOG", "a count or a duration of the generated log is too small")

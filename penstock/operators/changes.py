@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
+from penstock.operators.contract import ORDER, TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.running import heads_before, run_on
-from penstock.operators.strict import Ordered, grouped, in_order, placed
+from penstock.operators.strict import Ordered, StrictOperator, grouped, in_order, placed
 from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Changes(Operator):
+class Changes(StrictOperator):
     """Aggregates per key over windows of time, told after every event after which a window's answer is another.
 
     `running`: there is one window, all of time, and rows do not name it.
@@ -33,16 +33,8 @@ class Changes(Operator):
     running: bool = False
 
     @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
     def key_by_key(self) -> tuple[str, ...]:
         return self.keys
-
-    @property
-    def order(self) -> str:
-        return "strict"
 
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}

@@ -55,21 +55,32 @@ class SliceState:
     def bucket_count(self) -> int:
         return self._scope.bucket_count
 
-    def journal(self, name: str, *, time: str) -> Journal:
-        """A collection of rows that wait for their time."""
+    def journal(self, name: str, *, time: str, by_time: bool = False) -> Journal:
+        """A collection of rows that wait for their time; `by_time`: in whose runs time can be searched."""
+        return self._journal(name, self._scope, time, by_time)
+
+    def shared_journal(self, name: str, *, time: str) -> Journal:
+        """A journal every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
+        return self._journal(name, self._scope.shared(), time, False)
+
+    def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
         found = self._opened.get(name)
         if found is None:
-            found = Journal(f"{self._operator}.{name}", self._entries.get(name, ()), self._scope, time=time)
+            entries = self._entries.get(name, ())
+            found = Journal(f"{self._operator}.{name}", entries, scope, time=time, by_time=by_time)
             self._opened[name] = found
         assert isinstance(found, Journal)
         return found
 
-    def table(self, name: str, *, keys: Sequence[str], time: str | None = None) -> Table:
-        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them."""
+    def table(
+        self, name: str, *, keys: Sequence[str], time: str | None = None, gone: str | None = None
+    ) -> Table:
+        """A collection of one row a key; with `time`, the column by which rows grow old, it can forget them;
+        with `gone`, a Boolean column, a row can say that its key has none any more."""
         found = self._opened.get(name)
         if found is None:
             entries = self._entries.get(name, ())
-            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time)
+            found = Table(f"{self._operator}.{name}", entries, self._scope, keys=keys, time=time, gone=gone)
             self._opened[name] = found
         assert isinstance(found, Table)
         return found
@@ -128,6 +139,11 @@ class Operator(ABC):
     def order(self) -> str:
         """What it asks of its input: `strict`, `epoch` or `none`."""
         return "epoch"
+
+    @property
+    def by_place(self) -> bool:
+        """Whether rows of equal time must be told apart by their place in the total order."""
+        return self.order == "strict"
 
     def route(self, port: int = 0) -> Route:
         """How the rows of a port find their buckets."""

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, Operator, Progress, SliceState
-from penstock.operators.strict import Ordered, in_order, placed
+from penstock.operators.contract import ORDER, Progress, SliceState
+from penstock.operators.strict import Ordered, StrictOperator, in_order
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class LastN(Operator):
+class LastN(StrictOperator):
     """`values` of the last `n` events per key. `partial` also gives rows for a key's first n-1 events."""
 
     keys: tuple[str, ...]
@@ -31,22 +31,11 @@ class LastN(Operator):
         return {key: incoming[key] for key in self.keys} | {v: pl.List(incoming[v]) for v in self.values}
 
     @property
-    def partitioning(self) -> tuple[str, ...]:
-        return self.keys
-
-    @property
     def key_by_key(self) -> tuple[str, ...]:
         return self.keys
 
-    @property
-    def order(self) -> str:
-        return "strict"
-
     def needs(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.values}
-
-    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *dict.fromkeys((*self.keys, *self.values)))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
@@ -94,7 +83,8 @@ class LastN(Operator):
     def _pool(self, value: str, rows: pl.DataFrame, before: pl.DataFrame) -> pl.Series:
         """All values a row may reach: this epoch's, then what is remembered, slot after slot."""
         values = rows[value]
-        return pl.concat([values, *(before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))])
+        slots = (before[_slot(value, b)].cast(values.dtype) for b in range(1, self.n))
+        return pl.concat([values, *slots], rechunk=True)
 
     def _reach(self, ordered: Ordered) -> npt.NDArray[np.int64]:
         """For each row where its n values stand in the pool, oldest first."""

@@ -29,11 +29,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Partitioner(Protocol):
     """The user's own way to say which keys lie together."""
 
-    #: how many parts there are
-    parts: int
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
 
-    def part_of(self, rows: pl.DataFrame) -> pl.Series:
-        """The part of each row, 0 to parts - 1; a pure function of the key columns."""
+    def part_of(self, keys: pl.DataFrame) -> pl.Series:
+        """The part of each row of key columns, 0 to parts - 1."""
 
 
 class Route(ABC):
@@ -63,7 +64,7 @@ class ByKey(Route):
             rows = with_hash(rows, self.keys)
         if self.partitioner is None or self.partitioner.parts == 1:
             return rows
-        part = self.partitioner.part_of(rows).cast(pl.UInt64).to_numpy()
+        part = self.partitioner.part_of(rows.select(self.keys)).cast(pl.UInt64).to_numpy()
         width = np.uint64(2**64 // self.partitioner.parts)
         return rows.with_columns(pl.Series(HASH, part * width + rows[HASH].to_numpy() % width))
 

@@ -19,13 +19,17 @@ from penstock.operators.contract import (
     PARTITION,
     SEQUENCE,
     TIME,
+    Operator,
     Progress,
     SliceState,
 )
 from penstock.state.buckets import HASH, can_be_key, key_hash
+from penstock.state.collection import Journal
 
 #: up to so many stretches in order are merged rather than sorted
 _FEW_STRETCHES = 64
+#: how many of the 63 bits of a place tell the rows apart that were made of one event
+_NUMBER_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,21 @@ class Ordered:
         return np.arange(len(self.first)) - np.flatnonzero(self.first)[self.number]
 
 
+class StrictOperator(Operator):
+    """A keyed operator that takes its events in strict order and hands the keys on in its rows."""
+
+    @property
+    def partitioning(self) -> tuple[str, ...] | None:
+        return self.keys
+
+    @property
+    def order(self) -> str:
+        return "strict"
+
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
+
+
 def placed(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with a place in the total order, for a sender to a strict operator.
 
@@ -70,29 +89,74 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
 
 
+def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
+
+    A place's sequence is shifted to make room for a number. Where there is no room (more than a million rows of an
+    event, an answer's place by contents, rows multiplied at two levels) the order among an event's rows at one
+    instant is that of a hash: any, but always the same.
+    """
+    if SEQUENCE not in rows.columns or not rows.height:
+        return rows
+    nth, sequence = _nth_of_place(rows), rows[SEQUENCE].to_numpy()
+    shifted = (sequence << _NUMBER_BITS) | nth
+    crowded = (nth >> _NUMBER_BITS != 0) | (sequence < 0) | (sequence >> (63 - _NUMBER_BITS) != 0)
+    partition = rows[PARTITION]
+    if crowded.any():
+        spread = key_hash(
+            rows.select(PARTITION, SEQUENCE, pl.Series("nth", nth)), (PARTITION, SEQUENCE, "nth")
+        )
+        shifted = np.where(crowded, spread.view(np.int64), shifted)
+        partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
+    return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
+
+
+def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """For each row its number, from 0, among the rows of its place."""
+    new = rows.select(_changes(ORDER)).to_series().to_numpy().copy()
+    new[0] = True
+    starts = np.flatnonzero(new)
+    heads = rows[SEQUENCE].to_numpy()[starts]
+    if (heads[1:] > heads[:-1]).all():  # as a log's events come: rows of a place stand together
+        return np.arange(rows.height, dtype=np.int64) - np.repeat(starts, np.diff(starts, append=rows.height))
+    number: npt.NDArray[np.int64] = (
+        rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over(ORDER)).to_series().to_numpy()
+    )
+    return number
+
+
 def in_order(
-    frame: pl.DataFrame | None, keys: tuple[str, ...], state: SliceState, progress: Progress
+    frame: pl.DataFrame | None,
+    keys: tuple[str, ...],
+    state: SliceState,
+    progress: Progress,
+    name: str = "waiting",
 ) -> Ordered | None:
-    """The events due now; None when there are none."""
-    waiting = state.journal("waiting", time=TIME)
+    """The events due now; None when there are none. Those that are not wait in the journal of this name."""
+    rows = due(frame, state.journal(name, time=TIME), progress)
+    return None if rows is None else grouped(rows, keys, total_order(rows))
+
+
+def due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.DataFrame | None:
+    """The events due now, as they come; None when there are none."""
     earlier = waiting.flush(progress.before, progress.after)
-    due = [earlier] if earlier is not None and earlier.height else []
+    parts = [earlier] if earlier is not None and earlier.height else []
     if frame is not None and frame.height:
         early = frame.filter(pl.col(TIME) >= progress.after)
         if early.height:
             waiting.insert(early)
             frame = frame.filter(pl.col(TIME) < progress.after)
         if frame.height:
-            due.append(frame)
+            parts.append(frame)
     waiting.compact(progress.after)
-    if not due:
+    if not parts:
         return None
-    rows = pl.concat(due) if len(due) > 1 else due[0]
-    return grouped(rows, keys, total_order(rows))
+    return pl.concat(parts, rechunk=True)
 
 
 def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
     """Rows brought together by key; within a key as they stand, or in the order of these row numbers."""
+    rows = rows.rechunk()  # to gather from several chunks takes twenty times as long
     hashes = rows[HASH] if order is None else rows[HASH].gather(order)
     at = _by_hash(hashes)
     if at is not None:
@@ -131,14 +195,7 @@ def total_order(rows: pl.DataFrame) -> pl.Series | None:
     """
     if INPUT in rows.columns:
         return rows.select(pl.arg_sort_by(*ORDER, INPUT, maintain_order=True)).to_series()
-    partition, sequence = rows[PARTITION].to_numpy(), rows[SEQUENCE].to_numpy()
-    order: npt.NDArray[np.int64] | None = None
-    behind = (partition[1:] < partition[:-1]) | (
-        (partition[1:] == partition[:-1]) & (sequence[1:] < sequence[:-1])
-    )
-    if behind.any():
-        order = np.argsort(sequence, kind="stable")
-        order = order[np.argsort(partition[order], kind="stable")]
+    order = _by_place(rows[PARTITION].to_numpy(), rows[SEQUENCE].to_numpy())
     times = rows[TIME].to_numpy()
     if order is not None:
         times = times[order]
@@ -146,3 +203,23 @@ def total_order(rows: pl.DataFrame) -> pl.Series | None:
         later = np.argsort(times, kind="stable")
         order = later if order is None else order[later]
     return None if order is None else pl.Series(order)
+
+
+def _by_place(
+    partition: npt.NDArray[np.uint32], sequence: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64] | None:
+    """The row numbers in the order (partition, offset); None when the rows stand so already."""
+    apart = partition[1:] != partition[:-1]
+    if not ((partition[1:] < partition[:-1]) | (~apart & (sequence[1:] < sequence[:-1]))).any():
+        return None
+    # stretches of one partition that are in order: most often they need only be put one after the other
+    starts = np.flatnonzero(np.append(True, apart | (sequence[1:] < sequence[:-1])))
+    ends = np.append(starts[1:], len(partition))
+    at = np.lexsort((sequence[starts], partition[starts]))
+    order = np.concatenate([np.arange(starts[s], ends[s]) for s in at]) if len(at) < 1_000 else None
+    if order is not None:
+        last, first = ends[at][:-1] - 1, starts[at][1:]
+        if ((partition[last] < partition[first]) | (sequence[last] <= sequence[first])).all():
+            return order
+    order = np.argsort(sequence, kind="stable")
+    return order[np.argsort(partition[order], kind="stable")]

@@ -58,10 +58,10 @@ class TopK:
         told = [self._told(best, NEVER)] if best is not None else []
         if rows is not None:
             steady = best is not None and self._steady(rows, best)
-            rows = self._with_bucket(rows, state).sort(TIME)
+            rows = self._with_bucket(rows, state)
             if steady and best is not None and self.changes_only:
                 rows = self._promising(rows, best)
-            for step in rows.partition_by(TIME, maintain_order=True):
+            for step in rows.sort(TIME).partition_by(TIME, maintain_order=True):
                 instant: int = step[TIME][0]
                 if best is not None and not steady and self._worsened(step, best):
                     best = self._best(self._with_bucket(refill(instant), state), _BUCKET)
@@ -95,8 +95,15 @@ class TopK:
         return not ((hashes[1:] == hashes[:-1]) & fell).any()
 
     def _worsened(self, rows: pl.DataFrame, best: pl.DataFrame) -> bool:
-        met = rows.select(*self._identity, self.by).join(
-            best.select(*self._identity, pl.col(self.by).alias("_was")), on=self._identity, nulls_equal=True
+        known = rows[HASH].is_in(best[HASH].implode())  # few rows: spares a hash table of all keys
+        met = (
+            rows.select(*self._identity, self.by)
+            .filter(known)
+            .join(
+                best.select(*self._identity, pl.col(self.by).alias("_was")),
+                on=self._identity,
+                nulls_equal=True,
+            )
         )
         return bool(met.select(self._worse(pl.col(self.by), pl.col("_was")).any()).item())
 
@@ -151,7 +158,11 @@ class TopK:
         frames = [frame for frame in candidates if frame.height]
         if not frames:
             return None, last
-        answers = self._running_answers(frames) if self.running else self._window_answers(frames)
+        answers = [
+            (step[TIME][0], step)
+            for step in self._put_together(frames).partition_by(TIME, maintain_order=True)
+            if step[TIME][0] != NEVER
+        ]
         out = []
         for instant, answer in answers:
             rows = answer.drop(TIME, HASH, "window_start", "window_end", "as_of", strict=False)
@@ -170,12 +181,15 @@ class TopK:
             TIME, *self.schema({n: t for n, t in rows.schema.items() if n not in (TIME, "rank")})
         ), last
 
-    def _window_answers(self, frames: list[pl.DataFrame]) -> list[tuple[int, pl.DataFrame]]:
-        best = self._best(pl.concat(frames), TIME)
-        return [(frame[TIME][0], frame) for frame in best.partition_by(TIME, maintain_order=True)]
+    def merged(self, candidates: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
+        """The candidates of several slices as those of one."""
+        frames = [frame for frame in candidates if frame.height]
+        return self._put_together(frames) if frames else None
 
-    def _running_answers(self, frames: list[pl.DataFrame]) -> list[tuple[int, pl.DataFrame]]:
-        """At each instant at which some slice's best changed: the best of what all slices last told."""
+    def _put_together(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """At each instant at which some slice told something: the best of what all slices last told."""
+        if not self.running:
+            return self._best(pl.concat(frames), TIME)
         steps: dict[int, dict[int, pl.DataFrame]] = {}
         for slice_, frame in enumerate(frames):
             for step in frame.partition_by(TIME, maintain_order=True):
@@ -184,10 +198,9 @@ class TopK:
         answers = []
         for instant in sorted(steps):
             latest |= steps[instant]
-            if instant != NEVER:
-                together = pl.concat(latest.values()).with_columns(pl.lit(instant, pl.Int64).alias(TIME))
-                answers.append((instant, self._best(together, TIME)))
-        return answers
+            together = pl.concat(latest.values()).with_columns(pl.lit(instant, pl.Int64).alias(TIME))
+            answers.append(self._best(together, TIME))
+        return pl.concat(answers)
 
     def describe(self) -> str:
         order = "greatest" if self.descending else "least"

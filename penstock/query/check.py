@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from penstock.operators.partitioners import ByRange
+from penstock.operators.routing import Partitioner
 from penstock.query.origin import Origin
 from penstock.query.purity import check_row_wise
 from penstock.state.buckets import can_be_key
@@ -33,7 +35,7 @@ def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: st
                 "UNKNOWN_COLUMN",
                 f"there is no column {name!r} for {what}",
                 where=str(origin),
-                detail=f"the columns here are {', '.join(schema)}",
+                detail=f"the columns here are {', '.join(c for c in schema if not c.startswith('_'))}",
                 hint=f"Did you mean {near[0]!r}?" if near else None,
             )
 
@@ -97,6 +99,17 @@ def duration(given: Duration, origin: Origin, condition: str, what: str, *, leas
     return micros
 
 
+def partition_fits(partition: Partitioner, keys: Iterable[str], origin: Origin) -> None:
+    """Raise for a partitioner by a column that is no key: rows of one key would be torn apart."""
+    if isinstance(partition, ByRange) and partition.column not in keys:
+        raise UserError(
+            "BAD_PARTITION",
+            f"the partitioner goes by {partition.column!r}, which is no key",
+            where=str(origin),
+            hint=f"Partition by one of {', '.join(keys)}.",
+        )
+
+
 def mapped(
     schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
 ) -> dict[str, pl.DataType]:
@@ -114,16 +127,43 @@ def mapped(
 
 def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
     """Raise unless a predicate is a condition over columns that exist."""
-    columns_exist(predicate.meta.root_names(), schema, origin, "the filter")
-    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(predicate.alias("condition")), origin)
-    if found["condition"] != pl.Boolean:
+    condition(schema, predicate, origin, "the filter")
+
+
+def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> None:
+    """Raise unless this is a condition over columns that exist."""
+    expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
+    columns_exist(expr.meta.root_names(), schema, origin, what)
+    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(expr.alias("condition")), origin)
+    if found["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
-            f"a filter needs a condition, but this is {found['condition']}",
+            f"{what} needs a condition, but this is {found['condition']}",
             where=str(origin),
             hint='Compare something, as in col("status") == 200.',
         )
-    check_row_wise(predicate, schema, "the filter", origin)
+    check_row_wise(predicate, schema, what, origin)
+
+
+def exploded(schema: Schema, columns: Sequence[str], origin: Origin) -> dict[str, pl.DataType]:
+    """The columns after lists have become rows."""
+    columns_exist(columns, schema, origin, "explode")
+    inner: dict[str, pl.DataType] = {}
+    for name in columns:
+        dtype = schema[name]
+        if not isinstance(dtype, pl.List | pl.Array):
+            raise UserError(
+                "TYPE_MISMATCH",
+                f"explode needs lists, but {name!r} is {dtype}",
+                where=str(origin),
+                hint='Make a list first, as in .map(words=col("text").str.split(" ")).',
+            )
+        inner[name] = pl.Series(dtype=dtype).explode().dtype
+    if not columns:
+        raise UserError(
+            "BAD_EXPLODE", "explode needs a column", where=str(origin), hint='As in .explode("words").'
+        )
+    return {**schema, **inner}
 
 
 def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:

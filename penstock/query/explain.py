@@ -16,6 +16,7 @@ from penstock.query.compile import forms
 from penstock.query.origin import Origin
 from penstock.query.physical import (
     Edge,
+    ExplodeStep,
     FilterStep,
     FunctionStep,
     KeepStep,
@@ -144,6 +145,8 @@ def step_text(step: Step) -> str:
             return "; ".join(step_text(part) for part in step.parts)
         case FunctionStep():
             return f"call {getattr(step.function, '__name__', 'a function')} on each batch"
+        case ExplodeStep():
+            return f"a row for every value of {', '.join(step.columns)}"
 
 
 def _sent(edge: Edge, plan: Plan) -> str:
@@ -190,7 +193,7 @@ def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
         if all(edge.forward for edge in arriving):
             lines.append(f"{side}exchange: none; its rows lie in this slice already (forward)")
         else:
-            lines.append(f"{side}exchange {sub.operator.route(port).describe()}")
+            lines.append(f"{side}exchange {sub.route(port).describe()}")
     return lines
 
 
@@ -238,7 +241,7 @@ def spark_stages(plan: Plan) -> str:
 
 
 def _brief(plan: Plan, sub: SubQuery) -> str:
-    ports = (sub.operator.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
+    ports = (sub.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
     arriving = [edge for edge in plan.edges if edge.target == sub.id]
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
 

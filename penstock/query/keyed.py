@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from penstock.operators.last_n import LastN
 from penstock.query import check
+from penstock.query.customs import KeyedCustoms
+from penstock.query.event_windows import KeyedEventWindows
+from penstock.query.joins import KeyedJoins
 from penstock.query.origin import here
-from penstock.query.rows import KeyedRows, stateful
+from penstock.query.patterns import KeyedPatterns
+from penstock.query.rows import stateful
 from penstock.query.time_windows import InTime, Running, time_window
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed(KeyedRows):
+class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
     """A stream taken per key."""
 
     def last(self, n: int, *values: str, partial: bool = False) -> Stream:
@@ -48,9 +52,10 @@ class Keyed(KeyedRows):
         The clock begins with 1970 in UTC. A row is told when its window is over (see `emit`), for every key that
         had events in it.
         """
-        return Windowed(self.node, self.keys, InTime(time_window(size, every, offset, here())))
+        cut = InTime(time_window(size, every, offset, here()))
+        return Windowed(self.node, self.keys, cut, order=self.order)
 
     def running(self, every: Duration = "1s") -> Windowed:
         """Since the beginning, told at the end of every `every` of event time in which the key had events."""
         step = check.duration(every, here(), "BAD_WINDOW", "a step needs a length: it is")
-        return Windowed(self.node, self.keys, Running(step))
+        return Windowed(self.node, self.keys, Running(step), order=self.order)

@@ -16,6 +16,7 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
+from penstock.operators.routing import Partitioner
 from penstock.operators.top_k import TopK
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
@@ -106,6 +107,16 @@ class Filter(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Part(Filter):
+    """What a demux deals out under a name."""
+
+    name: str
+
+    def describe(self) -> str:
+        return f"demux part {self.name!r} where {self.predicate}"
+
+
+@dataclass(frozen=True, eq=False)
 class MapBatches(Step):
     """A user function from frame to frame, row for row or not, without memory."""
 
@@ -113,6 +124,24 @@ class MapBatches(Step):
 
     def describe(self) -> str:
         return f"map batches with {getattr(self.function, '__name__', 'a function')}"
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMap(MapBatches):
+    """A user function from frame to frame that makes any number of rows of an event."""
+
+    def describe(self) -> str:
+        return f"flat map with {getattr(self.function, '__name__', 'a function')}"
+
+
+@dataclass(frozen=True, eq=False)
+class Explode(Step):
+    """One row for every value of list columns."""
+
+    columns: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"explode {', '.join(self.columns)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +169,16 @@ class Stateful(Node):
 
     def describe(self) -> str:
         return self.operator.describe()
+
+
+@dataclass(frozen=True, eq=False)
+class Partitioned(Step):
+    """What follows keeps keys together as a partitioner of the user's own says."""
+
+    partitioner: Partitioner
+
+    def describe(self) -> str:
+        return f"partition by {self.partitioner}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.physical import (
     Edge,
+    ExplodeStep,
     FilterStep,
     FunctionStep,
     KeepStep,
@@ -23,6 +25,7 @@ from penstock.query.physical import (
     ScanPlan,
     Step,
     SubQuery,
+    multiplies,
 )
 from penstock.words.errors import UserError
 
@@ -37,6 +40,11 @@ class _Flow:
 
     def through(self, step: Step) -> _Flow:
         return replace(self, steps=(*self.steps, step))
+
+    def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
+        """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
+        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        return replace(self, steps=(*earlier, step))
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ def lowered(app: logical.App) -> Plan:
 class _Lowering:
     def __init__(self, app: logical.App) -> None:
         self._app = app
-        self._streams: dict[str, logical.StreamDefinition] = {}
+        self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
         self._kept: dict[str, dict[str, str]] = {}
@@ -83,7 +91,8 @@ class _Lowering:
             for number, leg in enumerate(self._edges)
         ]
         scans = {
-            name: ScanPlan(stream, tuple(stream.decoder.schema())) for name, stream in self._streams.items()
+            name: ScanPlan(source.stream, tuple(source.stream.decoder.schema()), source.origin)
+            for name, source in self._streams.items()
         }
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
         levels = max((sub.level for sub in self._subqueries.values()), default=0)
@@ -110,6 +119,12 @@ class _Lowering:
                 return [
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
+            case logical.FlatMap():
+                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                return [flow.multiplied(many) for flow in self._flow(node.input)]
+            case logical.Explode():
+                explode = ExplodeStep(node.columns, node.origin)
+                return [flow.multiplied(explode) for flow in self._flow(node.input)]
             case logical.MapBatches():
                 function = FunctionStep(node.function, node.schema, node.origin)
                 return [flow.through(function) for flow in self._flow(node.input)]
@@ -119,6 +134,8 @@ class _Lowering:
                 return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
             case logical.Stateful():
                 return [self._stateful(node)]
+            case logical.Partitioned():
+                return self._flow(node.input)
             case logical.Branch():
                 return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
@@ -131,8 +148,8 @@ class _Lowering:
         raise AssertionError(f"no rule for {node}")
 
     def _scan(self, node: logical.Source) -> _Flow:
-        known = self._streams.setdefault(node.stream.name, node.stream)
-        if known is not node.stream:
+        known = self._streams.setdefault(node.stream.name, node)
+        if known.stream is not node.stream:
             raise UserError(
                 "NAME_TAKEN",
                 f"two streams are called {node.stream.name!r}",
@@ -153,10 +170,10 @@ class _Lowering:
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
-        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin)
+        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioner(node))
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.order == "strict"
+                told_apart = len(arriving) > 1 and operator.by_place
                 self._edges.append(
                     _Leg(flow, name, frozenset(operator.needs(port)), port, place if told_apart else None)
                 )
@@ -188,6 +205,23 @@ class _Lowering:
         return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
 
+def _partitioner(node: logical.Stateful) -> Partitioner | None:
+    """The user's own partitioner of an operator's input; of several inputs all must have one, with as many parts."""
+    found: list[Partitioner | None] = []
+    for part in node.parts:
+        while isinstance(part, logical.Map):
+            part = part.input
+        found.append(part.partitioner if isinstance(part, logical.Partitioned) else None)
+    if len({None if one is None else one.parts for one in found}) > 1:
+        raise UserError(
+            "BAD_PARTITION",
+            "rows that are to meet must be partitioned alike on both sides",
+            where=str(node.origin),
+            hint="Give both key_by the same partition=..., or neither.",
+        )
+    return found[0]
+
+
 def _has_top(node: logical.Node) -> bool:
     while isinstance(node, logical.Map):
         node = node.input
@@ -204,6 +238,7 @@ def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
     parts = [plan.name, *sorted(plan.scans)]
     for sub in plan.subqueries.values():
         sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
-        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}")
+        by = "" if sub.partitioner is None else f"|{sub.partitioner!r}"
+        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}{by}")
     parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.words.origin import Origin
+
+__all__ = ["Origin", "here"]
+
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A line of the user's program."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        text = linecache.getline(self.file, self.line).strip()
-        return f"{Path(self.file).name}:{self.line}" + (f" `{text}`" if text else "")
 
 
 def here() -> Origin:

@@ -10,17 +10,21 @@ exchange and one slice stage: sub-queries of a level share both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.routing import ByKey, Partitioner, Route
+from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
 from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError, UserError
+from penstock.words.origin import innermost_line
 
 #: columns that travel with the rows and are never the user's
 CARRIED = (*ORDER, HASH, INPUT)
@@ -61,11 +65,12 @@ class FilterStep:
 
 @dataclass(frozen=True)
 class FunctionStep:
-    """The user's own function on a batch."""
+    """The user's own function on a batch. `apart`: it makes several rows of one, and they get places of their own."""
 
     function: Callable[[pl.DataFrame], pl.DataFrame]
     schema: Mapping[str, pl.DataType]
     origin: Origin
+    apart: bool = False
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         result = self.function(frame)
@@ -79,7 +84,8 @@ class FunctionStep:
                 hint="Return the frame you were given with columns added or rows left out; keep the columns "
                 "whose names begin with an underscore.",
             )
-        return result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+        made = result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
+        return told_apart(made) if self.apart else made
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,25 @@ class MergedStep:
         return frame.with_columns(expr.alias(name) for name, expr in columns)
 
 
-Step = MapStep | KeepStep | FilterStep | FunctionStep | MergedStep
+@dataclass(frozen=True)
+class ExplodeStep:
+    """One row for every value of list columns; none where there is no value."""
+
+    columns: tuple[str, ...]
+    origin: Origin
+    apart: bool = True
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        made = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
+        return told_apart(made) if self.apart else made
+
+
+Step = MapStep | KeepStep | FilterStep | FunctionStep | ExplodeStep | MergedStep
+
+
+def multiplies(step: Step) -> TypeGuard[FunctionStep | ExplodeStep]:
+    """Whether a step makes several rows of one and gives them places of their own."""
+    return isinstance(step, FunctionStep | ExplodeStep) and step.apart
 
 
 @dataclass(frozen=True)
@@ -134,6 +158,14 @@ class SubQuery:
     operator: Operator
     streams: tuple[str, ...]
     origin: Origin
+    partitioner: Partitioner | None = None
+
+    def route(self, port: int = 0) -> Route:
+        """How rows find their buckets, by the user's own partitioner where there is one."""
+        route = self.operator.route(port)
+        if self.partitioner is not None and isinstance(route, ByKey):
+            return replace(route, partitioner=self.partitioner)
+        return route
 
 
 @dataclass(frozen=True)
@@ -153,6 +185,20 @@ class ScanPlan:
 
     stream: StreamDefinition
     columns: tuple[str, ...]
+    origin: Origin
+
+    def started(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
+        """Have the log begin, or go on from what it remembers; an error names the user's line."""
+        try:
+            return self.stream.log.start(memory, offsets)
+        except PenstockError as error:
+            raise type(error)(
+                error.condition,
+                error.primary,
+                detail=error.detail,
+                hint=error.hint,
+                where=error.where or str(self.origin),
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -205,17 +251,12 @@ def located(error: PenstockError, at: str | None, where: str) -> PenstockError:
 
 def step_failed(step: Step, failure: Exception, where: str) -> UserError:
     """What to tell when a user's expression or function raises."""
-    at = str(step.origin)
-    trace = failure.__traceback__
-    while trace is not None:
-        code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
-        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
-            at = str(Origin(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
+    code = getattr(step.function, "__code__", None) if isinstance(step, FunctionStep) else None
+    at = innermost_line(failure, () if code is None else (code.co_filename,)) or step.origin
     return UserError(
         "USER_FUNCTION_FAILED" if isinstance(step, FunctionStep) else "EXPRESSION_FAILED",
         f"{type(failure).__name__}: {failure}",
-        where=at,
+        where=str(at),
         detail=f"while working on {where}",
         hint="Nothing is lost: mend it and start again with the same state directory; the epoch is repeated.",
     )

@@ -160,7 +160,7 @@ def _label(plan: Plan, edge: Edge) -> str:
         return "late events" if edge.source.startswith("late:") else edge.output
     if edge.forward:
         return "forward"
-    how = plan.subqueries[edge.target].operator.route(edge.port).describe().split(":")[0]
+    how = plan.subqueries[edge.target].route(edge.port).describe().split(":")[0]
     said = f"{how}{', reduced' if edge.reduce else ''}"
     return said if len(said) <= 28 else said[:27] + "…"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
+from penstock.operators.ordering import Ordering
 from penstock.query import logical
 from penstock.words.errors import UserError
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from penstock.operators.contract import Operator
     from penstock.query.origin import Origin
     from penstock.query.stream import Stream
+
+Order = Literal["strict", "epoch", "none"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +26,22 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class KeyedRows(Rows):
-    """The rows a node puts out, taken per value of these columns."""
+    """The rows a node puts out, taken per value of these columns.
+
+    `order` is what the user asked for, where an operator leaves a choice; None: whatever the operator asks for.
+    """
 
     keys: tuple[str, ...]
+    order: Order | None = field(default=None, kw_only=True)
+
+
+def ordered(origin: Origin, rows: KeyedRows, operator: Operator) -> logical.Node:
+    """What an operator reads: in strict order, if that was asked for and it does not wait itself."""
+    if rows.order != "strict" or operator.order == "strict":
+        return rows.node
+    kept = tuple(name for name in rows.node.schema if name in operator.needs())
+    schema = {name: rows.node.schema[name] for name in kept}
+    return logical.Stateful(origin, schema, (rows.node,), Ordering(rows.keys, kept))
 
 
 def stateful(origin: Origin, schema: logical.Schema, operator: Operator, *parts: logical.Node) -> Stream:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.query.compile import forms
-from penstock.query.logical import App, Filter, Map, MapBatches, Node, Stateful, Top, Union, nodes_of
+from penstock.query.logical import App, Branch, Stateful, Step, Union, nodes_of
 from penstock.words.errors import UserError
 
 
@@ -83,9 +83,10 @@ def counted(app: App) -> tuple[int, int]:
     A top-k at the end does not: the driver ranks the slices' few best rows.
     """
     optimised = forms(app).optimised
-    stateless = (Map, Filter, MapBatches, Union)
-    nodes: list[Node] = [
-        node for node in nodes_of(optimised) if isinstance(node, (*stateless, Stateful, Top))
+    nodes = [
+        node
+        for node in nodes_of(optimised)
+        if isinstance(node, Step | Union | Stateful) and not isinstance(node, Branch)
     ]
     stateful = sum(isinstance(node, Stateful) for node in nodes)
     return max(1, len(nodes)), stateful

@@ -17,13 +17,17 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.relay import Relay
+from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query import check, logical
+from penstock.query.demux import Demux
+from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import Rows
+from penstock.query.rows import Order, stateful
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -65,7 +69,7 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Rows):
+class Stream(Demux, Distincts):
     """A stream of events, or the rows another step puts out."""
 
     @property
@@ -108,6 +112,31 @@ class Stream(Rows):
         check.names_free(declared, origin)
         return Stream(logical.MapBatches(origin, dict(declared), self.node, function))
 
+    def flat_map(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        schema: Mapping[str, pl.DataType | type[pl.DataType]],
+    ) -> Stream:
+        """Run your own function on whole batches; it may make any number of rows of an event.
+
+        Each row it returns must keep the columns whose names begin with an underscore as they were in the event it
+        comes from. Rows of one event follow one another in the order returned, wherever order matters. It
+        must be pure, and make of an event the same rows whatever else is in the batch.
+        """
+        origin = here()
+        declared = dict(pl.Schema(schema))
+        check.names_free(declared, origin)
+        return Stream(logical.FlatMap(origin, declared, self.node, function))
+
+    def explode(self, *columns: str) -> Stream:
+        """One row for every value of a list column (of several: side by side, equally long), in their order.
+
+        The other columns are repeated. An event with an empty list, or with none, gives no row.
+        """
+        origin = here()
+        schema = check.exploded(self.node.schema, columns, origin)
+        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(columns))))
+
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
         origin = here()
@@ -129,10 +158,38 @@ class Stream(Rows):
             )
         return Stream(logical.Late(origin, self.node.schema, self.node))
 
-    def key_by(self, *keys: str) -> Keyed:
-        """What follows happens per value of these columns."""
-        check.keys_fit(keys, self.node.schema, here())
-        return Keyed(self.node, tuple(dict.fromkeys(keys)))
+    def rebalance(self) -> Stream:
+        """Deal the rows out evenly: what follows, up to the next key, runs on all slices alike.
+
+        For costly steps after an operator whose rows lie on few slices, or a log of few partitions.
+        """
+        return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
+
+    def key_by(self, *keys: str, order: Order | None = None, partition: Partitioner | None = None) -> Keyed:
+        """What follows happens per value of these columns.
+
+        `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
+        time, partition and offset; events wait for the watermark), "epoch" (windows in order, inside an epoch any) or
+        "none" (as they come, even for a custom operator that is not commutative: what it tells may then depend
+        on how they came). The other operators always take the order they need.
+
+        `partition` says which keys lie together, where hashing them is not good enough:
+        `ps.by_range("user", ["f", "m"])` or `ps.by_function(function, parts)`. Answers are the same.
+        """
+        origin = here()
+        check.keys_fit(keys, self.node.schema, origin)
+        if order not in (None, "strict", "epoch", "none"):
+            raise UserError(
+                "BAD_ORDER",
+                f"there is no order {order!r}",
+                where=str(origin),
+                hint='Choose "strict", "epoch" or "none".',
+            )
+        node = self.node
+        if partition is not None:
+            check.partition_fits(partition, keys, origin)
+            node = logical.Partitioned(origin, node.schema, node, partition)
+        return Keyed(node, tuple(dict.fromkeys(keys)), order=order)
 
     def window(self, size: Duration, every: Duration | None = None, offset: Duration = 0) -> Windowed:
         """Over all events, in windows of time; see `Keyed.window`."""

@@ -17,7 +17,7 @@ from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
 from penstock.query import check
 from penstock.query.origin import Origin, here
-from penstock.query.rows import KeyedRows, stateful
+from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
@@ -110,4 +110,5 @@ class Windowed(KeyedRows):
         check.names_differ([*self.window.columns, *self.keys, *(a.alias for a in aggregates)], origin)
         made = self.window.columns | {key: schema[key] for key in self.keys}
         made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
-        return stateful(origin, made, self.window.operator(self.keys, resolved), self.node)
+        operator = self.window.operator(self.keys, resolved)
+        return stateful(origin, made, operator, ordered(origin, self, operator))

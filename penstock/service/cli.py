@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except PenstockError as error:
         if debug:
             traceback.print_exc()
-        _tell(error.text())
+        _tell(*error.parts())
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # whoever read our output has gone; nothing more can be told there
@@ -79,14 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             traceback.print_exc()
             sys.exit(UNEXPECTED)
         _tell(
-            f"[UNEXPECTED] {type(failure).__name__}: {failure}. This is a defect of Penstock."
-            f" Hint: The traceback is in {_kept_traceback()}; `penstock --debug ...` shows it."
+            f"[UNEXPECTED] {type(failure).__name__}: {failure}. This is a defect of Penstock.",
+            f"Hint: The traceback is in {_kept_traceback()}; `penstock --debug ...` shows it.",
         )
         sys.exit(UNEXPECTED)
 
 
-def _tell(text: str) -> None:
-    Console(stderr=True, highlight=False).print(Text(text, style="red"), soft_wrap=True)
+def _tell(headline: str, *more: str) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(Text(headline, style="red"), soft_wrap=True)
+    for part in more:
+        console.print(Text(f"  {part}"), soft_wrap=True)
 
 
 def _kept_traceback() -> str:

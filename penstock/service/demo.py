@@ -14,6 +14,7 @@ from apps.clickstream import build
 from penstock.engine.settings import Settings
 from penstock.logs import FileLog, GeneratedLog
 from penstock.logs.contract import Log
+from penstock.service.figures import program
 from penstock.service.options import Epoch, Master, Slices, as_seconds
 from penstock.service.serve import serve
 from penstock.state.directory import StateDirectory
@@ -89,4 +90,4 @@ def forget(state: Path) -> None:
 def _again(state: Path, log: str | None) -> str:
     given = ["--log", log] if log else []
     given += ["--state", str(state)] if state != DEFAULT_STATE else []
-    return shlex.join(["penstock", "demo", *given]) + "   (--fresh begins anew)"
+    return shlex.join([program(), "demo", *given]) + "   (--fresh begins anew)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -45,3 +46,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
 def amount(count: int, unit: str) -> str:
     """What waits in a log: bytes as a size, records as events."""
     return size(count) if unit == "bytes" else f"{count:,} events"
+
+
+def program() -> str:
+    """How the user called us, so that what we tell to type works."""
+    return os.environ.get("PENSTOCK_CALLED_AS", "penstock")

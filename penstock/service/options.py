@@ -20,7 +20,7 @@ Master = Annotated[str, typer.Option(help="Spark's master: local[*], local[2], s
 For = Annotated[str | None, typer.Option("--for", help="End after this long, such as 60s or 5m.")]
 Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is cut into.")]
 Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
-Drain = Annotated[bool, typer.Option("--drain", help="End when the logs are finished and read.")]
+Drain = Annotated[bool, typer.Option("--drain", help="End when all that the logs hold is read.")]
 
 
 def as_seconds(text: str, option: str) -> float:

@@ -15,6 +15,7 @@ from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
+from penstock.service.figures import program
 from penstock.service.load import load_app
 from penstock.service.options import (
     AppFile,
@@ -88,4 +89,4 @@ def _write(path: Path, text: str) -> None:
 
 
 def _again(file: Path, state: Path | None) -> str:
-    return shlex.join(["penstock", "run", str(file), *(["--state", str(state)] if state else [])])
+    return shlex.join([program(), "run", str(file), *(["--state", str(state)] if state else [])])

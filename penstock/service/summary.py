@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.engine import Engine, Run
-from penstock.service.figures import seconds, size
+from penstock.service.figures import program, seconds, size
 from penstock.service.gauges import Gauges
 
 
@@ -50,6 +50,6 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
         ("state", f"{state}, {size(engine.state.latest().state_bytes())}"),
         ("Spark's log", str(state / "engine.log")),
         ("go on", again),
-        ("look", f"penstock state ls {state}"),
+        ("look", f"{program()} state ls {state}"),
     ]
     return told

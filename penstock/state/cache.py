@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import file_bytes, from_file
+from penstock.state.ipc import as_table, from_file, write_file
 
 
 def default_cache_root() -> Path:
@@ -54,17 +54,17 @@ class HostCache:
                 if other.is_dir() and not _alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
 
-    def put(self, name: str, frame: pl.DataFrame) -> None:
-        """Keep a frame under a run's name, unless there is no room."""
+    def put(self, name: str, frame: pl.DataFrame | pa.Table) -> None:
+        """Keep a frame, or the table that was made of it, under a run's name, unless there is no room."""
         path = self._path(name)
-        with contextlib.suppress(OSError, pl.exceptions.PolarsError):
-            if path.exists() or frame.estimated_size() > self._room():
+        with contextlib.suppress(OSError, pa.ArrowException, pl.exceptions.PolarsError):
+            table = as_table(frame) if isinstance(frame, pl.DataFrame) else frame
+            if path.exists() or table.nbytes > self._room():
                 return
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = path.with_suffix(f".{os.getpid()}.tmp")
             try:
-                with open(temporary, "wb") as file:
-                    file.write(file_bytes(frame))
+                write_file(table, str(temporary))
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)  # cut short for want of room, it would take the rest of it

@@ -14,13 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.state.buckets import HASH
-from penstock.state.compact import pick
+from penstock.state.compact import MOST, pick
+from penstock.state.order import by_hash_and_time
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
+#: what compaction makes of the rows of some runs; and whether these are all there are
+Merge = Callable[[pl.DataFrame, bool], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,21 @@ class _Collection:
             self._added.append(entry)
         return entry
 
-    def _compact(self, merge: Combine, time: str | None = None) -> None:
-        chosen = pick([entry.rows_in(self._scope.buckets) for entry in self._entries])
-        if chosen is None or not self._scope.writes:
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return _by_hash(rows)
+
+    def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
+        """Merge some of the runs from `start` on, if that is worth while."""
+        found = pick([entry.rows_in(self._scope.buckets) for entry in self._entries[start:]])
+        if found is None or not self._scope.writes:
             return
+        chosen = slice(found.start + start, len(self._entries))
         entries = self._entries[chosen]
-        rows = pl.concat([self._scope.store.section(entry, self._scope.buckets) for entry in entries])
+        rows = pl.concat(
+            [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
+        )
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(rows.sort(HASH, maintain_order=True)), upto, time)
+        merged = self._write(merge(self._sorted(rows), chosen.start == 0), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
@@ -99,16 +110,32 @@ class Journal(_Collection):
     """Rows that wait for their time: events not yet in order, panes still open.
 
     `time` is the column that says when a row is due. Rows leave through `flush`, in time's order of
-    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone.
+    epochs; `floor` is how far earlier epochs have flushed, below it every row is gone. With `by_time` the rows
+    of a run that share a hash stand in the order of time, not in that of insertion.
     """
 
-    def __init__(self, name: str, entries: Sequence[RunEntry], scope: Scope, *, time: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        entries: Sequence[RunEntry],
+        scope: Scope,
+        *,
+        time: str,
+        by_time: bool = False,
+    ) -> None:
         super().__init__(name, entries, scope)
         self._time = time
+        self._by_time = by_time
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Add rows (they carry `_hash`). Reads nothing."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
+        self._write(self._sorted(rows), self._scope.epoch, self._time)
+
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if not self._by_time:
+            return super()._sorted(rows)
+        order = by_hash_and_time(rows, self._time)
+        return rows if order is None else rows[order]
 
     def flush(self, floor: int, below: int) -> pl.DataFrame | None:
         """The rows due from `floor` to before `below`; they are gone afterwards. None when there are none."""
@@ -131,23 +158,69 @@ class Journal(_Collection):
             if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
         ]
 
+    def runs(self, floor: int, below: int) -> list[pl.DataFrame]:
+        """The runs that hold rows due from `floor` to before `below`, whole, without a copy: others are among them."""
+        return [
+            self._scope.store.section(entry, self._scope.buckets)
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+        ]
+
+    def of(self, hashes: npt.NDArray[np.uint64], floor: int) -> pl.DataFrame | None:
+        """The rows of these hashes (in order, each once) due from `floor` on, in the order they were inserted in.
+
+        They stay. Costs what is found: runs are searched, not scanned. None when there are none.
+        """
+        found = []
+        for entry in self._entries:
+            if entry.high is None or entry.high < floor:
+                continue
+            run = self._scope.store.section(entry, self._scope.buckets)
+            there = run[HASH].to_numpy()
+            first, end = np.searchsorted(there, hashes), np.searchsorted(there, hashes, side="right")
+            count = end - first
+            at = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+            if len(at):
+                found.append(run[at].filter(pl.col(self._time) >= floor))
+        return pl.concat(found) if found else None
+
     def empty(self, below: int) -> None:
         """Drop the runs in which every row is due before `below`."""
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, floor: int, combine: Combine | None = None) -> None:
-        """Merge small runs, leaving out what has been flushed."""
+    def compact(self, floor: int, combine: Combine | None = None, *, parts: int = 1) -> None:
+        """Merge small runs, leaving out what has been flushed.
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        With several `parts` a merged run spans at most such a part of the time from `floor` to the latest row: for
+        rows that are read until they are old, so that old ones soon leave and no merge takes in all there is.
+        """
+
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
-            return combine(rows).sort(HASH) if combine and rows.height else rows
+            return _by_hash(combine(rows)) if combine and rows.height else rows
 
-        self._compact(merge, self._time)
+        self._compact(merge, self._time, self._newest(floor, parts) if parts > 1 else 0)
+
+    def _newest(self, floor: int, parts: int) -> int:
+        """Where the newest runs begin that together span at most a part of the time since `floor`."""
+        spans = [(e.low, e.high) for e in self._entries if e.low is not None and e.high is not None]
+        if len(spans) < len(self._entries) or len(spans) > parts + MOST:
+            return 0
+        latest = max((high for _, high in spans), default=floor)
+        low, high = latest, floor
+        for start in range(len(spans), 0, -1):
+            low, high = min(low, spans[start - 1][0]), max(high, spans[start - 1][1])
+            if high - max(low, floor) > (latest - floor) // parts:
+                return start
+        return 0
 
 
 class Table(_Collection):
-    """The latest row of every key. With `time`, the column by which rows grow old, old ones can be forgotten."""
+    """The latest row of every key. With `time`, the column by which rows grow old, old ones can be forgotten.
+
+    With `gone`, a Boolean column, a key can be taken out: by a row in which it is true.
+    """
 
     def __init__(
         self,
@@ -157,14 +230,16 @@ class Table(_Collection):
         *,
         keys: Sequence[str],
         time: str | None = None,
+        gone: str | None = None,
     ) -> None:
         super().__init__(name, entries, scope)
         self._keys = list(keys)
         self._time = time
+        self._gone = gone
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
-        self._write(rows.sort(HASH, maintain_order=True), self._scope.epoch, self._time)
+        self._write(_by_hash(rows), self._scope.epoch, self._time)
 
     def lookup(self, wanted: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
         """For every row of `wanted` (its keys and `_hash`) the values of its key's latest row, else nulls.
@@ -173,7 +248,7 @@ class Table(_Collection):
         """
         hashes = wanted[HASH].to_numpy()
         missing = np.arange(wanted.height)
-        found = _Found()
+        found = _Found(self._gone)
         for entry in reversed(self._entries):
             if not len(missing):
                 break
@@ -205,7 +280,7 @@ class Table(_Collection):
             rows = run[position[open_]]
             same = _same_keys(rows, wanted[missing[open_]], self._keys)
             hit = open_[same]
-            found.add(missing[hit], rows.filter(pl.Series(same)).select(values))
+            found.add(missing[hit], rows.filter(pl.Series(same)), values)
             unmatched[hit] = False
             open_ = open_[~same]
             position[open_] += 1
@@ -216,7 +291,26 @@ class Table(_Collection):
         sections = [self._scope.store.section(entry, self._scope.buckets) for entry in self._entries]
         if not sections:
             return None
-        return self._latest(pl.concat(sections).sort(HASH, maintain_order=True))
+        return self._there(self._latest(pl.concat(sections).sort(HASH, maintain_order=True)))
+
+    def due(self, floor: int, below: int) -> pl.DataFrame | None:
+        """The latest rows whose time is from `floor` to before `below`, sorted by hash. None when there are none.
+
+        Looks through the times of all runs that have such rows, and looks up what it finds there.
+        """
+        assert self._time is not None
+        between = pl.col(self._time).is_between(floor, below, closed="left")
+        sections = [
+            self._scope.store.section(entry, self._scope.buckets).filter(between)
+            for entry in self._entries
+            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+        ]
+        if not sections:
+            return None
+        rows = pl.concat(sections)
+        wanted = self._latest(rows.select(HASH, *self._keys).sort(HASH, maintain_order=True))
+        values = [name for name in rows.columns if name not in wanted.columns]
+        return wanted.hstack(self.lookup(wanted, values)).filter(between) if wanted.height else None
 
     def empty(self) -> None:
         """Forget every key of the slice."""
@@ -228,16 +322,25 @@ class Table(_Collection):
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, below: int | None = None) -> None:
-        """Merge small runs, keeping the latest row of every key, unless it is older than `below`."""
+    def compact(self, below: int | None = None, gone: pl.Expr | None = None) -> None:
+        """Merge small runs, keeping the latest row of every key, unless it is older than `below`.
 
-        def merge(rows: pl.DataFrame) -> pl.DataFrame:
+        Rows that say their key is `gone` are left out once no older run is left in which it could be found.
+        """
+
+        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             latest = self._latest(rows)
+            if whole:  # otherwise an older run may have a row of a key that is gone
+                latest = self._there(latest)
+                latest = latest if gone is None else latest.filter(~gone)
             if below is None or self._time is None:
                 return latest
             return latest.filter(pl.col(self._time) >= below)
 
         self._compact(merge, self._time)
+
+    def _there(self, latest: pl.DataFrame) -> pl.DataFrame:
+        return latest if self._gone is None else latest.filter(~pl.col(self._gone))
 
     def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows sorted by hash, older before newer: the last row of every key."""
@@ -254,21 +357,31 @@ class Table(_Collection):
 
 @dataclass
 class _Found:
+    gone: str | None
     at: list[np.ndarray] = field(default_factory=list)
     rows: list[pl.DataFrame] = field(default_factory=list)
 
-    def add(self, at: np.ndarray, rows: pl.DataFrame) -> None:
+    def add(self, at: np.ndarray, rows: pl.DataFrame, values: Sequence[str]) -> None:
+        if self.gone is not None:
+            there = ~rows[self.gone]
+            at, rows = at[there.to_numpy()], rows.filter(there)
         self.at.append(at)
-        self.rows.append(rows)
+        self.rows.append(rows.select(values))
 
     def aligned(self, height: int) -> pl.DataFrame | None:
         if not self.rows:
             return None
-        rows = pl.concat(self.rows)
+        rows = pl.concat(self.rows, rechunk=True)
         index = np.full(height, -1, dtype=np.int64)
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
         return rows.select(pl.all().gather(where))
+
+
+def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows sorted by hash; operators mostly give them so."""
+    hashes = rows[HASH].to_numpy()
+    return rows if (hashes[1:] >= hashes[:-1]).all() else rows.sort(HASH, maintain_order=True)
 
 
 def _same_keys(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:

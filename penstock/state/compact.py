@@ -28,5 +28,7 @@ def pick(sizes: Sequence[int]) -> slice | None:
         start -= 1
         gathered += sizes[start]
     if len(sizes) - start < FAN_IN:
-        start = MOST - 1 if len(sizes) > MOST else len(sizes)
+        start = len(sizes)
+    if start + (start < len(sizes)) > MOST:
+        start = MOST - 1
     return slice(start, len(sizes)) if start < len(sizes) else None

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
+from typing import Any
+
+#: anything that holds bytes
+Buffer = Any
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step, replacing what was there."""
-    temporary = _written(path, content)
+def write_whole(path: Path, *content: Buffer) -> None:
+    """Put `content`, one piece after the other, at `path` in one step, replacing what was there."""
+    temporary = _written(path, *content)
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -31,12 +35,13 @@ def write_once(path: Path, content: bytes) -> bool:
     return True
 
 
-def _written(path: Path, content: bytes) -> Path:
+def _written(path: Path, *content: Buffer) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            for piece in content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

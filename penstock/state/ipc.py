@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -21,22 +22,26 @@ _SLACK = 1.5
 
 def stream_bytes(frame: pl.DataFrame) -> pa.Buffer:
     """A frame as an uncompressed Arrow stream."""
-    table = _table(frame)
+    table = as_table(frame)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)
     return out.getvalue()
 
 
-def file_bytes(frame: pl.DataFrame, compression: Literal["lz4", "zstd"] | None = None) -> pa.Buffer:
-    """A frame as an Arrow file: can be mapped when it is not compressed."""
-    table = _table(frame)
+def file_bytes(table: pa.Table, compression: Literal["lz4", "zstd"]) -> pa.Buffer:
+    """A table as a compressed Arrow file."""
     out = pa.BufferOutputStream()
-    codec = None if compression is None else pa.Codec(compression)
-    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec(compression), use_threads=False)
     with pa.ipc.new_file(out, table.schema, options=options) as writer:
         writer.write_table(table)
     return out.getvalue()
+
+
+def write_file(table: pa.Table, path: str) -> None:
+    """Put a table at `path` as an Arrow file that can be mapped. Nothing is gathered in memory before."""
+    with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
 
 
 def from_stream(data: Any) -> pl.DataFrame:
@@ -51,10 +56,11 @@ def from_file(source: Any) -> pl.DataFrame:
         return _frame(reader.read_all())
 
 
-def _table(frame: pl.DataFrame) -> pa.Table:
+def as_table(frame: pl.DataFrame) -> pa.Table:
+    """The frame in Arrow's terms, not dragging along what its rows do not use."""
     table = frame.to_arrow(compat_level=_VIEWS)
     held = sum(_held(column) for column in table.itercolumns())
-    if held <= 65_536 or held <= _SLACK * _used(frame):
+    if held <= 65_536 or held <= _SLACK * _used(table):
         return table
     return frame.to_arrow(compat_level=_DENSE)
 
@@ -65,14 +71,22 @@ def _held(column: pa.ChunkedArray) -> int:
     return sum(unique.values())
 
 
-def _used(frame: pl.DataFrame) -> int:
+def _used(table: pa.Table) -> int:
     """About how many bytes the rows themselves need."""
-    used = 0
-    for name, dtype in frame.schema.items():
-        used += 16 * frame.height
-        if dtype == pl.String:
-            used += int(frame[name].str.len_bytes().sum() or 0)
+    used: int = 16 * table.num_rows * table.num_columns
+    for column in table.itercolumns():
+        if column.type == pa.string_view():
+            used += sum(_text_bytes(chunk) for chunk in column.chunks)
     return used
+
+
+def _text_bytes(views: pa.StringViewArray) -> int:
+    """The lengths of all texts together. A view is 16 bytes and begins with its text's length."""
+    buffer = views.buffers()[1]
+    if buffer is None or not len(views):
+        return 0
+    lengths = np.frombuffer(buffer, np.int32)[4 * views.offset : 4 * (views.offset + len(views)) : 4]
+    return int(lengths.sum(dtype=np.int64))
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.durable import write_whole
-from penstock.state.ipc import file_bytes, from_file
+from penstock.state.ipc import as_table, file_bytes, from_file
 from penstock.words.errors import ExternalError, InternalError
 
 _MAGIC = b"PSRUN1\n"
@@ -95,20 +95,22 @@ class RunStore:
         header = json.dumps(
             {"format": 1, "collection": collection, "epoch": epoch, "rows": frame.height}
         ).encode()
-        content = b"".join((_MAGIC, struct.pack(">I", len(header)), header, file_bytes(frame, "lz4")))
+        table = as_table(frame)
+        head, body = b"".join((_MAGIC, struct.pack(">I", len(header)), header)), file_bytes(table, "lz4")
+        checksum = struct.pack(">I", zlib.crc32(body, zlib.crc32(head)))
         try:
-            write_whole(self.directory / name, content + struct.pack(">I", zlib.crc32(content)))
+            write_whole(self.directory / name, head, body, checksum)
         except OSError as failure:
             raise unwritable(self.directory / name, failure) from failure
         if self._cache is not None:
-            self._cache.put(name, frame)  # the next to read it maps it
+            self._cache.put(name, table)  # the next to read it maps it
         else:
             self._remember(name, frame)
         low = high = None
         if time is not None and frame.height:
             low, high = frame[time].min(), frame[time].max()
         sections = sections_of(frame[HASH].to_numpy(), buckets)
-        return RunEntry(name, upto, frame.height, len(content) + 4, sections, low, high)  # type: ignore[arg-type]
+        return RunEntry(name, upto, frame.height, len(head) + body.size + 4, sections, low, high)  # type: ignore[arg-type]
 
     def read(self, name: str) -> pl.DataFrame:
         """The whole run, from memory, the host's cache or the directory, in this order."""

@@ -45,7 +45,7 @@ def run_inline(
     try:
         offsets = directory.last_offsets()
         for name, scan in plan.scans.items():
-            facts["logs"][name] = scan.stream.log.start(facts["logs"].get(name), offsets.get(name, {}))
+            facts["logs"][name] = scan.started(facts["logs"].get(name), offsets.get(name, {}))
         directory.remember(facts)
         for output in plan.outputs.values():
             for sink in output.sinks:

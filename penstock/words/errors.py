@@ -43,6 +43,10 @@ class PenstockError(Exception):
 
     def text(self) -> str:
         """The whole message, one part a sentence."""
+        return " ".join(self.parts())
+
+    def parts(self) -> list[str]:
+        """The message in its parts, the headline first: a line each where there is room."""
         parts = [f"[{self.condition}] {self.primary}."]
         if self.where:
             parts.append(f"At: {self.where}.")
@@ -50,7 +54,7 @@ class PenstockError(Exception):
             parts.append(f"Detail: {self.detail}")
         if self.hint:
             parts.append(f"Hint: {self.hint}")
-        return " ".join(parts)
+        return parts
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.bench import reference
-from penstock.bench.clicks import agree
 from penstock.bench.dataset import Dataset, Parameters, materialised
 from penstock.bench.decode import decoded
+from penstock.bench.outcome import agree
 from penstock.bench.worker import Task, performed
 from penstock.words.errors import InternalError
 

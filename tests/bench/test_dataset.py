@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.clicks import agree
 from penstock.bench.dataset import Parameters, materialised
-from penstock.bench.outcome import span_seconds
+from penstock.bench.outcome import agree, span_seconds
 from penstock.words.errors import InternalError
 
 SMALL = Parameters(5_000, rate=50)

@@ -72,6 +72,62 @@ def test_when_the_fixed_cost_alone_is_beyond_the_target_the_log_still_flows() ->
     assert speed >= 100_000, f"{speed:.0f} units a second of 10,000,000 possible"
 
 
+def follow(
+    rate: RateControl, loads: list[float], *, fixed: float, per_unit: float, waiting: float = 0
+) -> list[float]:
+    """Epochs of a log that grows by so many units a second; how long each took."""
+    lengths = []
+    for load in loads:
+        units = min(rate.admitted(int(waiting)), int(waiting))
+        seconds = fixed + units * per_unit
+        rate = rate.observed(units, seconds)
+        waiting += load * seconds - units
+        lengths.append(seconds)
+    return lengths
+
+
+def catching_up(budget: int = 2_000_000) -> RateControl:
+    return RateControl(1.0, budget, 1_000, catch_up_seconds=5.0)
+
+
+def test_a_log_far_behind_is_read_in_longer_epochs_up_to_the_bound() -> None:
+    lengths = follow(catching_up(), [0.0] * 12, fixed=0.2, per_unit=1e-7, waiting=2e8)
+    assert all(length <= 5.5 for length in lengths), lengths
+    assert lengths[3] >= 4.0, lengths
+
+
+@pytest.mark.parametrize("load", [1e6, 5e6, 7e6])
+def test_once_it_has_caught_up_epochs_are_no_longer_than_asked(load: float) -> None:
+    lengths = follow(catching_up(), [load] * 80, fixed=0.2, per_unit=1e-7, waiting=1e8)
+    assert max(lengths) >= 3.0
+    assert all(length <= 1.15 for length in lengths[-10:]), lengths
+
+
+def test_a_load_that_grows_tenfold_and_falls_again_leaves_epochs_at_their_target() -> None:
+    loads = [6e5] * 30 + [6e6] * 60 + [6e5] * 30
+    lengths = follow(catching_up(), loads, fixed=0.2, per_unit=1e-7)
+    assert all(length <= 1.15 for length in lengths[75:90]), lengths
+    assert all(length <= 0.5 for length in lengths[-10:]), lengths
+
+
+def test_without_a_measurement_nobody_knows_how_long_an_epoch_would_take() -> None:
+    assert catching_up().admitted(1 << 50) == 2_000_000
+
+
+def test_an_epoch_that_catches_up_stays_within_the_bounds_of_memory_and_growth() -> None:
+    rate = catching_up().observed(2_000_000, 0.5)
+    assert rate.admitted(1 << 50) == 4 * 2_000_000
+    bounded = RateControl(1.0, 2_000_000, 1_000, catch_up_seconds=5.0, catch_up_most=5_000_000)
+    assert bounded.observed(2_000_000, 0.5).admitted(1 << 50) == 5_000_000
+    small = RateControl(1.0, 2_000, 1_000, 3_000, catch_up_seconds=5.0)
+    assert small.observed(2_000, 0.1).admitted(1 << 50) == 3_000
+
+
+def test_epochs_stay_at_their_target_where_catching_up_is_not_wanted() -> None:
+    rate = RateControl(1.0, 2_000_000, 1_000).observed(2_000_000, 1.0)
+    assert rate.admitted(1 << 50) == rate.budget
+
+
 @given(st.integers(0, 10**9), st.floats(0, 1e4), st.integers(1, 10**6))
 def test_a_budget_stays_within_its_bounds(units: int, seconds: float, least: int) -> None:
     rate = RateControl(1.0, max(least, 50_000), least).observed(units, seconds)

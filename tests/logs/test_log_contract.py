@@ -1,4 +1,4 @@
-"""Both logs of this layer keep the contract, in every form they come in."""
+"""All logs of this layer keep the contract, in every form they come in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.logs import FileLog, GeneratedLog, Log
+from penstock.logs import CallLog, FileLog, GeneratedLog, Log
 from penstock.testing.log_contract import LogContract
 from penstock.testing.manual_clock import ManualClock
 
@@ -49,6 +49,24 @@ class TestGeneratedLive(LogContract):
     def log(self) -> Log:
         clock = ManualClock(1_800_000_000)
         log = GeneratedLog(rate=300, users=500, clock=clock)
+        memory = log.start(None, {})
+        clock.turn(2.5)
+        log.start(memory, {"p0": 300, "p1": 200})
+        clock.turn(2.5)
+        return log
+
+
+class TestCallsAtOnce(LogContract):
+    @pytest.fixture
+    def log(self) -> Log:
+        return CallLog(partitions=3, total=2_000, live=False, callers=500, impossible=0.1, rate=100)
+
+
+class TestCallsLive(LogContract):
+    @pytest.fixture
+    def log(self) -> Log:
+        clock = ManualClock(1_800_000_000)
+        log = CallLog(rate=300, callers=500, clock=clock)
         memory = log.start(None, {})
         clock.turn(2.5)
         log.start(memory, {"p0": 300, "p1": 200})

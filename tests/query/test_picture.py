@@ -40,7 +40,7 @@ def test_a_picture_is_whole_and_names_every_part() -> None:
         "stream clicks",
         "1-lastn",
         "2-runningaggregation",
-        "3-aggregation",
+        "3-runningaggregation",
         "output top",
         "output sums",
     ):

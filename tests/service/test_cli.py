@@ -68,7 +68,7 @@ def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixt
     told = capsys.readouterr().out
     for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "SUB-QUERIES", "SPARK STAGES"):
         assert heading in told
-    assert "exchange by: visitor" in told
+    assert "exchange by visitor" in told
 
 
 def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,78 @@ def test_a_table_knows_the_latest_row_of_every_key(
             truth |= dict(zip(new, values.to_list(), strict=True))
 
 
+going_epochs = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.dictionaries(st.sampled_from([*"abcdefgh", None]), st.none() | st.integers(0, 9)),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+@modestly
+@given(going_epochs, st.booleans())
+def test_a_table_tells_which_rows_are_due_and_forgets_keys_that_are_gone(
+    epochs: list[tuple[int, dict[Key, int | None], int]], collide: bool
+) -> None:
+    truth: dict[Key, int] = {}
+    manifest, floor = Manifest(), 0
+    everyone: list[Key] = [*"abcdefghz", None]
+    schema = {"k": pl.String, "t": pl.Int64, "v": pl.Int64, "gone": pl.Boolean}
+    with fast_directory() as folder:
+        for epoch, (slices, new, step) in enumerate(epochs):
+            below = floor + step
+            # a key that goes leaves its time behind; one that stays becomes due later than before
+            put = {
+                key: (truth.get(key, below), True)
+                if ahead is None
+                else (max(truth.get(key, 0), below) + ahead, False)
+                for key, ahead in new.items()
+            }
+            told = [(key, time, time * 2, gone) for key, (time, gone) in put.items()]
+            rows = hashed([key for key, *_ in told], collide).hstack(
+                pl.DataFrame(told, schema=schema, orient="row").drop("k")
+            )
+            changes, due, seen, wholes = [], {}, {}, []
+            for scope in scopes(Path(folder), epoch, slices):
+                table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], time="t", gone="gone")
+                table.expire(floor)
+                table.compact(floor)
+                if (found := table.due(floor, below)) is not None:
+                    assert found["v"].equals(found["t"] * 2, check_names=False)
+                    assert found[HASH].is_sorted()
+                    due |= dict(found.select("k", "t").rows())
+                wanted = of_slice(hashed(everyone, collide), scope.buckets)
+                seen |= dict(zip(wanted["k"], table.lookup(wanted, ["t"])["t"], strict=True))
+                if (whole := table.all()) is not None:
+                    wholes += whole.select("k", "t").rows()
+                table.insert(of_slice(rows, scope.buckets))
+                changes.append(("op", "t", table.changes()))
+            alive = {key: time for key, time in truth.items() if time >= floor}
+            assert due == {key: time for key, time in alive.items() if time < below}
+            assert {key: time for key, time in seen.items() if time is not None and time >= floor} == alive
+            assert {key: time for key, time in wholes if time >= floor} == alive
+            manifest = Manifest.from_bytes(manifest.advanced(epoch, changes).to_bytes())
+            truth = {key: time for key, time in truth.items() if key not in put}
+            truth |= {key: time for key, (time, gone) in put.items() if not gone}
+            floor = below
+
+
+def test_a_key_that_is_gone_leaves_nothing_once_all_runs_are_merged(tmp_path: Path) -> None:
+    manifest = Manifest()
+    rows = hashed(["a", "b", None], False)
+    for epoch in range(3 * FAN_IN):
+        (scope,) = scopes(tmp_path, epoch, 1)
+        table = Table("op.t", manifest.entries("op", "t"), scope, keys=["k"], gone="gone")
+        table.compact()
+        table.insert(rows.with_columns(gone=pl.lit(epoch % FAN_IN == FAN_IN - 1)))
+        manifest = manifest.advanced(epoch, [("op", "t", table.changes())])
+        if epoch % FAN_IN == 0:
+            assert sum(entry.rows for entry in manifest.entries("op", "t")) == rows.height
+
+
 journal_epochs = st.lists(
     st.tuples(
         st.integers(1, 4),
@@ -240,3 +312,65 @@ def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
         assert chosen.stop == len(sizes)
         assert len(sizes[chosen]) > 1
         assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(parts: int) -> None:
+    with fast_directory() as made:
+        folder = Path(made)
+        draw, entries = random.Random(5), ()
+        inserted: list[tuple[int, int]] = []
+        for epoch in range(30):
+            scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            journal = Journal("j", entries, scope, time="t", by_time=True)
+            for run in journal.runs(epoch, 1_000):
+                rows = run.select(HASH, "t").rows()
+                assert rows == sorted(rows)
+            read = [row for run in journal.runs(epoch, 1_000) for row in run.select(HASH, "t").rows()]
+            assert {row for row in inserted if row[1] >= epoch} <= set(read)
+            rows = [(draw.randrange(4) << 62, epoch + draw.randrange(9)) for _ in range(draw.randrange(9))]
+            inserted += rows
+            journal.insert(pl.DataFrame(rows, schema={HASH: pl.UInt64, "t": pl.Int64}, orient="row"))
+            journal.empty(epoch)
+            journal.compact(epoch, parts=parts)
+            entries = applied(entries, journal.changes())
+
+
+def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() -> None:
+    with fast_directory() as made:
+        folder = Path(made)
+        entries: tuple[RunEntry, ...] = ()
+        for epoch in range(64):
+            scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            table = Table("t", entries, scope, keys=["k"])
+            keys: list[Key] = [f"k{epoch - epoch % 2}", "stays"]
+            rows = hashed(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
+            table.insert(rows)
+            table.compact(gone=pl.col("gone"))
+            entries = applied(entries, table.changes())
+            latest = Table("t", entries, scope, keys=["k"]).lookup(hashed(keys, False), ["gone"])
+            assert latest["gone"].fill_null(True).to_list() == [epoch % 2 == 1, False]
+        everything = Table("t", entries, scope, keys=["k"]).all()
+        assert everything is not None
+        assert everything.height < 16
+
+
+@pytest.mark.parametrize("disorder", [1, 400])
+def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time(disorder: int) -> None:
+    """A row is read for 100 ticks; merges stay short in time, and runs few even where every run spans everything."""
+    with fast_directory() as made:
+        entries: tuple[RunEntry, ...] = ()
+        most = 0
+        for epoch in range(300):
+            scope = Scope(RunStore(Path(made), None), epoch, frozenset(range(BUCKETS)), BUCKETS)
+            journal = Journal("j", entries, scope, time="t", by_time=True)
+            times = pl.Series("t", [epoch, epoch + disorder // 2, epoch + disorder])
+            journal.insert(hashed(["a", "b", "c"], False).with_columns(times))
+            journal.empty(epoch - 100)
+            journal.compact(epoch - 100, parts=8)
+            entries = applied(entries, journal.changes())
+            most = max(most, len(entries))
+            if disorder == 1:
+                assert max((e.high or 0) - (e.low or 0) for e in entries) <= 13
+                assert min(e.high or 0 for e in entries) >= epoch - 100
+        assert most <= 8 + MOST + 1

@@ -168,7 +168,7 @@ class Packed(Column):
         made: list[bytes | None] = [None] * count
         packed = parts.to_list()
         starts = np.flatnonzero(np.diff(number, prepend=-1))
-        ends = np.append(starts[1:], len(packed))
+        ends = np.append(starts[1:], len(packed))[: len(starts)]
         for group, start, end in zip(number[starts].tolist(), starts.tolist(), ends.tolist(), strict=True):
             made[group] = packed[start] if end - start == 1 else self.together(packed[start:end])
         return pl.Series(made, dtype=pl.Binary)

@@ -11,7 +11,17 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.physical import Edge, FunctionStep, KeepStep, MapStep, MergedStep, Plan, Step, SubQuery
+from penstock.query.physical import (
+    Edge,
+    ExplodeStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    MergedStep,
+    Plan,
+    Step,
+    SubQuery,
+)
 
 
 def drop_exchanges(plan: Plan) -> Plan:
@@ -37,8 +47,8 @@ def drop_exchanges(plan: Plan) -> Plan:
 def _stays(plan: Plan, edge: Edge) -> bool:
     """Whether the rows of an edge lie where they are wanted."""
     source, target = plan.subqueries[edge.source], plan.subqueries[edge.target]
-    given, wanted = source.operator.partitioning, target.operator.route(edge.port)
-    if not given or not isinstance(wanted, ByKey) or source.operator.route() != wanted:
+    given, wanted = source.operator.partitioning, target.route(edge.port)
+    if not given or not isinstance(wanted, ByKey) or source.route() != wanted:
         return False
     return given == wanted.keys and not any(_touches(step, given) for step in edge.steps)
 
@@ -52,6 +62,8 @@ def _touches(step: Step, keys: tuple[str, ...]) -> bool:
             return any(name in keys and not expr.meta.eq(pl.col(name)) for name, expr in step.columns)
         case FunctionStep():
             return True
+        case ExplodeStep():
+            return bool(set(keys) & set(step.columns))
         case KeepStep():
             return not set(keys) <= set(step.names)
     return False

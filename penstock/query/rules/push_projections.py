@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.physical import FilterStep, FunctionStep, KeepStep, MapStep, Plan, Step
+from penstock.query.physical import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Plan, Step
 
 
 def push_projections(plan: Plan) -> Plan:
@@ -63,6 +63,8 @@ def _before(step: Step, needed: Needed) -> Needed:
             return (set(needed) - {name for name, _ in used}) | _named(expr for _, expr in used)
         case FilterStep():
             return set(needed) | _named([step.predicate])
+        case ExplodeStep():
+            return set(needed) | set(step.columns)
     return needed
 
 

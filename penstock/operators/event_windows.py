@@ -1,0 +1,138 @@
+"""What windows over events in strict order have in common: ranges of a key's events, merged into answers.
+
+A window is a range of rows that stand grouped by key and in total order; its answer is made of the partial
+answers of its events. A key's window that is still open goes on from a partial answer in the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.contract import INPUT, ORDER, TIME
+from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.ranges import rows_of
+from penstock.operators.strict import StrictOperator
+from penstock.operators.windows import instant
+from penstock.state.buckets import HASH
+
+#: event time of the first event of a window, or of a part of it (Int64)
+START = "_start"
+#: the last instant at which a window can still be open (Int64): its row, if nothing else ends it, happens then
+DUE = "_due"
+
+#: the last instant of the year 9998: when that happens which is told because a log has ended for good
+END_OF_TIME = 253_370_764_800_000_000 - 1
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EventWindows(StrictOperator):
+    """Aggregates per key over ranges of its events."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateFunction, ...]
+
+    @property
+    def key_by_key(self) -> tuple[str, ...]:
+        return self.keys
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
+
+    def parts(self) -> list[str]:
+        """The columns of all partial answers."""
+        return [part for aggregate in self.aggregates for part in aggregate.parts()]
+
+    def each(self, rows: pl.DataFrame) -> list[pl.Series]:
+        """The partial answer of every event."""
+        exprs = [expr for a in self.aggregates for expr in a.of_event()]
+        return rows.select(TIME, *exprs).drop(TIME).get_columns()
+
+    def together(self, rows: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
+        """The partial answer of every range of events; no two ranges overlap.
+
+        A function of the user's is called for a whole range, so that is no more work than it must be.
+        """
+        if (high - low == 1).all():
+            return self.each(rows[low])
+        index, number = rows_of(low, high)
+        chosen = rows.select(*ORDER, *sorted(self.needs()))
+        if len(index) != rows.height or (np.diff(index) != 1).any():
+            chosen = chosen[index]
+        exprs = [expr for a in self.aggregates for expr in a.of_events()]
+        numbered = chosen.with_columns(pl.Series("_range", number).set_sorted())
+        return numbered.group_by("_range", maintain_order=True).agg(exprs).drop("_range").get_columns()
+
+    def over(self, parts: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
+        """The partial answer of every range of rows of partial answers."""
+        return [column for a in self.aggregates for column in a.over(parts, low, high)]
+
+    def gone_on(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Places) -> pl.DataFrame:
+        """Rows of partial answers, each together with the row of `kept` it goes on from; -1 for none."""
+        if (at < 0).all():
+            return rows
+        where = pl.Series(at).replace(-1, None)
+        before = kept.select(
+            pl.col(part).cast(rows.schema[part]).gather(where).alias(f"{part}.before")
+            for part in self.parts()
+        )
+        joined = [expr for a in self.aggregates for expr in a.joined(".before")]
+        return rows.hstack(before).with_columns(joined).select(rows.columns)
+
+    def answers(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+        """Finished rows: of partial answers with `_start`, `_end`, their keys and the further columns."""
+        place = [name for name in ORDER if name in rows.columns]
+        when = [instant(pl.col(START)).alias("window_start"), instant(pl.col("_end")).alias("window_end")]
+        return rows.select(
+            HASH, *place, *when, *columns, *self.keys, *(aggregate.result() for aggregate in self.aggregates)
+        )
+
+    def describe(self) -> str:
+        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
+        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.windows()}"
+
+    def windows(self) -> str:
+        """What the windows are, for `explain`."""
+        raise AssertionError(f"{type(self).__name__} does not say what its windows are")
+
+
+def place_of(rows: pl.DataFrame) -> tuple[str, ...]:
+    """The columns by which a row made by one of these events has its place in the total order.
+
+    Where events of several inputs meet, two may share theirs; then a row's place is given by its content.
+    """
+    return (TIME,) if INPUT in rows.columns else ORDER
+
+
+def without(rows: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """The rows whose key is not among the others'."""
+    return rows.join(others, on=[HASH, *keys], how="anti", nulls_equal=True)
+
+
+def first_from(times: Places, wanted: Places, low: Places, high: Places) -> Places:
+    """In each range of rows the first whose time is not before the wanted one; the range's end if none is."""
+    while (low < high).any():
+        middle = (low + high) // 2
+        earlier = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)
+        low, high = np.where(earlier, middle + 1, low), np.where(earlier, high, middle)
+    return low
+
+
+def chained(starts: Places, following: Places) -> npt.NDArray[np.bool_]:
+    """Marks the starts, what follows each of them, what follows that, and so on.
+
+    What follows a place lies behind it; a place past the last is the end of a chain.
+    """
+    count = len(following)
+    marked = np.zeros(count + 1, dtype=bool)
+    marked[starts] = True
+    jump = np.append(following, count)
+    while (jump < count).any():
+        marked[jump[marked]] = True
+        jump = jump[jump]
+    return marked[:count]

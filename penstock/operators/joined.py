@@ -1,0 +1,136 @@
+"""What a joined row is made of: the columns of a left and a right row, and the condition on both. Pure.
+
+Receives the sides' frames and the row numbers of pairs; hands the rows of the result.
+
+A right key of the same name as the left key it is compared with is the same column; any other right column whose
+name the left side has too gets a suffix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.words.errors import UserError
+
+Schema = Mapping[str, pl.DataType]
+Rows: TypeAlias = npt.NDArray[Any]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a result: those of the left side, then those of the right with the names they get there."""
+
+    left: tuple[tuple[str, pl.DataType], ...]
+    #: name, name in the result, type
+    right: tuple[tuple[str, str, pl.DataType], ...]
+    #: the keys that have one name on both sides, and so one column
+    shared: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        left: Schema, right: Schema, keys: tuple[str, ...], right_keys: tuple[str, ...], suffix: str
+    ) -> Columns:
+        shared = tuple(mine for mine, theirs in zip(keys, right_keys, strict=True) if mine == theirs)
+        named = tuple(
+            (name, name + suffix if name in left else name, dtype)
+            for name, dtype in right.items()
+            if name not in shared
+        )
+        return Columns(tuple(left.items()), named, shared)
+
+    def schema(self) -> dict[str, pl.DataType]:
+        return dict(self.left) | {named: dtype for _, named, dtype in self.right}
+
+    def pairs(
+        self,
+        left: pl.DataFrame,
+        at_left: Rows,
+        right: pl.DataFrame,
+        at_right: Rows,
+        only: set[str] | None = None,
+    ) -> pl.DataFrame:
+        """The rows of pairs; of their columns all, or only some."""
+        mine = [name for name, _ in self.left if only is None or name in only]
+        theirs = [(name, named) for name, named, _ in self.right if only is None or named in only]
+        of_right = taken(right, [name for name, _ in theirs], at_right)
+        return pl.DataFrame(
+            taken(left, mine, at_left)
+            + [column.alias(named) for column, (_, named) in zip(of_right, theirs, strict=True)]
+        )
+
+    def left_alone(self) -> list[pl.Expr]:
+        """What to select of left rows without a partner."""
+        return [
+            *(pl.col(name) for name, _ in self.left),
+            *(pl.lit(None, dtype).alias(named) for _, named, dtype in self.right),
+        ]
+
+    def right_alone(self) -> list[pl.Expr]:
+        """What to select of right rows without a partner: a key of both sides' is theirs then."""
+        return [
+            *(
+                pl.col(name) if name in self.shared else pl.lit(None, dtype).alias(name)
+                for name, dtype in self.left
+            ),
+            *(pl.col(name).alias(named) for name, named, _ in self.right),
+        ]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition over the columns of a pair, known by what it says."""
+
+    text: str
+    expr: pl.Expr = field(repr=False, compare=False)
+
+    @staticmethod
+    def of(expr: pl.Expr | None) -> Condition | None:
+        return None if expr is None else Condition(str(expr), expr)
+
+    def met(
+        self, columns: Columns, left: pl.DataFrame, at_left: Rows, right: pl.DataFrame, at_right: Rows
+    ) -> Mask:
+        """For each pair whether it holds; where it is neither true nor false, it does not."""
+        shown = set(self.expr.meta.root_names()) or {columns.left[0][0]}
+        rows = columns.pairs(left, at_left, right, at_right, shown)
+        try:
+            met = rows.with_columns(self.expr.alias("_met"))["_met"]
+        except pl.exceptions.PolarsError as failure:
+            raise UserError(
+                "EXPRESSION_FAILED",
+                f"the condition of a join failed: {type(failure).__name__}: {failure}",
+                hint="Nothing is lost: mend it and start again with the same state directory; the epoch is "
+                "repeated.",
+            ) from failure
+        return _true(met)
+
+
+def taken(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:
+    """Columns of the rows of these numbers. Not by expressions, which cost more than a small portion's work."""
+    return rows[list(names)][pl.Series(at.astype(np.uint32))].get_columns() if names else []
+
+
+def same_keys(left: Sequence[pl.Series], right: Sequence[pl.Series]) -> Mask:
+    """For each pair of keys whether they are equal; a null equals nothing. Two keys may share a 64-bit hash."""
+    same = np.ones(len(left[0]), dtype=bool)
+    for one, other in zip(left, right, strict=True):
+        same &= _true(one == other)
+    return same
+
+
+def _true(answers: pl.Series) -> Mask:
+    """Where the answer is yes, and not no or null."""
+    return (answers.fill_null(False) if answers.null_count() else answers).to_numpy()
+
+
+def on(keys: tuple[str, ...], right_keys: tuple[str, ...]) -> str:
+    """The keys of both sides, for people."""
+    pairs = zip(keys, right_keys, strict=True)
+    return ", ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in pairs)

@@ -1,0 +1,38 @@
+"""Ordering: events wait until nothing earlier can come, and go on as they are. For readers that do not wait themselves.
+
+Receives events as they come; hands those before the watermark.
+State: `waiting`, the events after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from penstock.operators.contract import ORDER, TIME, Progress, SliceState
+from penstock.operators.strict import StrictOperator, due, total_order
+from penstock.state.buckets import HASH
+
+
+@dataclass(frozen=True)
+class Ordering(StrictOperator):
+    """Puts the events of each key in strict order and hands on these columns."""
+
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *self.columns}
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        rows = due(frame, state.journal("waiting", time=TIME), progress)
+        if rows is None:
+            return None
+        order = total_order(rows)
+        return (rows if order is None else rows[order]).select(*ORDER, HASH, *self.columns)
+
+    def describe(self) -> str:
+        return f"strict order per {', '.join(self.keys) or 'everything'}"

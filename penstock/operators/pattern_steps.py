@@ -1,0 +1,95 @@
+"""The steps of a pattern: a name and a condition each, over an event and the events that earlier steps took.
+
+Receives conditions as the user wrote them; hands, for batches of (event, partial match) pairs, which hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PatternStep:
+    """A condition on an event; `absent`: no such event may come here. `"step.column"` names a column of the
+    event that an earlier step took."""
+
+    name: str
+    condition: pl.Expr
+    absent: bool = False
+
+    def __repr__(self) -> str:
+        return f"step({self.name!r}, {self.condition}{', absent' if self.absent else ''})"
+
+    def references(self, earlier: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """The names in the condition that mean a column of an earlier step's event: name to (step, column)."""
+        found = {}
+        for name in self.condition.meta.root_names():
+            step, dot, column = name.partition(".")
+            if dot and step in earlier:
+                found[name] = (step, column)
+        return found
+
+    def own(self, earlier: Sequence[str]) -> set[str]:
+        """The columns of the event itself that the condition reads."""
+        return set(self.condition.meta.root_names()) - self.references(earlier).keys()
+
+
+def step(name: str, condition: pl.Expr, *, absent: bool = False) -> PatternStep:
+    """One step of a pattern: an event for which the condition holds; with `absent`, no such event may come.
+
+    The condition is over the event's columns, and with `prev` over those of events that earlier steps took. A
+    null condition does not hold.
+    """
+    return PatternStep(name, condition, absent)
+
+
+def prev(name: str, column: str) -> pl.Expr:
+    """In a step's condition: a column of the event that the earlier step of this name took."""
+    return pl.col(f"{name}.{column}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a partial match waits for: an event that is `wanted` (None: for its time to pass), and none before it
+    that one of `unwanted` describes."""
+
+    wanted: PatternStep | None
+    unwanted: tuple[PatternStep, ...]
+    #: the names in these conditions that mean a column of an earlier step's event
+    references: dict[str, tuple[str, str]]
+    #: the columns of the event that these conditions read
+    own: tuple[str, ...]
+
+    def holds(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """For each row whether the event is wanted, and whether it is unwanted."""
+        wanted = pl.lit(False) if self.wanted is None else self.wanted.condition.fill_null(False)
+        unwanted = pl.any_horizontal(pl.lit(False), *(s.condition.fill_null(False) for s in self.unwanted))
+        return frame.with_columns(_wanted=wanted, _unwanted=unwanted).select("_wanted", "_unwanted")
+
+
+def stages(steps: Sequence[PatternStep]) -> list[Stage]:
+    """The stages of a pattern: one a step that takes an event, and a last one if something must be absent at the
+    end."""
+    found: list[Stage] = []
+    unwanted: list[PatternStep] = []
+    taken: list[str] = []
+    for one in steps:
+        if one.absent:
+            unwanted.append(one)
+            continue
+        found.append(_stage(one, unwanted, taken))
+        taken.append(one.name)
+        unwanted = []
+    if unwanted:
+        found.append(_stage(None, unwanted, taken))
+    return found
+
+
+def _stage(wanted: PatternStep | None, unwanted: Sequence[PatternStep], taken: Sequence[str]) -> Stage:
+    conditions = [*unwanted, *([] if wanted is None else [wanted])]
+    references = {name: place for one in conditions for name, place in one.references(taken).items()}
+    own = sorted({name for one in conditions for name in one.own(taken)})
+    return Stage(wanted, tuple(unwanted), references, tuple(own))

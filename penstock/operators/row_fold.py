@@ -1,0 +1,142 @@
+"""A user's function over the rows of each key, one after the other, with a state per key.
+
+Receives events in strict order; hands what the function tells.
+State: `states`, per key its state as bytes and when the key was last seen.
+
+The one operator that handles events one by one in Python: convenient, and slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.contract import INPUT, ORDER, TIME, Progress, SliceState
+from penstock.operators.custom import failed, not_serializable
+from penstock.operators.strict import Ordered, StrictOperator, in_order, told_apart
+from penstock.state import plain
+from penstock.state.buckets import HASH
+from penstock.words.errors import UserError
+
+_STATE, _SEEN = "_state", "_seen"
+
+#: state, row, a function that tells a row; hands the state after
+RowFunction = Callable[[Any, dict[str, Any], Callable[[Mapping[str, Any]], None]], Any]
+
+
+@dataclass(frozen=True)
+class RowFold(StrictOperator):
+    """Calls `function` for every event with its key's state, which is `initial` at first, and again when the key
+    was not seen for longer than `forget_after` microseconds."""
+
+    keys: tuple[str, ...]
+    function: RowFunction = field(repr=False)
+    name: str
+    initial: Any
+    columns: tuple[str, ...]
+    outgoing: Mapping[str, pl.DataType]
+    forget_after: int | None = None
+
+    @property
+    def partitioning(self) -> None:
+        return None  # the user's rows need not name their key
+
+    def needs(self, port: int = 0) -> set[str]:
+        return {*self.keys, *self.columns}
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        states = state.table("states", keys=self.keys, time=_SEEN)
+        useless = None if self.forget_after is None else progress.before - self.forget_after
+        if useless is not None:
+            states.expire(useless)
+        states.compact(useless)
+        ordered = in_order(frame, self.keys, state, progress)
+        if ordered is None:
+            return None
+        heads = ordered.rows.select(HASH, *self.keys).filter(pl.Series(ordered.first))
+        before = states.lookup(heads, [_STATE, _SEEN])
+        told, at, after = self._folded(ordered, before)
+        last = pl.col(TIME).alias(_SEEN)
+        states.insert(
+            ordered.rows.filter(pl.Series(ordered.last))
+            .select(HASH, *self.keys, last)
+            .with_columns(pl.Series(_STATE, after, dtype=pl.Binary))
+        )
+        if not told:
+            return None
+        # rows told at one event follow one another; events of several inputs may share a place
+        place = (TIME,) if INPUT in ordered.rows.columns else ORDER
+        return told_apart(ordered.rows.select(place)[np.array(at)].hstack(self._frame(told)))
+
+    def _folded(
+        self, ordered: Ordered, before: pl.DataFrame
+    ) -> tuple[list[Mapping[str, Any]], list[int], list[bytes]]:
+        """The rows told, the events they were told at, and the states of all keys after."""
+        told: list[Mapping[str, Any]] = []
+        at: list[int] = []
+        after: list[bytes] = []
+        stored, seen = before[_STATE].to_list(), before[_SEEN].to_list()
+        times = ordered.rows[TIME].to_list()
+        rows = ordered.rows.select(*dict.fromkeys((*self.keys, *self.columns))).iter_rows(named=True)
+        fresh, state, key = self._kept(self.initial), None, -1
+
+        def emit(row: Mapping[str, Any]) -> None:
+            told.append(dict(row))
+
+        try:
+            for number, (row, first) in enumerate(zip(rows, ordered.first.tolist(), strict=True)):
+                if first:
+                    if key >= 0:
+                        after.append(self._kept(state))
+                    key += 1
+                    data, last = stored[key], seen[key]
+                    state = plain.from_bytes(fresh if data is None else data)
+                else:
+                    last = times[number - 1]
+                if (
+                    self.forget_after is not None
+                    and last is not None
+                    and times[number] - last > self.forget_after
+                ):
+                    state = plain.from_bytes(fresh)
+                state = self.function(state, row, emit)
+                if len(told) > len(at):
+                    at.extend([number] * (len(told) - len(at)))
+        except Exception as failure:
+            code = getattr(self.function, "__code__", None)
+            raise failed(failure, () if code is None else (code,), self.name) from failure
+        after.append(self._kept(state))
+        return told, at, after
+
+    def _kept(self, state: Any) -> bytes:
+        try:
+            return plain.to_bytes(state)
+        except TypeError as failure:
+            raise not_serializable(self.name, state, str(failure)) from failure
+
+    def _frame(self, told: list[Mapping[str, Any]]) -> pl.DataFrame:
+        if lost := sorted({name for row in told for name in self.outgoing if name not in row}):
+            raise UserError(
+                "EMITTED_WRONG_COLUMNS",
+                f"{self.name} told rows without the columns {', '.join(lost)}",
+                hint="Tell all columns of the schema; a value may be None.",
+            )
+        try:
+            return pl.DataFrame(
+                {name: [row[name] for row in told] for name in self.outgoing}, schema=dict(self.outgoing)
+            )
+        except (TypeError, pl.exceptions.PolarsError) as failure:
+            raise UserError(
+                "EMITTED_WRONG_COLUMNS",
+                f"{self.name} told values that do not fit the schema",
+                detail=str(failure),
+            ) from failure
+
+    def describe(self) -> str:
+        return f"{self.name} for every row per {', '.join(self.keys) or 'everything'}"

@@ -1,0 +1,111 @@
+"""Sessions: windows of events of a key that follow one another closely.
+
+Receives events in strict order; hands the answer of every session once the key has been silent long enough, or the
+session has become as long as one may be.
+
+A session of which the last event is at time t goes on with an event before t + gap, and ends at t + gap; with
+`longest`, one that began at s ends at s + longest, if it has not ended before. Its row happens at the last
+instant before its end.
+State: `open`, a table of one row per open session: when it began, when it would end, and its partial answer.
+Rows grow old with their ends, so what has ended needs no deleting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.contract import NEVER, TIME, Progress, SliceState
+from penstock.operators.event_windows import (
+    DUE,
+    START,
+    EventWindows,
+    Places,
+    chained,
+    first_from,
+    without,
+)
+from penstock.operators.strict import Ordered, in_order
+from penstock.operators.windows import spread
+from penstock.state.buckets import HASH
+from penstock.state.collection import Table
+from penstock.words.duration import spelled
+
+
+@dataclass(frozen=True)
+class SessionWindows(EventWindows):
+    """Sessions that end when the key is silent for `gap` microseconds, at the latest `longest` after they began."""
+
+    gap: int
+    longest: int | None = None
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        sessions = state.table("open", keys=self.keys, time=DUE)
+        sessions.expire(progress.before)
+        sessions.compact(progress.before)
+        ended = sessions.due(progress.before, progress.after)
+        ordered = in_order(frame, self.keys, state, progress)
+        made = [] if ended is None else [ended]
+        if ordered is not None:
+            now, gone_on = self._sessions(ordered, sessions, progress)
+            over = pl.col(DUE) < progress.after
+            sessions.insert(now.filter(~over))
+            made = [without(rows, gone_on, self.keys) for rows in made]
+            made.append(now.filter(over))
+        rows = pl.concat([rows.select(made[-1].columns) for rows in made]) if made else None
+        if rows is None or not rows.height:
+            return None
+        return self.answers(rows.with_columns((pl.col(DUE) + 1).alias("_end"), pl.col(DUE).alias(TIME)))
+
+    def _sessions(
+        self, ordered: Ordered, sessions: Table, progress: Progress
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The sessions the events are in, and the keys of those that were open before."""
+        rows, first = ordered.rows, ordered.first
+        heads = rows.select(HASH, *self.keys).filter(pl.Series(first))
+        kept = sessions.lookup(heads, [START, DUE, *self.parts()])
+        times = rows[TIME].to_numpy()
+        # what has ended may still be found; it ended before the first of these events
+        goes_on = times[first] <= kept[DUE].cast(pl.Int64).fill_null(NEVER).to_numpy()
+        from_ = np.full(len(times), -1)
+        from_[first] = np.where(goes_on, np.arange(len(goes_on)), -1)
+        began = np.where(from_ < 0, times, 0)
+        began[from_ >= 0] = kept[START].cast(pl.Int64).fill_null(0).to_numpy()[goes_on]
+        begins = self._begins(times, first, began)
+        low = np.flatnonzero(begins)
+        high = np.append(low[1:], len(times))
+        last = times[high - 1]
+        due = last + self.gap - 1
+        if self.longest is not None:
+            due = np.minimum(due, began[low] + self.longest - 1)
+        made = rows.select(HASH, *self.keys)[low].with_columns(
+            pl.Series(START, began[low]), pl.Series(DUE, due), *self.together(rows, low, high)
+        )
+        return self.gone_on(made, kept, from_[low]), heads.filter(pl.Series(goes_on))
+
+    def _begins(self, times: Places, first: np.ndarray, began: Places) -> np.ndarray:
+        """Marks the first event of each session; `began` is when a session that starts with a row began."""
+        begins = first.copy()
+        begins[1:] |= times[1:] - times[:-1] >= self.gap
+        if self.longest is None:
+            return begins
+        low = np.flatnonzero(begins)
+        high = np.append(low[1:], len(times))
+        long = times[high - 1] - began[low] >= self.longest
+        if not long.any():
+            return begins
+        # of the sessions that are too long each row leads to the one that would begin the next
+        low, high = low[long], high[long]
+        session, row = spread(low, high - 1)
+        following = np.full(len(times), len(times))
+        to = first_from(times, began[row] + self.longest, row, high[session])
+        following[row] = np.where(to < high[session], to, len(times))
+        return begins | chained(low, following)
+
+    def windows(self) -> str:
+        capped = "" if self.longest is None else f", of {spelled(self.longest)} at most"
+        return f"sessions with gaps of {spelled(self.gap)}{capped}"

@@ -1,0 +1,137 @@
+"""Patterns over a keyed stream. Every call returns something new and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from penstock.operators.pattern import Pattern
+from penstock.operators.pattern_steps import PatternStep
+from penstock.query import check
+from penstock.query.origin import Origin, here
+from penstock.query.rows import KeyedRows, stateful
+from penstock.words.duration import Duration, microseconds
+from penstock.words.errors import UserError
+
+if TYPE_CHECKING:
+    from penstock.query.stream import Stream
+
+
+@dataclass(frozen=True, eq=False)
+class KeyedPatterns(KeyedRows):
+    """Keyed rows in which sequences of events are looked for."""
+
+    def pattern(
+        self,
+        *steps: PatternStep,
+        within: Duration,
+        matching: Literal["next", "contiguous"] = "next",
+        after: Literal["overlap", "skip"] = "overlap",
+        timeouts: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> Stream:
+        """Sequences of events of one key, one event a step, from first to last in at most `within`.
+
+            requests.key_by("id").pattern(
+                ps.step("start", col("kind") == "start"), ps.step("end", col("kind") == "end", absent=True), within="2s"
+            )
+
+        Events are taken in strict order. Every event that fits the first step begins a match; it then takes the
+        first event after it that fits the second step, and so on (`matching="next"`), without ever going back on
+        an event taken; with `matching="contiguous"` each must be the key's very next event. With
+        `after="skip"` matches of a key do not overlap: when one ends, whatever began up to its last event is
+        dropped; of two that end with the same event the one that began first stands.
+
+        A step that is `absent` between two others means that no such event comes between the two; at the end,
+        that none comes until `within` has passed since the first event: the match is told then.
+
+        A row has the keys, and of every event taken `<step>_time` and `<step>_<column>` for the `columns` (all,
+        if not given). With `timeouts`, starts that came to nothing are told too, `within` after them: `matched` says
+        which is which, and what was not taken is null.
+        """
+        origin = here()
+        schema = self.node.schema
+        span = microseconds(within)
+        if span < 1:
+            raise UserError("BAD_WINDOW", "a pattern needs a time", where=str(origin), hint='As in "10m".')
+        _well_formed(steps, matching, after, timeouts, origin)
+        told = [name for name in schema if name not in self.keys] if columns is None else columns
+        check.columns_exist(told, schema, origin, "the pattern")
+        _conditions_fit(steps, schema, origin)
+        operator = Pattern(
+            self.keys,
+            steps,
+            span,
+            tuple(dict.fromkeys(told)),
+            contiguous=matching == "contiguous",
+            skip=after == "skip",
+            timeouts=timeouts,
+        )
+        names = [
+            f"{step}_{name}" for step in operator.taking for name in {"time": None} | dict.fromkeys(told)
+        ]
+        check.names_differ([*self.keys, *names, *(["matched"] if timeouts else [])], origin)
+        return stateful(origin, operator.schema(schema), operator, self.node)
+
+
+def _well_formed(
+    steps: Sequence[PatternStep], matching: str, after: str, timeouts: bool, origin: Origin
+) -> None:
+    """Raise unless the steps make a pattern."""
+    names = [one.name for one in steps]
+    wrong = None
+    if len(steps) < 2:
+        wrong = "a pattern needs at least two steps"
+    elif len(set(names)) < len(names):
+        wrong = "two steps of a pattern have the same name"
+    elif not all(name.isidentifier() and not name.startswith("_") for name in names):
+        wrong = "the name of a step must be a plain word, as it begins the names of columns"
+    elif steps[0].absent:
+        wrong = f"the first step, {names[0]!r}, cannot be absent: nothing would begin a match"
+    elif matching not in ("next", "contiguous") or after not in ("overlap", "skip"):
+        wrong = 'matching is "next" or "contiguous", after is "overlap" or "skip"'
+    elif timeouts and steps[-1].absent:
+        wrong = (
+            "a pattern that ends in an absent step has no timeouts: its matches are what was not seen in time"
+        )
+    elif matching == "contiguous" and any(one.absent and not two.absent for one, two in pairwise(steps)):
+        wrong = "between contiguous events there is nothing that could be absent"
+    if wrong:
+        raise UserError(
+            "BAD_PATTERN",
+            wrong,
+            where=str(origin),
+            hint='As in .pattern(ps.step("first", ...), ps.step("second", ...), within="10m").',
+        )
+
+
+def _conditions_fit(steps: Sequence[PatternStep], schema: check.Schema, origin: Origin) -> None:
+    """Raise unless every condition is one, over the event's columns and those of earlier steps' events."""
+    names = [one.name for one in steps]
+    seen: list[str] = []
+    known: dict[str, pl.DataType] = dict(schema)
+    for one in steps:
+        for name in one.condition.meta.root_names():
+            step, dot, _ = name.partition(".")
+            if dot and step in names and name in schema:
+                raise UserError(
+                    "NAME_TAKEN",
+                    f"{name!r} is a column, and also a column of the step {step!r}",
+                    where=str(origin),
+                    hint="Give the step or the column another name.",
+                )
+            if dot and step in names and step not in seen:
+                raise UserError(
+                    "BAD_PATTERN",
+                    f"the step {one.name!r} asks for {name!r}, but no event has been taken for {step!r} by then",
+                    where=str(origin),
+                    hint="A condition can look at its own event and at those of earlier steps that are not absent.",
+                )
+        check.filtered(known, one.condition, origin)
+        if not one.absent:
+            seen.append(one.name)
+            known |= {f"{one.name}.{name}": dtype for name, dtype in schema.items()}

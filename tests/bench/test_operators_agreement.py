@@ -1,0 +1,98 @@
+"""The engines of the operator benchmark give the right answers on a small data set, each in its own process."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.bench import operators_reference as reference
+from penstock.bench.call_data import CallParameters
+from penstock.bench.dataset import Dataset, materialised
+from penstock.bench.operator_queries import Query, answer
+from penstock.bench.operators import ORDERS
+from penstock.bench.outcome import agree
+from penstock.bench.penstock_operators import condition, kilometres, operator_app
+from penstock.bench.penstock_runs import files_of
+from penstock.bench.pyspark_operators import refused_product
+from penstock.bench.worker import Task, performed
+from penstock.decode import call_lines
+from penstock.logs.calls import COLUMNS
+from penstock.logs.contract import Chunk
+from penstock.query.stream import Stream
+from penstock.sinks import parquet
+from penstock.testing.inline import run_inline
+
+LATER_PRODUCT = pytest.mark.skipif(not hasattr(Stream, "product"), reason="products are not there yet")
+LATER_ORDER = pytest.mark.skipif(
+    "order" not in inspect.signature(Stream.key_by).parameters, reason="orders cannot be chosen yet"
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    parameters = CallParameters(4_000, rate=40, callers=500, districts=20)
+    return materialised(parameters, tmp_path_factory.mktemp("calls"))
+
+
+def check(engine: str, queries: tuple[Query, ...], dataset: Dataset) -> None:
+    task = Task(engine, "operators", (dataset,) * len(queries), queries=queries, cores=1)
+    for query, outcome in zip(queries, performed(task), strict=True):
+        agree(str(query), engine, outcome.answer, answer(query, reference.rows(query, dataset)))
+        assert outcome.events == dataset.events
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_plain_pyspark(small: Dataset) -> None:
+    check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_plain_pyspark_has_no_product_of_streams(spark: SparkSession, small: Dataset, tmp_path: Path) -> None:
+    assert "without equality predicate is not supported" in refused_product(spark, small, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_penstock(small: Dataset) -> None:
+    check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query("map"),
+        Query("aggregate"),
+        Query("aggregate", windows=1),
+        Query("aggregate", windows=60),
+        Query("join", 10),
+        Query("join"),
+        pytest.param(Query("product", 10), marks=LATER_PRODUCT),
+        *(pytest.param(Query("order", order=order), marks=LATER_ORDER) for order in ORDERS),
+    ],
+    ids=str,
+)
+def test_penstock_without_spark_in_many_epochs(query: Query, small: Dataset, tmp_path: Path) -> None:
+    told = operator_app(query, files_of(small), tmp_path / "results")
+    run_inline(told, tmp_path / "state", epoch_units=20_000)
+    found = answer(query, parquet(tmp_path / "results").read())
+    agree(str(query), "penstock", found, answer(query, reference.rows(query, small)))
+
+
+@pytest.mark.parametrize("query", [Query("join", 30), Query("product", 10)])
+def test_what_penstock_asks_of_a_pair_is_the_question(query: Query, small: Dataset) -> None:
+    frames = [call_lines().decode(Chunk("p", 0, path.read_bytes()), COLUMNS).good for path in small.files]
+    calls = pl.concat(frames).drop("_row")
+    near = (pl.col("ts") - pl.col("ts_right")).abs() <= timedelta(seconds=query.seconds)
+    pairs = calls.lazy().join(calls.lazy(), how="cross").filter(near & condition(query))
+    if query.operator == "join":
+        pairs = pairs.filter(pl.col("src") == pl.col("src_right")).with_columns(km=kilometres())
+    right = reference.rows(query, small)
+    assert right.height > 100
+    assert answer(query, pairs.select(right.columns).collect(engine="streaming")) == answer(query, right)
