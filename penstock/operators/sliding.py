@@ -104,11 +104,11 @@ class SlidingAggregation(Aggregation):
         if after is None:
             return ends
         cells = cells_of(after, self.keys, self.aggregates)
-        so_far = self._merged(cells.rows, cells.number)
+        so_far = self._so_far(cells)
         if past % self._block:
             now = pl.lit(window.end(past - 1), pl.Int64).alias(PANE)
             since.insert(so_far.filter(pl.Series(cells.last)).with_columns(now))
-        return self._both(ends, self._beginnings(cells, first, past - 1))
+        return self._both(ends, self._beginnings(cells, so_far, first, past - 1))
 
     def _both(self, ends: pl.DataFrame | None, beginnings: pl.DataFrame) -> pl.DataFrame | None:
         """Windows of their parts before and after the middle."""
@@ -118,7 +118,8 @@ class SlidingAggregation(Aggregation):
     def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame | None:
         """The partial answers of the windows from number `first`, the first of a block, to `last`."""
         if self._block > 1 and not all(a.subtracts for a in self.aggregates):
-            return self._both(self._ends(cells, first, last), self._beginnings(cells, first, last))
+            beginnings = self._beginnings(cells, self._so_far(cells), first, last)
+            return self._both(self._ends(cells, first, last), beginnings)
         least, most = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
@@ -144,7 +145,7 @@ class SlidingAggregation(Aggregation):
         merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
         return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
-    def _beginnings(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
+    def _beginnings(self, cells: Ordered, so_far: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
         """The partial answers of these windows from their blocks' middles on: of a window's last cell and all before
         it, as far as there is one."""
         stretch, new = self._stretches(cells)
@@ -152,9 +153,11 @@ class SlidingAggregation(Aggregation):
         # the windows that hold the cell after, too, are that one's
         most = np.where(np.append(new[1:], True), stretch * self._block, np.append(least[1:], 0)) - 1
         row, number = spread(np.maximum(least, first), np.minimum(most, last))
-        return self._merged(cells.rows, np.cumsum(new, dtype=np.int64))[row].with_columns(
-            pl.Series(PANE, self.window.start(number))
-        )
+        return so_far[row].with_columns(pl.Series(PANE, self.window.start(number)))
+
+    def _so_far(self, cells: Ordered) -> pl.DataFrame:
+        """The cells, each merged with all before it of its key and stretch."""
+        return self._merged(cells.rows, np.cumsum(self._stretches(cells)[1], dtype=np.int64))
 
     def _stretches(self, cells: Ordered) -> tuple[Instants, npt.NDArray[np.bool_]]:
         """The block in which windows that begin at each cell are, and where another block or key begins."""
