@@ -27,6 +27,7 @@ from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
 from penstock.query.origin import here
+from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import Order, stateful
 from penstock.query.windowed import Windowed
@@ -70,7 +71,7 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Demux, Distincts):
+class Stream(Demux, Distincts, Products):
     """A stream of events, or the rows another step puts out."""
 
     @property
