@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from tests.transparency import description as d
@@ -140,7 +141,7 @@ class Oracle:
                 placed[row.key(keys)].append(((row.time, *rank), row))
         for found in placed.values():
             found.sort(key=lambda one: one[0])
-            for (rank, row), (other_rank, other) in zip(found, found[1:], strict=False):
+            for (rank, row), (other_rank, other) in pairwise(found):
                 if row.time == other.time and row.key(names) != other.key(names):
                     self.unsure |= _undecided(rank, row, other_rank, other)
         return {key: [row for _, row in found] for key, found in placed.items()}
@@ -290,7 +291,7 @@ class Oracle:
 
     def _values_in_order(self, rows: list[Row], column: str) -> list[Any]:
         found = self.in_order([rows], (), (column,))[()]
-        for row, other in zip(found, found[1:], strict=False):
+        for row, other in pairwise(found):
             if (row.time, row.place) == (other.time, other.place):
                 self.unsure |= row.values[column] != other.values[column]
         return [row.values[column] for row in found]
@@ -395,7 +396,7 @@ class Oracle:
                         rank = (1,) if row.place is None else (0, row.place, number)
                         turns.append(((row.time, *rank), side, row))
             turns.sort(key=lambda turn: (turn[0][0], turn[0][1:], turn[1]))
-            for (rank, _, row), (other_rank, _, other) in zip(turns, turns[1:], strict=False):
+            for (rank, _, row), (other_rank, _, other) in pairwise(turns):
                 self.unsure |= row.time == other.time and _undecided(rank, row, other_rank, other)
             seen: tuple[list[Row], list[Row]] = ([], [])
             for _, side, row in turns:

@@ -1,4 +1,4 @@
-"""Whatever a query says, its rows are those worked out by hand: however epochs and slices are cut, and after crashes."""
+"""Whatever a query says, its rows are those worked out by hand: however it is cut, and after crashes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.operators.harness import (
     SECOND,
     STRAIGHT,
     Cutting,
+    Event,
     History,
     cuttings,
     events_stream,
@@ -124,7 +125,31 @@ def holds_however_it_is_cut(
     assert told(query, one, other, cuts, buckets) == straight
 
 
-few_events = histories(most_events=12)
+@st.composite
+def busy(draw: st.DrawFn) -> History:
+    """One or two partitions of events close to one another, out of order, with few keys and some nulls."""
+    step = st.sampled_from(
+        [0, 0, 0, 250_000, 250_000, SECOND, SECOND, 3 * SECOND, -SECOND, -2 * SECOND, -5 * SECOND]
+    )
+    happening = st.tuples(
+        step,
+        st.sampled_from(["ada", "ada", "bob", "bob", "cyd", None]),
+        st.sampled_from(["/a", "/b", "/c", None]),
+        st.sampled_from([None, -2, 0, 1, 2, 3, 4, 5]),
+        st.sampled_from([None, -2.5, 0.0, 0.25, 3.0]),
+    )
+    partitions = []
+    for partition in range(draw(st.integers(1, 2))):
+        now, events = 1_000 * SECOND, []
+        for offset, (ahead, *values) in enumerate(draw(st.lists(happening, min_size=2, max_size=12))):
+            time = now + ahead
+            now = max(now, time)
+            events.append(Event(partition, offset, time, *values))
+        partitions.append(tuple(events))
+    return History(tuple(partitions))
+
+
+few_events = st.one_of(busy(), busy(), busy(), histories(most_events=12))
 two_cuttings = st.tuples(cuttings(), cuttings())
 
 
