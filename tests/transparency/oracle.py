@@ -396,8 +396,10 @@ class Oracle:
                         rank = (1,) if row.place is None else (0, row.place, number)
                         turns.append(((row.time, *rank), side, row))
             turns.sort(key=lambda turn: (turn[0][0], turn[0][1:], turn[1]))
-            for (rank, _, row), (other_rank, _, other) in pairwise(turns):
-                self.unsure |= row.time == other.time and _undecided(rank, row, other_rank, other)
+            for (rank, side, row), (other_rank, other_side, other) in pairwise(turns):
+                # of one place, left comes before right
+                if row.time == other.time and (side == other_side or rank != other_rank or row.place is None):
+                    self.unsure |= _undecided(rank, row, other_rank, other)
             seen: tuple[list[Row], list[Row]] = ([], [])
             for _, side, row in turns:
                 for partner in seen[1 - side][-node.last :]:

@@ -42,7 +42,7 @@ def tried(few: int) -> settings:
     return settings(
         max_examples=EXAMPLES or few,
         deadline=None,
-        phases=[*phases, Phase.shrink] if EXAMPLES else phases,
+        phases=[*phases, Phase.shrink] if "PENSTOCK_SHRINK" in os.environ else phases,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 
@@ -141,7 +141,7 @@ def busy(draw: st.DrawFn) -> History:
     partitions = []
     for partition in range(draw(st.integers(1, 2))):
         now, events = 1_000 * SECOND, []
-        for offset, (ahead, *values) in enumerate(draw(st.lists(happening, min_size=2, max_size=12))):
+        for offset, (ahead, *values) in enumerate(draw(st.lists(happening, min_size=6, max_size=14))):
             time = now + ahead
             now = max(now, time)
             events.append(Event(partition, offset, time, *values))
