@@ -16,6 +16,7 @@ from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
     Cutting,
+    Event,
     History,
     cuttings,
     events_stream,
@@ -148,3 +149,16 @@ def test_windows_are_ranked_before_they_travel() -> None:
         ps.app("a", ps.output("o", events.key_by("page", "user").window("5s").count().top(2, per="page")))
     )
     assert [edge.reduce for edge in made.edges if edge.target == "2-grouptop"] == [True]
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_key_may_be_called_as_the_time_of_another_kind_of_answer(followed: bool) -> None:
+    """Found by drawing queries at random: such a key was taken for the answer's time and left out."""
+    events = tuple(Event(0, at, (1 + at) * SECOND, "ada", "/a", 1, None) for at in range(3))
+
+    def build(stream: ps.Stream) -> ps.Stream:
+        totals = stream.running("1s").count("n").key_by("as_of").window("1m").count().top(2)
+        return totals.filter(col("rank") > 0) if followed else totals
+
+    rows = micros(told(build, History((events,))))
+    assert [(row["rank"], row["as_of"]) for row in rows] == [(1, 2 * SECOND), (2, 3 * SECOND)]
