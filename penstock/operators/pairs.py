@@ -30,7 +30,13 @@ LEAST = 1 << 10
 #: a tile may cover this many times the pairs that are wanted of it
 WASTE = 1.5
 
+#: so many pairs for every row that would have to be searched make the search worth while
+SEARCH = 50
+#: a search must leave one pair of so many
+FEW = 64
+
 _HOLDS = "_holds"
+_PLACE = (1 << 40) - 1
 
 
 def within(outer: Stretch, inner: Stretch, buckets: int, below: int, above: int) -> tuple[Ints, Ints]:
@@ -106,9 +112,55 @@ class Matcher:
         first, last = int(low.min()), int(high.max())
         down = {key: array[rows] for key, array in self._down.items()}
         across = self._sieve.arrays(inner[first:last])
-        sieved = _sieved(self._sieve, down, across, low - first, high - first)
-        for ones, others in _in_blocks(sieved):
+        low, high = low - first, high - first
+        met = _meeting(self._sieve.meetings, down, across, low, high)
+        for ones, others in (
+            met if met is not None else _in_blocks(_sieved(self._sieve, down, across, low, high))
+        ):
             yield rows[ones], others + first
+
+
+def _meeting(
+    equals: tuple[tuple[str, str], ...],
+    down: dict[str, Values],
+    across: dict[str, Values],
+    low: Ints,
+    high: Ints,
+) -> Iterator[tuple[Ints, Ints]] | None:
+    """The pairs of which one of these arrays' values are equal, found by searching; None where sieving is cheaper."""
+    turned = [(one, other) if one in down else (other, one) for one, other in equals]
+    if not turned or not all(one in down and other in across for one, other in turned):
+        return None
+    wanted = int((high - low).sum())
+    if wanted < SEARCH * len(turned) * (len(low) + len(across[turned[0][1]])):
+        return None
+    finds = [_searched(down[one], across[other], low, high) for one, other in turned]
+    if sum(int((end - start).sum()) for _, start, end in finds) * FEW > wanted:
+        return None
+    return _found(finds)
+
+
+def _searched(mine: Values, theirs: Values, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """The inner rows by their values and places, and for each outer row where those of its value and range stand."""
+    places = np.sort((theirs.astype(np.int64) << 40) | np.arange(len(theirs)))
+    value = mine.astype(np.int64) << 40
+    return places, np.searchsorted(places, value | low), np.searchsorted(places, value | high)
+
+
+def _found(finds: list[tuple[Ints, Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:
+    """The pairs of several searches, each once, for some outer rows at a time."""
+    ends = np.cumsum(sum(end - start for _, start, end in finds))
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + BLOCK, side="right")))
+        rows, pairs = np.arange(first, last), []
+        for places, start, end in finds:
+            for ones, at in _written_out(rows, start, end):
+                pairs.append((ones << 40) | (places[at] & _PLACE))
+        met = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, dtype=np.int64)
+        yield met >> 40, met & _PLACE
+        first = last
 
 
 def _in_blocks(portions: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:

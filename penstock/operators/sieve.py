@@ -78,6 +78,8 @@ class Sieve:
     columns: frozenset[Column]
     #: bytes a pair takes while it is sieved
     width: int
+    #: arrays of which one pair of values must be equal in every pair that passes; none where there is no such rule
+    meetings: tuple[tuple[str, str], ...] = ()
 
     def arrays(self, rows: pl.DataFrame) -> dict[str, Values]:
         """The arrays of the columns that are these rows'."""
@@ -105,7 +107,8 @@ def sieve_of(predicate: pl.Expr, schema: Schema) -> Sieve | None:
     conditions.sort(key=lambda condition: condition.cost)
     columns = frozenset().union(*(condition.columns for condition in conditions))
     width = 8 if any(condition.computes for condition in conditions) else 1
-    return Sieve(tuple(condition.of for condition in conditions), columns, width)
+    meetings = min((c.meetings for c in conditions if c.meetings), key=len, default=())
+    return Sieve(tuple(condition.of for condition in conditions), columns, width, meetings)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class _Condition:
     cost: int
     #: whether numbers of every pair have to be made for it
     computes: bool = False
+    #: it holds only where the arrays of one of these pairs are equal
+    meetings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,10 @@ class _Reader:
             return None
         first, second = (Column(name, True) for _, name in names)
         return _Condition(
-            lambda tile: np.equal(tile[first.key], tile[second.key]), frozenset({first, second}), 1
+            lambda tile: np.equal(tile[first.key], tile[second.key]),
+            frozenset({first, second}),
+            1,
+            meetings=((first.key, second.key),),
         )
 
     def _compared(self, operation: str, one: _Value | None, other: _Value | None) -> _Condition | None:
@@ -318,6 +326,7 @@ def _either(parts: list[_Condition | None]) -> _Condition | None:
         first.columns | second.columns,
         first.cost + second.cost,
         first.computes or second.computes,
+        (*first.meetings, *second.meetings) if first.meetings and second.meetings else (),
     )
 
 

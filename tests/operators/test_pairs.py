@@ -123,9 +123,9 @@ def crossed(left: pl.DataFrame, right: pl.DataFrame, where: pl.Expr) -> list[tup
 
 
 @modestly
-@given(FRAMES, PREDICATES, st.sampled_from([1, 4, 1 << 10]), st.sampled_from([2, 7, 1 << 16]))
+@given(FRAMES, PREDICATES, st.sampled_from([1, 4, 1 << 10]), st.sampled_from([2, 7, 1 << 16]), st.booleans())
 def test_the_pairs_are_those_of_a_cross_join(
-    sides: tuple[pl.DataFrame, pl.DataFrame], where: pl.Expr, least: int, block: int
+    sides: tuple[pl.DataFrame, pl.DataFrame], where: pl.Expr, least: int, block: int, search: bool
 ) -> None:
     left, right = sides
     low, high = np.zeros(left.height, dtype=np.int64), np.full(left.height, right.height)
@@ -134,6 +134,9 @@ def test_the_pairs_are_those_of_a_cross_join(
         patch.setattr(pairs, "LEAST", least)
         patch.setattr(pairs, "BLOCK", block)
         patch.setattr(pairs, "STRETCH", max(2, block))
+        if search:
+            patch.setattr(pairs, "SEARCH", 0)
+            patch.setattr(pairs, "FEW", 0)
         ones, others = Matcher(left, Condition.of(where), right.schema).pairs(right, low, high)
     assert sorted(zip(ones.tolist(), others.tolist(), strict=True)) == crossed(left, right, where)
 
@@ -163,7 +166,10 @@ def test_a_range_is_what_lies_near_in_the_same_bucket(
     ]
 
 
-def test_ranges_that_move_are_not_left() -> None:
+@pytest.mark.parametrize("search", [0, 1 << 30])
+def test_ranges_that_move_are_not_left(search: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "SEARCH", search)
+    monkeypatch.setattr(pairs, "FEW", 1)
     count, width = 3_000, 300
     low = np.arange(count)
     frame = pl.DataFrame({"n": low % 7})
@@ -194,6 +200,19 @@ def test_what_is_understood() -> None:
         pl.lit(1) < pl.lit(2),
     ):
         assert sieve_of(predicate, schema) is None, predicate
+
+
+def test_what_is_equal_is_searched() -> None:
+    schema = {f"{name}{s}": dtype for name, (dtype, _) in VALUES.items() for s in ("", "_r")}
+    shared = (col("s") == col("s_r")) | (col("n") == col("i_r"))
+    for predicate, meetings in [
+        (shared & (col("x") < col("x_r")), (("#s", "#s_r"), ("#n", "#i_r"))),
+        (shared & (col("b") == col("b_r")), (("#b", "#b_r"),)),
+        (shared | (col("x") < col("x_r")), ()),
+        (~shared, ()),
+    ]:
+        sieve = sieve_of(predicate, schema)
+        assert (sieve.meetings if sieve else ()) == meetings
 
 
 def test_conjuncts_are_the_conditions_that_must_all_hold() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.testing.inline import run_inline
 from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
@@ -219,13 +221,15 @@ def test_what_follows_sees_pairs_at_the_later_time(history: History, cutting: Cu
     assert found == counts
 
 
-def test_old_rows_are_forgotten() -> None:
+@pytest.mark.parametrize("bound", [{"within": "2s"}, {"events": 2}])
+def test_old_rows_are_forgotten(bound: dict[str, Any], tmp_path: Path) -> None:
     history = History((tuple(Event(0, i, (1_000 + i) * SECOND, "ada", "/", i, None) for i in range(60)),))
-    every = Cutting((frozenset(range(60)),), (1, 3, 2))
-    rows = told_of(history, every, within="2s", distinct_pairs=True)
-    assert len(rows) == 59 + 58
-    rows = told_of(history, every, events=2, distinct_pairs=True)
-    assert len(rows) == 59 + 58
+    events = events_stream(history, Cutting((frozenset(range(60)),), ()))
+    app = ps.app("test", ps.output("out", events.product(events, distinct_pairs=True, **bound)))
+    reports = run_inline(app, tmp_path / "state", slices=lambda epoch: 1 + epoch % 3, buckets=8)
+    assert sum(report.rows["out"].height for report in reports if report.rows) == 59 + 58
+    held = [report.state_bytes for report in reports]
+    assert max(held[-25:]) <= max(held[:30])
 
 
 STREAM = events_stream(History(()))
