@@ -22,8 +22,6 @@ from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
 _BEST, _RANK, _ANSWER = "_best", "rank", "_answer"
-#: columns that say when an answer is of; they differ from answer to answer
-_WHEN = ("as_of", "window_start", "window_end")
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ class GroupTop(Operator):
 
     @property
     def _rest(self) -> list[str]:
-        known = {*self.keys, *self._identity, *_WHEN}
+        known = {*self.keys, *self._identity, *self.top.when}
         return [name for name, _ in self.columns if name not in known]
 
     def describe(self) -> str:
