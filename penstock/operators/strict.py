@@ -30,6 +30,8 @@ from penstock.state.collection import Journal
 _FEW_STRETCHES = 64
 #: how many of the 63 bits of a place tell the rows apart that were made of one event
 _NUMBER_BITS = 20
+#: and how many the inputs they came by
+_INPUT_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,14 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
 
 
+def place_of(rows: pl.DataFrame) -> tuple[str, ...]:
+    """The columns by which a row made by one of these events has its place in the total order.
+
+    Where events of several inputs meet, two may share theirs; then a row's place is given by its content.
+    """
+    return (TIME,) if INPUT in rows.columns else ORDER
+
+
 def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
 
@@ -109,6 +119,24 @@ def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
         shifted = np.where(crowded, spread.view(np.int64), shifted)
         partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
     return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
+
+
+def numbered_by_input(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of several inputs, of which an event may have come by more than one, in one order without them.
+
+    A place's sequence is shifted to make room for the number of the input, as in `told_apart`. Answers keep their
+    places: those of equal contents alone share one.
+    """
+    sequence, derived = rows[SEQUENCE].to_numpy(), (rows[PARTITION] == DERIVED).to_numpy()
+    shifted = (sequence << _INPUT_BITS) | rows[INPUT].to_numpy().astype(np.int64)
+    crowded = ~derived & (sequence >> (63 - _INPUT_BITS) != 0)
+    partition = rows[PARTITION]
+    if crowded.any():
+        place = (PARTITION, SEQUENCE, INPUT)
+        shifted = np.where(crowded, key_hash(rows.select(place), place).view(np.int64), shifted)
+        partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
+    sequence = np.where(derived, sequence, shifted)
+    return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, sequence)).drop(INPUT)
 
 
 def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:

@@ -37,6 +37,11 @@ class TopK:
     descending: bool = True
     changes_only: bool = True
 
+    @property
+    def when(self) -> tuple[str, ...]:
+        """The columns that say of when an answer is; others of these names are the user's own."""
+        return ("as_of",) if self.running else ("window_start", "window_end")
+
     def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         when = [name for name in self.when if name in incoming]
         rest = {name: dtype for name, dtype in incoming.items() if name not in when}

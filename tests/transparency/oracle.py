@@ -212,7 +212,14 @@ class Oracle:
         return [flow for part in node.parts for flow in self.flows(part)]
 
     def _rebalance(self, node: d.Rebalance) -> Flows:
-        return [self.rows(node.input)]
+        flows = self.flows(node.input)
+        if len(flows) == 1:
+            return flows
+
+        def told_apart(row: Row, number: int) -> Row:
+            return row if row.place is None else replace(row, place=(*row.place, number))
+
+        return [[told_apart(row, number) for number, flow in enumerate(flows) for row in flow]]
 
     # -- windows ---------------------------------------------------------------------------------
 
@@ -483,7 +490,7 @@ class Oracle:
         told: list[Row] = []
         standing: dict[Key, Values] = {}
         last: list[Values] | None = None
-        when = ("window_start", "window_end", "as_of")
+        when = ("as_of",) if running else ("window_start", "window_end")
         mine = [row for row in rows if row.key(node.per) == group]
         for time in sorted({row.time for row in mine}):
             now = [row.values for row in mine if row.time == time]
@@ -495,7 +502,7 @@ class Oracle:
             if node.changes_only and answer == last:
                 continue
             last = answer
-            instants = {"as_of": time + 1} if running else {name: now[0][name] for name in when[:2]}
+            instants = {"as_of": time + 1} if running else {name: now[0][name] for name in when}
             told += [
                 Row(time, None, values | instants | {"rank": rank}) for rank, values in enumerate(answer, 1)
             ]
