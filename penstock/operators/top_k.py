@@ -47,11 +47,6 @@ class TopK:
         rest = {name: dtype for name, dtype in incoming.items() if name not in when}
         return {name: incoming[name] for name in when} | {"rank": pl.Int32()} | rest
 
-    @property
-    def when(self) -> tuple[str, ...]:
-        """The columns that say when an answer is of; a key may be called as those of the other kind."""
-        return ("as_of",) if self.running else ("window_start", "window_end")
-
     # -- on a slice ------------------------------------------------------------------------------
 
     def local(self, rows: pl.DataFrame | None, state: SliceState, refill: Refill) -> pl.DataFrame | None:
