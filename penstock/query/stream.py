@@ -26,7 +26,7 @@ from penstock.query import check, logical
 from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
-from penstock.query.origin import here
+from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import Order, stateful
@@ -118,14 +118,18 @@ class Stream(Demux, Distincts, Products):
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         schema: Mapping[str, pl.DataType | type[pl.DataType]],
+        *,
+        deterministic: bool = False,
     ) -> Stream:
         """Run your own function on whole batches; it may make any number of rows of an event.
 
         Each row it returns must keep the columns whose names begin with an underscore as they were in the event it
         comes from. Rows of one event follow one another in the order returned, wherever order matters. It
-        must be pure, and make of an event the same rows whatever else is in the batch.
+        must be pure, and make of an event the same rows whatever else is in the batch (see `map_batches`).
         """
         origin = here()
+        if not deterministic:
+            check_repeatable(function, origin)
         declared = dict(pl.Schema(schema))
         check.names_free(declared, origin)
         return Stream(logical.FlatMap(origin, declared, self.node, function))
@@ -187,7 +191,7 @@ class Stream(Demux, Distincts, Products):
                 where=str(origin),
                 hint='Choose "strict", "epoch" or "none".',
             )
-        node = self.node
+        node = _one_zero(self.node, keys, origin)
         if partition is not None:
             check.partition_fits(partition, keys, origin)
             node = logical.Partitioned(origin, node.schema, node, partition)
@@ -252,6 +256,16 @@ class Stream(Demux, Distincts, Products):
         origin = here()
         schema = check.mapped(self.node.schema, columns, only, origin)
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
+
+
+def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:
+    """The rows with one spelling of zero in keys that are floats: 0.0 and -0.0 are one key."""
+    floats = tuple(
+        (key, pl.when(pl.col(key) == 0).then(0.0).otherwise(pl.col(key)).cast(node.schema[key]))
+        for key in dict.fromkeys(keys)
+        if node.schema[key].is_float()
+    )
+    return logical.Map(origin, node.schema, node, floats, False) if floats else node
 
 
 def _aggregate_under(node: logical.Node) -> Aggregation | RunningAggregation | None:

@@ -16,10 +16,13 @@ from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.ranges import reduced
+from penstock.operators.strict import placed
 
 
 def in_a_place(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with a place in the order; those of another aggregate have none but their time."""
+    if SEQUENCE not in frame.columns and any(dtype.is_nested() for dtype in frame.dtypes):
+        return placed(frame)  # lists cannot be ordered by their values
     places = {PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
     return frame.with_columns(
         pl.lit(0, dtype).alias(name) for name, dtype in places.items() if name not in frame.columns
