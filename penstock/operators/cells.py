@@ -25,7 +25,10 @@ PANE = "_pane"
 
 def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
-    ordered = grouped(rows, keys)
+    order = None
+    if not _one_after_the_other(rows):
+        order = rows.select(pl.arg_sort_by(PANE, maintain_order=True)).to_series()
+    ordered = grouped(rows, keys, order)
     rows, panes = ordered.rows, ordered.rows[PANE].to_numpy()
     if ((panes[1:] < panes[:-1]) & ~ordered.first[1:]).any():
         order = pl.Series(places(ordered)[0]).arg_sort()
@@ -39,6 +42,17 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[Aggrega
     ends = np.append(starts[1:], rows.height)
     merged = [column for function in functions for column in function.over(rows, starts, ends)]
     return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
+
+
+def _one_after_the_other(rows: pl.DataFrame) -> bool:
+    """Whether panes ascend from each stretch of rows that is sorted by hash to the next, as they do from run to run;
+    then bringing equal hashes together leaves their panes in order."""
+    hashes, panes = rows[HASH].to_numpy(), rows[PANE].to_numpy()
+    starts = np.flatnonzero(np.append(True, hashes[1:] < hashes[:-1]))
+    if rows.height < 2 or len(starts) == 1:
+        return True
+    least, most = np.minimum.reduceat(panes, starts), np.maximum.reduceat(panes, starts)
+    return bool((np.maximum.accumulate(most)[:-1] <= least[1:]).all())
 
 
 def places(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
