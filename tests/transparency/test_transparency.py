@@ -156,9 +156,9 @@ two_cuttings = st.tuples(cuttings(), cuttings())
 # -- operators by themselves and together --------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*queries.STATELESS, *queries.STATEFUL, *queries.LAST])
+@pytest.mark.parametrize("kind", [*queries.STATELESS, *queries.STATEFUL])
 def test_an_operator_by_itself(kind: str) -> None:
-    @tried(8)
+    @tried(5)
     @given(queries.alone(kind), few_events, few_events, two_cuttings, BUCKETS)
     def holds(
         query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
@@ -168,7 +168,19 @@ def test_an_operator_by_itself(kind: str) -> None:
     holds()
 
 
-@tried(60)
+@pytest.mark.parametrize("kind", queries.STATEFUL)
+def test_an_operator_after_another(kind: str) -> None:
+    @tried(5)
+    @given(queries.after_another(kind), few_events, few_events, two_cuttings, BUCKETS)
+    def holds(
+        query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
+    ) -> None:
+        holds_however_it_is_cut(query, one, other, cuts, buckets)
+
+    holds()
+
+
+@tried(30)
 @given(queries.compositions(), few_events, few_events, two_cuttings, BUCKETS)
 def test_operators_together(
     query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
@@ -222,9 +234,9 @@ def _instant(value: Any) -> Any:
 crashes = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 4)), min_size=1, max_size=3)
 
 
-@tried(40)
+@tried(25)
 @given(
-    st.one_of(*(queries.alone(kind) for kind in [*queries.STATEFUL, *queries.LAST]), queries.compositions()),
+    st.one_of(*(queries.alone(kind) for kind in queries.STATEFUL), queries.compositions()),
     few_events,
     few_events,
     two_cuttings,
