@@ -27,6 +27,7 @@ POLARS: dict[Any, pl.DataType] = {
     "float": pl.Float64(),
     "approx": pl.Float64(),
     "bool": pl.Boolean(),
+    "small": pl.Int32(),
 }
 KEYS = ("str", "int", "bool", "time")
 COMPARED = ("int", "float", "str")
@@ -791,7 +792,7 @@ def topped(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
     if keys and draw(st.booleans()) and isinstance(window, d.Running | d.InTime):
         per = (draw(st.sampled_from(keys)),)
     node = d.Top(ranked.node, draw(st.integers(1, 3)), by, draw(st.booleans()), draw(st.booleans()), per)
-    return Query(node, ranked.types | {"rank": "int"})
+    return Query(node, ranked.types | {"rank": "small"})
 
 
 STATEFUL: dict[str, Callable[[Query], st.SearchStrategy[Query]]] = {
