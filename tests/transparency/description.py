@@ -223,13 +223,18 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Product:
-    """Pairs by any condition."""
+    """Pairs by any condition, near in time, or each with the last rows of the other side, or both.
+
+    `distinct`: of a stream and itself, every two different rows once.
+    """
 
     left: Any
     right: Any
-    before: int
-    after: int
+    before: int | None
+    after: int | None
+    last: int | None = None
     where: Compare | None = None
+    distinct: bool = False
     suffix: str = "_right"
 
 

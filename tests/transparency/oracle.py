@@ -394,27 +394,30 @@ class Oracle:
         told = []
         mine, theirs = _keyed(left, node.keys), _keyed(right, node.right_keys)
         for key in mine.keys() | theirs.keys():
-            if None in key:
-                continue
-            turns = []
-            for side, flows in enumerate((mine.get(key, []), theirs.get(key, []))):
-                for number, flow in enumerate(flows):
-                    for row in flow:
-                        rank = (1,) if row.place is None else (0, row.place, number)
-                        turns.append(((row.time, *rank), side, row))
-            turns.sort(key=lambda turn: (turn[0][0], turn[0][1:], turn[1]))
-            for (rank, side, row), (other_rank, other_side, other) in pairwise(turns):
-                # of one place, left comes before right
-                if row.time == other.time and (side == other_side or rank != other_rank or row.place is None):
-                    self.unsure |= _undecided(rank, row, other_rank, other)
-            seen: tuple[list[Row], list[Row]] = ([], [])
-            for _, side, row in turns:
-                for partner in seen[1 - side][-node.last :]:
-                    one, other = (partner, row) if side else (row, partner)
+            if None not in key:
+                for one, other in self._last_of_other(mine.get(key, []), theirs.get(key, []), node.last):
                     if holds(node.where, join.values(one, other)):
-                        told.append(Row(row.time, None, join.values(one, other)))
-                seen[side].append(row)
+                        told.append(Row(max(one.time, other.time), None, join.values(one, other)))
         return told
+
+    def _last_of_other(self, left: Flows, right: Flows, last: int) -> list[tuple[Row, Row]]:
+        turns = []
+        for side, flows in enumerate((left, right)):
+            for number, flow in enumerate(flows):
+                for row in flow:
+                    rank = (1,) if row.place is None else (0, row.place, number)
+                    turns.append(((row.time, *rank), side, row))
+        turns.sort(key=lambda turn: (turn[0][0], turn[0][1:], turn[1]))
+        for (rank, side, row), (other_rank, other_side, other) in pairwise(turns):
+            # of one place, left comes before right
+            if row.time == other.time and (side == other_side or rank != other_rank or row.place is None):
+                self.unsure |= _undecided(rank, row, other_rank, other)
+        pairs = []
+        seen: tuple[list[Row], list[Row]] = ([], [])
+        for _, side, row in turns:
+            pairs += [(partner, row) if side else (row, partner) for partner in seen[1 - side][-last:]]
+            seen[side].append(row)
+        return pairs
 
     def _pairs(self, node: d.Pairs) -> Flows:
         flows = self.flows(node.input)
@@ -446,14 +449,28 @@ class Oracle:
     def _product(self, node: d.Product) -> Flows:
         left, right = self.flows(node.left), self.flows(node.right)
         join = self.joined(node)
+        if node.distinct:
+            near = self._of_itself(node, left)
+        elif node.last is not None:
+            near = self._last_of_other(left, right, node.last)
+        else:
+            near = [(one, other) for one in _all(left) for other in _all(right)]
+        back = math.inf if node.before is None else node.before
+        ahead = math.inf if node.after is None else node.after
         return [
             [
                 Row(max(one.time, other.time), None, join.values(one, other))
-                for one in _all(left)
-                for other in _all(right)
-                if -node.before <= other.time - one.time <= node.after
-                and holds(node.where, join.values(one, other))
+                for one, other in near
+                if -back <= other.time - one.time <= ahead and holds(node.where, join.values(one, other))
             ]
+        ]
+
+    def _of_itself(self, node: d.Product, flows: Flows) -> list[tuple[Row, Row]]:
+        rows = self.in_order(flows, (), self.names(node.left)).get((), [])
+        return [
+            (one, other)
+            for number, other in enumerate(rows)
+            for one in (rows[:number] if node.last is None else rows[max(0, number - node.last) : number])
         ]
 
     # -- patterns --------------------------------------------------------------------------------

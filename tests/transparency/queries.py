@@ -27,6 +27,7 @@ POLARS: dict[Any, pl.DataType] = {
     "float": pl.Float64(),
     "approx": pl.Float64(),
     "bool": pl.Boolean(),
+    "small": pl.Int32(),
 }
 KEYS = ("str", "int", "bool", "time")
 COMPARED = ("int", "float", "str")
@@ -155,6 +156,19 @@ def _meeting(node: Any, of: Callable[[Any], ps.Stream]) -> ps.Stream:
             left, table = of(node.left).key_by(*node.keys), of(node.table).key_by(*node.table_keys)
             return left.lookup(
                 table, how=node.how, deleted=node.deleted, broadcast=node.broadcast, suffix=node.suffix
+            )
+        case d.Product():
+            spans = {"before": node.before, "after": node.after}
+            said: dict[str, Any] = {n: v / SECOND for n, v in spans.items() if v is not None}
+            if node.distinct and node.after is not None:
+                said = {"within": node.after / SECOND}
+            return of(node.left).product(
+                of(node.right),
+                where,
+                events=node.last,
+                suffix=node.suffix,
+                distinct_pairs=node.distinct,
+                **said,
             )
     raise AssertionError(f"no way to build {node}")
 
@@ -572,10 +586,16 @@ def windowed(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
     keys = draw(keys_of(query, least=0 if kind in ("time", "running") else 1))
     if not keys and kind not in ("time", "running"):
         window, kind = d.InTime(2 * SECOND), "time"
-    keys = tuple(key for key in keys if key not in ("window_start", "window_end", "as_of", "closed"))
+    keys = _named_otherwise(keys, window)
     return _windowed(
         query, window, keys, draw(aggregates_of(query, keys)), draw(st.sampled_from([None, None, "strict"]))
     )
+
+
+def _named_otherwise(keys: tuple[str, ...], window: Any) -> tuple[str, ...]:
+    """The keys that are not called as the columns of the window are."""
+    taken = ("as_of",) if isinstance(window, d.Running) else ("window_start", "window_end", "as_of", "closed")
+    return tuple(key for key in keys if key not in taken)
 
 
 def _windowed(query: Query, window: Any, keys: Any, aggregates: Any, order: str | None) -> Query:
@@ -678,6 +698,26 @@ def looked_up(draw: st.DrawFn, query: Query, right: Query | None = None) -> Quer
 
 
 @st.composite
+def multiplied(draw: st.DrawFn, query: Query, right: Query | None = None) -> Query:
+    """Every row with every one near it."""
+    distinct = right is None and draw(st.integers(0, 2)) == 0
+    if right is None:
+        other = Query(d.Source("other"), EVENT)
+        right = query if distinct else draw(stateless(draw(st.sampled_from([other, other, query])), 1))
+    suffix = fresh(Query(None, query.types | right.types), "_x")
+    types = _joined_types(query.types, right.types, (), (), suffix)
+    last = draw(st.none() | st.integers(1, 3))
+    before: int | None = draw(st.sampled_from([0, 1, SECOND, 3 * SECOND]))
+    after: int | None = draw(st.sampled_from([0, 1, SECOND, 3 * SECOND]))
+    if last is not None and draw(st.booleans()):
+        before = after = None
+    if distinct:
+        before = after
+    where = draw(st.none() | conditions(Query(None, types)))
+    return Query(d.Product(query.node, right.node, before, after, last, where, distinct, suffix), types)
+
+
+@st.composite
 def patterned(draw: st.DrawFn, query: Query) -> Query:
     keys = draw(keys_of(query))
     if not keys:
@@ -735,20 +775,24 @@ def _user_made(draw: st.DrawFn, query: Query, kind: str) -> Query:
 
 @st.composite
 def topped(draw: st.DrawFn, query: Query, kind: str | None = None) -> Query:
-    """The best rows of windows or of totals; nothing can follow."""
-    keys = tuple(key for key in draw(keys_of(query)) if query.types[key] != "bool")
+    """The best rows of windows or of totals, of all or of each group."""
+    keys = tuple(key for key in draw(keys_of(query)) if key != "rank" and query.types[key] != "bool")
     numbers = query.of("int")
     window: Any = draw(time_windows().map(lambda w: replace(w, emit="close")))
     if (kind or draw(st.sampled_from(["windows", "running"]))) == "running":
         window = d.Running(draw(st.sampled_from([SECOND, 2 * SECOND, 10 * SECOND])))
+    keys = _named_otherwise(keys, window)
     function = draw(st.sampled_from(["count", "sum", "min", "max"])) if numbers else "count"
     column = None if function == "count" else draw(st.sampled_from(numbers))
     by = fresh(query, "by")
     ranked = _windowed(query, window, keys, ((d.Aggregate(function, column, by), "int"),), None)
     if isinstance(window, d.InTime) and draw(st.integers(0, 2)) == 0:
         ranked = Query(d.Filter(ranked.node, d.Compare(by, ">", 0)), ranked.types)
-    node = d.Top(ranked.node, draw(st.integers(1, 3)), by, draw(st.booleans()), draw(st.booleans()))
-    return Query(node, ranked.types | {"rank": "int"})
+    per: tuple[str, ...] = ()
+    if keys and draw(st.booleans()) and isinstance(window, d.Running | d.InTime):
+        per = (draw(st.sampled_from(keys)),)
+    node = d.Top(ranked.node, draw(st.integers(1, 3)), by, draw(st.booleans()), draw(st.booleans()), per)
+    return Query(node, ranked.types | {"rank": "small"})
 
 
 STATEFUL: dict[str, Callable[[Query], st.SearchStrategy[Query]]] = {
@@ -762,14 +806,13 @@ STATEFUL: dict[str, Callable[[Query], st.SearchStrategy[Query]]] = {
     "join": lambda query: joined(query, kind="time"),
     "join over the last": lambda query: joined(query, kind="last"),
     "pairs": paired,
+    "product": multiplied,
     "lookup": looked_up,
     "pattern": patterned,
     "distinct": distinct,
     "fold": lambda query: _user_made(query, "fold"),
     "user's operator": lambda query: _user_made(query, "before"),
     "user's ticks": lambda query: _user_made(query, "ticks"),
-}
-LAST: dict[str, Callable[[Query], st.SearchStrategy[Query]]] = {
     "top of windows": lambda query: topped(query, "windows"),
     "running top": lambda query: topped(query, "running"),
 }
@@ -781,7 +824,17 @@ def alone(draw: st.DrawFn, kind: str) -> Query:
     query = draw(stateless(draw(sources()), 1))
     if kind in STATELESS:
         return draw(STATELESS[kind](query))
-    return draw((STATEFUL | LAST)[kind](query))
+    return draw(STATEFUL[kind](query))
+
+
+@st.composite
+def after_another(draw: st.DrawFn, kind: str) -> Query:
+    """An operator that reads what another one tells, perhaps together with what that was made of."""
+    query = draw(sources())
+    made = draw(STATEFUL[draw(st.sampled_from(sorted(STATEFUL)))](query))
+    if draw(st.integers(0, 3)) == 0:
+        made = draw(_alike(made, query))
+    return draw(STATEFUL[kind](draw(stateless(made, 1))))
 
 
 @st.composite
@@ -790,16 +843,14 @@ def compositions(draw: st.DrawFn) -> Query:
     query = draw(stateless(draw(sources())))
     made = draw(STATEFUL[draw(st.sampled_from(sorted(STATEFUL)))](query))
     made = draw(stateless(made))
-    way = draw(st.sampled_from(["after", "after", "after", "diamond", "beside", "top"]))
+    way = draw(st.sampled_from(["after", "after", "after", "diamond", "beside"]))
     if way == "diamond":
-        meeting = draw(st.sampled_from([joined, looked_up]))
+        meeting = draw(st.sampled_from([joined, looked_up, multiplied]))
         sides = (made, query) if draw(st.booleans()) else (query, made)
         made = draw(meeting(*sides))
     elif way == "beside":
         other = draw(STATEFUL[draw(st.sampled_from(sorted(STATEFUL)))](query))
         made = draw(_alike(made, other))
-    if way == "top":
-        return draw(topped(made))
     made = draw(stateless(made, 1))
     if draw(st.booleans()):
         made = draw(STATEFUL[draw(st.sampled_from(sorted(STATEFUL)))](made))
