@@ -119,7 +119,7 @@ def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
     partition = rows[PARTITION]
     if crowded.any():
         # by contents: a sequence's own value may depend on where the log was cut, only its order does not
-        content = _content(rows).with_columns(pl.Series("_nth", nth))
+        content = pl.DataFrame([pl.Series("_nth", nth), *_content(rows)])
         spread = key_hash(content, content.columns)
         shifted = np.where(crowded, spread.view(np.int64), shifted)
         partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
