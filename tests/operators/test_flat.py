@@ -161,6 +161,7 @@ def places(*rows: tuple[int, int, int]) -> pl.DataFrame:
 )
 def test_no_two_rows_share_a_place_however_great_it_is(sequence: int) -> None:
     frame = places(*[(5, 3, sequence)] * 4, *[(5, 4, sequence)] * 2, (6, 3, sequence))
+    frame = frame.with_columns(pl.Series("word", list("ababcda")))
     apart = told_apart(frame)
     assert apart.n_unique(ORDER) == frame.height
     assert apart.equals(told_apart(frame))
