@@ -229,7 +229,7 @@ def test_old_rows_are_forgotten(bound: dict[str, Any], tmp_path: Path) -> None:
     reports = run_inline(app, tmp_path / "state", slices=lambda epoch: 1 + epoch % 3, buckets=8)
     assert sum(report.rows["out"].height for report in reports if report.rows) == 59 + 58
     held = [report.state_bytes for report in reports]
-    assert max(held[-25:]) <= max(held[:30])
+    assert max(held[-25:]) <= 1.2 * max(held[:30])
 
 
 STREAM = events_stream(History(()))
