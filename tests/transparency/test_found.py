@@ -116,3 +116,16 @@ def test_a_key_may_be_called_window_start_in_a_running_top() -> None:
         return events.map(window_start=col("user")).key_by("window_start").running("1s").sum("n", "n").top(1)
 
     assert [(row["window_start"], row["n"]) for row in told(query, history)] == [("ada", 2), ("bob", 2)]
+
+
+def test_of_one_instant_answers_are_after_events_for_first_and_last_too() -> None:
+    at = 1_000 * SECOND + 999_999
+    history = History(((Event(0, 0, at, "ada", None, 7, None), Event(0, 1, at, "ada", None, 5, None)),))
+
+    def query(events: ps.Stream) -> ps.Stream:
+        counts = events.key_by("user").window("1s").count("n").select("user", "n")
+        both = events.select("user", "n").union(counts)
+        return both.key_by("user").window("1s").aggregate(ps.first("n", "first"), ps.collect("n", "all"))
+
+    (row,) = told(query, history)
+    assert (row["first"], row["all"]) == (7, [7, 5, 2])
