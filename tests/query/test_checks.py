@@ -93,7 +93,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "a negative window": ("BAD_DURATION", "-5s", lambda: clicks().window("-5s")),
     "a window of no duration at all": ("BAD_DURATION", "None", lambda: clicks().window(None)),  # type: ignore[arg-type]
     "a window that never ends": ("BAD_DURATION", "inf", lambda: clicks().window(float("inf"))),
-    "a window of a million years": ("BAD_WINDOW", "thousand years", lambda: clicks().window("365000000d")),
+    "a window of a million years": ("BAD_DURATION", "thousand years", lambda: clicks().window("365000000d")),
     "windows that do not advance": ("BAD_WINDOW", "advance", lambda: clicks().window("1m", every=0)),
     "windows that go back": ("BAD_WINDOW", "advance", lambda: clicks().window("1m", every=-5)),
     "windows that advance by nonsense": ("BAD_DURATION", "often", lambda: clicks().window("1m", "often")),
