@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from penstock.engine.message import Message
-from penstock.engine.watermark import advanced
+from penstock.engine.watermark import advanced, passed_over
 from penstock.operators.contract import INPUT, Operator
 from penstock.query.physical import Edge, Plan
 from penstock.state.buckets import HASH, buckets_of
@@ -62,7 +62,7 @@ class EpochTask:
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""
-        return {
+        times = {
             name: advanced(
                 stream,
                 seen.get(name, {}),
@@ -73,6 +73,7 @@ class EpochTask:
             )
             for name, stream in self.streams.items()
         }
+        return passed_over(times, (sub.streams for sub in self.plan.subqueries.values()))
 
     def buckets_of_slice(self, slice_: int) -> frozenset[int]:
         return frozenset(bucket for bucket, owner in enumerate(self.bucket_map) if owner == slice_)

@@ -7,7 +7,7 @@ where epochs are cut. The second only bites on a partition that was idle or is n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from penstock.operators.contract import FOREVER, NEVER
@@ -46,6 +46,38 @@ def advanced(
         known = [p.highest for p in partitions.values() if p.highest is not None]
         watermark = max(known) - lateness if known else before
     return StreamTime(partitions, max(before, watermark))
+
+
+def passed_over(
+    streams: Mapping[str, StreamTime], meetings: Iterable[Collection[str]]
+) -> dict[str, StreamTime]:
+    """The streams' times where an idle stream does not hold back those it meets.
+
+    `meetings` are the streams that each operator reads. The watermark of a stream whose partitions are all idle is
+    raised to that of the others it meets; what it brings later and older is late then.
+    """
+    found = dict(streams)
+    for names in meetings:
+        idle = [name for name in names if _is_idle(streams[name])]
+        awake = [
+            streams[name].watermark
+            for name in names
+            if name not in idle and streams[name].watermark != FOREVER
+        ]
+        marks = [streams[name].watermark for name in idle]
+        level = min((NEVER if mark is None else mark for mark in awake), default=None)
+        if level is None:
+            level = max((NEVER if mark is None else mark for mark in marks), default=NEVER)
+        for name in idle if len(names) > 1 else ():
+            mark = found[name].watermark
+            found[name] = replace(found[name], watermark=max(NEVER if mark is None else mark, level))
+    return found
+
+
+def _is_idle(stream: StreamTime) -> bool:
+    """Whether nobody waits for a stream: all of its partitions are idle or read to their ends, and one is idle."""
+    partitions = stream.partitions.values()
+    return any(p.idle for p in partitions) and all(p.idle or p.finished for p in partitions)
 
 
 def introduced(stream: StreamTime, names: Collection[str], first_ordinal: int) -> StreamTime:

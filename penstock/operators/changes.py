@@ -15,7 +15,7 @@ import polars as pl
 from penstock.operators.contract import ORDER, TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.running import heads_before, run_on
-from penstock.operators.strict import Ordered, StrictOperator, grouped, in_order, placed
+from penstock.operators.strict import Ordered, StrictOperator, grouped, in_order, place_of, placed
 from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
 from penstock.state.buckets import HASH
 
@@ -56,7 +56,9 @@ class Changes(StrictOperator):
             before = heads_before(events, identity, answers, self.aggregates)
             rows = run_on(events, before, self.aggregates)
             answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
-            told = self._changed(rows, before, events)
+            # with several windows an event has several rows, and they no place of their own
+            place = place_of(ordered.rows) if self.window.alone else (TIME,)
+            told = self._changed(rows, before, events, place)
         answers.expire(open_from)
         answers.compact(open_from)
         return told
@@ -68,7 +70,9 @@ class Changes(StrictOperator):
         rows = events.select(HASH, *ORDER, *self.keys, *parts)
         return of_window(rows if self.window.alone else rows[row], self.window.start(number))
 
-    def _changed(self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered) -> pl.DataFrame:
+    def _changed(
+        self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered, place: tuple[str, ...]
+    ) -> pl.DataFrame:
         """The answers that are not those before them; a window's first always is told."""
         results = [a.result() for a in self.aggregates]
         now, known = rows.select(results), before[HASH].is_not_null()
@@ -83,9 +87,8 @@ class Changes(StrictOperator):
         start, end = pl.col(WINDOW), pl.col(WINDOW) + self.window.size
         windows = [instant(start).alias("window_start"), instant(end).alias("window_end")]
         return (
-            # with several windows an event has several rows, and they no place of their own
             rows.select(
-                *(ORDER if self.window.alone else (TIME,)),
+                *place,
                 *([] if self.running else windows),
                 instant(pl.col(TIME)).alias("as_of"),
                 *self.keys,

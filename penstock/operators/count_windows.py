@@ -21,10 +21,9 @@ from penstock.operators.event_windows import (
     START,
     EventWindows,
     Places,
-    place_of,
     without,
 )
-from penstock.operators.strict import Ordered, in_order
+from penstock.operators.strict import Ordered, in_order, place_of
 from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table

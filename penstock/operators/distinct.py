@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, TIME, Progress, SliceState
+from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.search import Ints, Timeline, chained
-from penstock.operators.strict import Ordered, StrictOperator, in_order
+from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 from penstock.words.duration import spelled
@@ -59,7 +59,7 @@ class Distinct(StrictOperator):
         if self.within is not None:
             remembered = remembered.filter(pl.col(_KEPT) > progress.after - self.within)
         memory.insert(remembered)
-        return rows[kept].select(*ORDER, *self.columns)
+        return rows[kept].select(*place_of(rows), *self.columns)
 
     def _first_ones(self, heads: Ints, before: pl.Series) -> Ints:
         new: npt.NDArray[np.bool_] = before.is_null().to_numpy()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import INPUT, ORDER, TIME
+from penstock.operators.contract import ORDER, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.ranges import rows_of
 from penstock.operators.strict import StrictOperator
@@ -99,14 +99,6 @@ class EventWindows(StrictOperator):
     def windows(self) -> str:
         """What the windows are, for `explain`."""
         raise AssertionError(f"{type(self).__name__} does not say what its windows are")
-
-
-def place_of(rows: pl.DataFrame) -> tuple[str, ...]:
-    """The columns by which a row made by one of these events has its place in the total order.
-
-    Where events of several inputs meet, two may share theirs; then a row's place is given by its content.
-    """
-    return (TIME,) if INPUT in rows.columns else ORDER
 
 
 def without(rows: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:

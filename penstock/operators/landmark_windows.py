@@ -25,10 +25,9 @@ from penstock.operators.event_windows import (
     Places,
     chained,
     first_from,
-    place_of,
     without,
 )
-from penstock.operators.strict import Ordered, in_order
+from penstock.operators.strict import Ordered, in_order, place_of
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 from penstock.words.duration import spelled

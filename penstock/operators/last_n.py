@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import ORDER, Progress, SliceState
-from penstock.operators.strict import Ordered, StrictOperator, in_order
+from penstock.operators.contract import Progress, SliceState
+from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
 from penstock.state.buckets import HASH
 
 
@@ -66,14 +66,11 @@ class LastN(StrictOperator):
                 ),
             )
         )
-        out = rows.select(*ORDER, *self.keys)
+        out = rows.select(*place_of(rows), *self.keys)
         if not self.partial:
             whole = seen >= self.n
             out, reach = out.filter(pl.Series(whole)), reach[whole]
-        lists = [
-            pools[v].gather(reach.ravel()).reshape((-1, self.n)).arr.to_list().alias(v) for v in self.values
-        ]
-        out = out.with_columns(lists)
+        out = out.with_columns(_lists(pools[v].gather(reach.ravel()), self.n).alias(v) for v in self.values)
         if self.partial:
             # a slot before the key's first event is no value, not a null one
             have = pl.lit(pl.Series(np.minimum(seen, self.n)))
@@ -100,6 +97,14 @@ class LastN(StrictOperator):
 
     def describe(self) -> str:
         return f"last {self.n} of {', '.join(self.values)} per {', '.join(self.keys)}"
+
+
+def _lists(values: pl.Series, n: int) -> pl.Series:
+    """Every n values one after the other as a list."""
+    if not values.dtype.is_nested():
+        return values.reshape((-1, n)).arr.to_list()
+    number = pl.Series("_number", np.arange(len(values)) // n).set_sorted()
+    return values.to_frame().group_by(number, maintain_order=True).agg(pl.all()).to_series(1)
 
 
 def _slot(value: str, back: int) -> str:

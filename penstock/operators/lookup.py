@@ -28,7 +28,7 @@ from penstock.operators.contract import (
 from penstock.operators.joined import Columns, on
 from penstock.operators.pairing import Ints
 from penstock.operators.routing import Broadcast, ByKey, RoundRobin, Route
-from penstock.operators.strict import Ordered, due, grouped, placed, total_order
+from penstock.operators.strict import Ordered, due, grouped, place_of, placed, total_order
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Table
 
@@ -136,8 +136,9 @@ class Lookup(Operator):
         at = np.where(seen >= 0, row[seen], count + np.searchsorted(asking, turns.number))[is_event]
         found = pl.concat(pool)[at]
         there = found[TIME].is_not_null() & ~found[_GONE].fill_null(True)
-        carried = [TIME] if INPUT in events.columns else [*ORDER]
-        met = events.select(*carried, *(name for name, _ in self.columns.left))[row[is_event] - count]
+        met = events.select(*place_of(events), *(name for name, _ in self.columns.left))[
+            row[is_event] - count
+        ]
         if self.how == "inner":
             met, found = met.filter(there), found.filter(there)
             return met.hstack([found[name].alias(named) for name, named, _ in self.columns.right])

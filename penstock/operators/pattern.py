@@ -111,19 +111,21 @@ class Pattern(Operator):
     def _remembered(
         self, journal: Journal, ordered: Ordered | None, progress: Progress
     ) -> pl.DataFrame | None:
-        """The partial matches of the keys that have events now, and those whose time has come.
+        """The partial matches of the keys that have events now, and those whose time has come (if they may end
+        others, with all of their key).
 
         Where it matters which began first, they stand in that order.
         """
-        found, hashes = [], np.zeros(0, dtype=np.uint64)
+        hashes = np.zeros(0, dtype=np.uint64)
         if ordered is not None:
             hashes = ordered.rows[HASH].to_numpy()
             hashes = hashes[np.append(True, hashes[1:] != hashes[:-1])]
-            found.append(journal.of(hashes, progress.before))
-        if self.waits:
-            over = journal.rows(progress.before, progress.after)
-            if over is not None:
-                found.append(over.filter(~pl.Series(np.isin(over[HASH].to_numpy(), hashes))))
+        over = journal.rows(progress.before, progress.after) if self.waits else None
+        if over is not None and self.skip:  # a match told now ends whatever of its key goes on
+            hashes, over = np.union1d(hashes, over[HASH].to_numpy()), None
+        elif over is not None:
+            over = over.filter(~pl.Series(np.isin(over[HASH].to_numpy(), hashes)))
+        found = (journal.of(hashes, progress.before) if len(hashes) else None, over)
         frames = [frame for frame in found if frame is not None and frame.height]
         if not frames:
             return None

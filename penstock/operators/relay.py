@@ -1,6 +1,6 @@
 """Relay: no work of its own; rows are dealt out evenly, so that the steps after it run on all slices alike.
 
-Receives rows as they come; hands them on. State: none.
+Receives rows as they come; hands them on, in the order they would have had without it. State: none.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from penstock.operators.contract import Operator, Progress, SliceState
+from penstock.operators.contract import INPUT, ORDER, Operator, Progress, SliceState
 from penstock.operators.routing import RoundRobin, Route
+from penstock.operators.strict import numbered_by_input, placed
 from penstock.state.buckets import HASH
 
 
@@ -25,16 +26,25 @@ class Relay(Operator):
     def order(self) -> str:
         return "none"
 
+    @property
+    def by_place(self) -> bool:
+        return True
+
     def route(self, port: int = 0) -> Route:
         return RoundRobin()
 
     def needs(self, port: int = 0) -> set[str]:
         return set(self.columns)
 
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        return placed(frame).select(*ORDER, *self.columns)
+
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        return None if frame is None else frame.drop(HASH)
+        if frame is None:
+            return None
+        return (numbered_by_input(frame) if INPUT in frame.columns else frame).drop(HASH)
 
     def describe(self) -> str:
         return "rebalance: rows dealt out evenly"

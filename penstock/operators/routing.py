@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.state.buckets import HASH, key_hash, with_hash
+from penstock.state.buckets import HASH, with_hash
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+#: event times lie between minus and plus this
+_EARLIEST = np.int64(2**62)
 
 
 class Partitioner(Protocol):
@@ -100,24 +102,32 @@ class Broadcast(Route):
 
 @dataclass(frozen=True)
 class Grid(Route):
-    """One side of a grid of buckets: a left row lies in all columns of its grid row, a right one in all rows of
-    its grid column, so a left and a right row meet in exactly one bucket."""
+    """One side of a grid of cells: a left row lies in all cells of its grid row, a right one in all cells of
+    its grid column, so a left and a right row meet in exactly one cell.
+
+    A cell is one bucket; of many buckets only `cells` are used, evenly spaced, because a row is copied as often
+    as its side of the grid has cells. Within a bucket the hash follows the rows' time, so runs of state are in
+    order of time.
+    """
 
     left: bool
-    #: the columns whose values deal the rows out; none: by the rows' places
-    by: tuple[str, ...] = ()
+    cells: int = 16
 
     def hashed(self, rows: pl.DataFrame, buckets: int) -> pl.DataFrame:
-        high, low = grid_bits(buckets)
+        bits = buckets.bit_length() - 1
+        high, low = grid_bits(min(buckets, self.cells))
         own, other = (high, low) if self.left else (low, high)
-        spread = key_hash(rows, self.by) if self.by else _places(rows)
+        spread = _places(rows)
         mine = spread >> np.uint64(64 - own) if own else np.zeros(rows.height, dtype=np.uint64)
-        copies = np.tile(np.arange(1 << other, dtype=np.uint64), rows.height)
-        mine, rest = np.repeat(mine, 1 << other), np.repeat(spread, 1 << other)
-        bucket = (mine << np.uint64(low)) | copies if self.left else (copies << np.uint64(low)) | mine
-        free = np.uint64(64 - high - low)
-        hashed = rest if free == 64 else (bucket << free) | (rest >> np.uint64(high + low))
-        where = np.repeat(np.arange(rows.height), 1 << other)
+        every = np.arange(1 << other, dtype=np.uint64)
+        down, across = (mine[:, None], every[None, :]) if self.left else (every[None, :], mine[:, None])
+        cell = ((down << np.uint64(low)) | across).ravel()
+        # 63 bits tell every time there can be; a bucket's number takes their place from the top
+        time = (rows["_time"].to_numpy() + _EARLIEST).view(np.uint64) >> np.uint64(max(0, bits - 1))
+        hashed = np.repeat(time, 1 << other)
+        if bits:
+            hashed |= cell << np.uint64(64 - high - low)
+        where = np.repeat(np.arange(rows.height, dtype=np.uint32), 1 << other)
         return rows[where].with_columns(pl.Series(HASH, hashed))
 
     def describe(self) -> str:
@@ -125,7 +135,7 @@ class Grid(Route):
 
 
 def grid_bits(buckets: int) -> tuple[int, int]:
-    """How the bits of a bucket number are shared between the grid's rows and columns."""
+    """How the bits of a cell's number are shared between the grid's rows and columns."""
     bits = buckets.bit_length() - 1
     return (bits + 1) // 2, bits // 2
 

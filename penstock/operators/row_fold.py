@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import INPUT, ORDER, TIME, Progress, SliceState
+from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.custom import failed, not_serializable
-from penstock.operators.strict import Ordered, StrictOperator, in_order, told_apart
+from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of, told_apart
 from penstock.state import plain
 from penstock.state.buckets import HASH
 from penstock.words.errors import UserError
@@ -70,9 +70,8 @@ class RowFold(StrictOperator):
         )
         if not told:
             return None
-        # rows told at one event follow one another; events of several inputs may share a place
-        place = (TIME,) if INPUT in ordered.rows.columns else ORDER
-        return told_apart(ordered.rows.select(place)[np.array(at)].hstack(self._frame(told)))
+        # rows told at one event follow one another
+        return told_apart(ordered.rows.select(place_of(ordered.rows))[np.array(at)].hstack(self._frame(told)))
 
     def _folded(
         self, ordered: Ordered, before: pl.DataFrame

@@ -29,7 +29,9 @@ from penstock.state.collection import Journal
 #: up to so many stretches in order are merged rather than sorted
 _FEW_STRETCHES = 64
 #: how many of the 63 bits of a place tell the rows apart that were made of one event
-_NUMBER_BITS = 20
+_NUMBER_BITS = 14
+#: and how many the inputs they came by
+_INPUT_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -78,21 +80,34 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if SEQUENCE in frame.columns:
         return frame
-    mine = frame.select(name for name in frame.columns if name not in (TIME, PARTITION, HASH, INPUT))
+    content = _content(frame)
+    place = pl.Series(SEQUENCE, key_hash(content, content.columns).view(np.int64))
+    return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
+
+
+def place_of(rows: pl.DataFrame) -> tuple[str, ...]:
+    """The columns by which a row made by one of these events has its place in the total order.
+
+    Where events of several inputs meet, two may share theirs; then a row's place is given by its content.
+    """
+    return (TIME,) if INPUT in rows.columns else ORDER
+
+
+def _content(frame: pl.DataFrame) -> pl.DataFrame:
+    """The user's columns, each of a type that can be hashed."""
+    mine = frame.select(name for name in frame.columns if name not in (*ORDER, HASH, INPUT))
     texts = [
         pl.struct(name).struct.json_encode().alias(name)
         for name, dtype in mine.schema.items()
         if not can_be_key(dtype)
     ]
-    content = mine.with_columns(texts)
-    place = pl.Series(SEQUENCE, key_hash(content, content.columns).view(np.int64))
-    return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
+    return mine.with_columns(texts)
 
 
 def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
 
-    A place's sequence is shifted to make room for a number. Where there is no room (more than a million rows of an
+    A place's sequence is shifted to make room for a number. Where there is no room (more than 16,384 rows of an
     event, an answer's place by contents, rows multiplied at two levels) the order among an event's rows at one
     instant is that of a hash: any, but always the same.
     """
@@ -103,12 +118,30 @@ def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
     crowded = (nth >> _NUMBER_BITS != 0) | (sequence < 0) | (sequence >> (63 - _NUMBER_BITS) != 0)
     partition = rows[PARTITION]
     if crowded.any():
-        spread = key_hash(
-            rows.select(PARTITION, SEQUENCE, pl.Series("nth", nth)), (PARTITION, SEQUENCE, "nth")
-        )
+        # by contents: a sequence's own value may depend on where the log was cut, only its order does not
+        content = pl.DataFrame([pl.Series("_nth", nth), *_content(rows)])
+        spread = key_hash(content, content.columns)
         shifted = np.where(crowded, spread.view(np.int64), shifted)
         partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
     return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
+
+
+def numbered_by_input(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of several inputs, of which an event may have come by more than one, in one order without them.
+
+    A place's sequence is shifted to make room for the number of the input, as in `told_apart`. Answers keep their
+    places: those of equal contents alone share one.
+    """
+    sequence, derived = rows[SEQUENCE].to_numpy(), (rows[PARTITION] == DERIVED).to_numpy()
+    shifted = (sequence << _INPUT_BITS) | rows[INPUT].to_numpy().astype(np.int64)
+    crowded = ~derived & (sequence >> (63 - _INPUT_BITS) != 0)
+    partition = rows[PARTITION]
+    if crowded.any():
+        place = (PARTITION, SEQUENCE, INPUT)
+        shifted = np.where(crowded, key_hash(rows.select(place), place).view(np.int64), shifted)
+        partition = pl.Series(np.where(crowded, DERIVED, partition.to_numpy()), dtype=pl.UInt32)
+    sequence = np.where(derived, sequence, shifted)
+    return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, sequence)).drop(INPUT)
 
 
 def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:

@@ -37,8 +37,13 @@ class TopK:
     descending: bool = True
     changes_only: bool = True
 
+    @property
+    def when(self) -> tuple[str, ...]:
+        """The columns that say of when an answer is; others of these names are the user's own."""
+        return ("as_of",) if self.running else ("window_start", "window_end")
+
     def schema(self, incoming: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        when = [name for name in ("as_of", "window_start", "window_end") if name in incoming]
+        when = [name for name in self.when if name in incoming]
         rest = {name: dtype for name, dtype in incoming.items() if name not in when}
         return {name: incoming[name] for name in when} | {"rank": pl.Int32()} | rest
 
@@ -105,9 +110,9 @@ class TopK:
                 nulls_equal=True,
             )
         )
-        return bool(met.select(self._worse(pl.col(self.by), pl.col("_was")).any()).item())
+        return bool(met.select(self.worse(pl.col(self.by), pl.col("_was")).any()).item())
 
-    def _worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
+    def worse(self, value: pl.Expr, was: pl.Expr) -> pl.Expr:
         """Whether a value ranks below a former one; null ranks below everything."""
         below = value < was if self.descending else value > was
         return below | (value.is_null() & was.is_not_null())
@@ -165,7 +170,7 @@ class TopK:
         ]
         out = []
         for instant, answer in answers:
-            rows = answer.drop(TIME, HASH, "window_start", "window_end", "as_of", strict=False)
+            rows = answer.drop(TIME, HASH, *self.when, strict=False)
             if self.changes_only and last is not None and rows.equals(last):
                 continue
             last = rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
@@ -38,6 +39,18 @@ def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: st
                 detail=f"the columns here are {', '.join(c for c in schema if not c.startswith('_'))}",
                 hint=f"Did you mean {near[0]!r}?" if near else None,
             )
+
+
+def no_wildcard(expr: pl.Expr, origin: Origin) -> None:
+    """Raise for expressions over all columns: batches carry columns of Penstock's own beside the user's."""
+    if "cs." in re.sub(r'"[^"]*"', "", str(expr)):
+        raise UserError(
+            "WILDCARD",
+            "an expression must name its columns",
+            where=str(origin),
+            detail=f"this one goes over whatever columns there are: {expr}",
+            hint="Write the columns out, as in pl.sum_horizontal('a', 'b').",
+        )
 
 
 def names_free(names: Iterable[str], origin: Origin) -> None:
@@ -116,6 +129,7 @@ def mapped(
     """The columns after a map or select."""
     names_free(columns, origin)
     for name, expr in columns.items():
+        no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
     frame = pl.LazyFrame(schema=dict(schema))
     aliased = [expr.alias(name) for name, expr in columns.items()]
@@ -133,6 +147,7 @@ def filtered(schema: Schema, predicate: pl.Expr, origin: Origin) -> None:
 def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> None:
     """Raise unless this is a condition over columns that exist."""
     expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
+    no_wildcard(expr, origin)
     columns_exist(expr.meta.root_names(), schema, origin, what)
     found = _resolved(pl.LazyFrame(schema=dict(schema)).select(expr.alias("condition")), origin)
     if found["condition"] != pl.Boolean or expr is not predicate:

@@ -13,6 +13,7 @@ from penstock.operators.custom import CustomOperator
 from penstock.operators.row_fold import RowFold, RowFunction
 from penstock.query import check
 from penstock.query.origin import Origin, here
+from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
 from penstock.words.duration import Duration, microseconds
@@ -90,6 +91,7 @@ class KeyedCustoms(KeyedRows):
         fewer keys, the more), where `distinct`, which works on whole batches, did 1,400,000. Use `apply` for more.
         """
         origin = here()
+        check_repeatable(function, origin)
         read = tuple(self.node.schema) if columns is None else tuple(dict.fromkeys(columns))
         name = getattr(function, "__qualname__", type(function).__qualname__)
         check.columns_exist(read, self.node.schema, origin, name)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from penstock.operators.contract import Operator
+from penstock.operators.routing import Grid
 from penstock.query import logical
 from penstock.query.compile import forms
 from penstock.query.origin import Origin
@@ -198,6 +199,8 @@ def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
 
 
 def _reason(sub: SubQuery) -> str:
+    if isinstance(sub.operator.route(), Grid):
+        return "it compares rows with rows, so every two of its inputs must meet in one slice"
     keys = ", ".join(sub.operator.keys)
     if not keys:
         return "it keeps state over all rows, so all of them must meet in one place"

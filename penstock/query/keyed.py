@@ -41,6 +41,7 @@ class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
                 hint='As in .key_by("user").last(3, "page").',
             )
         values = tuple(dict.fromkeys(values))
+        check.names_differ([*self.keys, *values], origin)
         operator = LastN(self.keys, n, values, partial)
         return stateful(origin, operator.schema(self.node.schema), operator, self.node)
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.physical import (
@@ -28,6 +29,9 @@ from penstock.query.physical import (
     multiplies,
 )
 from penstock.words.errors import UserError
+
+#: an input's number is a byte
+MOST_INPUTS = 256
 
 
 @dataclass(frozen=True)
@@ -139,12 +143,9 @@ class _Lowering:
             case logical.Branch():
                 return [replace(flow, output=node.output) for flow in self._flow(node.input)]
             case logical.Top():
-                raise UserError(
-                    "TOP_NOT_LAST",
-                    "a top-k can be followed by map and select only",
-                    where=str(node.origin),
-                    hint="Put the filter, key_by or union before the top, or make it another output.",
-                )
+                # something follows it, so it cannot be left to the gather
+                ranking = GroupTop((), node.top, columns_of(node.input.schema))
+                return [self._stateful(logical.Stateful(node.origin, node.schema, (node.input,), ranking))]
         raise AssertionError(f"no rule for {node}")
 
     def _scan(self, node: logical.Source) -> _Flow:
@@ -170,7 +171,14 @@ class _Lowering:
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
-        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioner(node))
+        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioners(node))
+        if any(len(arriving) > MOST_INPUTS for arriving in ports) and operator.order == "strict":
+            raise UserError(
+                "TOO_MANY_INPUTS",
+                f"an operator that keeps strict order can read at most {MOST_INPUTS} streams put together",
+                where=str(node.origin),
+                hint="Put fewer streams together, or let their logs be one (a glob reads many files).",
+            )
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
                 told_apart = len(arriving) > 1 and operator.by_place
@@ -205,11 +213,11 @@ class _Lowering:
         return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
 
-def _partitioner(node: logical.Stateful) -> Partitioner | None:
-    """The user's own partitioner of an operator's input; of several inputs all must have one, with as many parts."""
+def _partitioners(node: logical.Stateful) -> tuple[Partitioner, ...]:
+    """The user's own partitioners of an operator's inputs: all must have one, with as many parts, or none."""
     found: list[Partitioner | None] = []
     for part in node.parts:
-        while isinstance(part, logical.Map):
+        while isinstance(part, logical.Map | logical.Filter):
             part = part.input
         found.append(part.partitioner if isinstance(part, logical.Partitioned) else None)
     if len({None if one is None else one.parts for one in found}) > 1:
@@ -217,9 +225,9 @@ def _partitioner(node: logical.Stateful) -> Partitioner | None:
             "BAD_PARTITION",
             "rows that are to meet must be partitioned alike on both sides",
             where=str(node.origin),
-            hint="Give both key_by the same partition=..., or neither.",
+            hint="Give both key_by a partition=... of as many parts, or neither.",
         )
-    return found[0]
+    return tuple(one for one in found if one is not None)
 
 
 def _has_top(node: logical.Node) -> bool:
@@ -238,7 +246,7 @@ def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
     parts = [plan.name, *sorted(plan.scans)]
     for sub in plan.subqueries.values():
         sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
-        by = "" if sub.partitioner is None else f"|{sub.partitioner!r}"
+        by = f"|{sub.partitioners!r}" if sub.partitioners else ""
         parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}{by}")
     parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -158,13 +158,14 @@ class SubQuery:
     operator: Operator
     streams: tuple[str, ...]
     origin: Origin
-    partitioner: Partitioner | None = None
+    #: the user's own, a port each; none where rows go by their hash
+    partitioners: tuple[Partitioner, ...] = ()
 
     def route(self, port: int = 0) -> Route:
         """How rows find their buckets, by the user's own partitioner where there is one."""
         route = self.operator.route(port)
-        if self.partitioner is not None and isinstance(route, ByKey):
-            return replace(route, partitioner=self.partitioner)
+        if self.partitioners and isinstance(route, ByKey):
+            return replace(route, partitioner=self.partitioners[port])
         return route
 
 
@@ -236,7 +237,9 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
             raise located(error, error.where, where) from error
         except Exception as failure:
             if isinstance(step, MergedStep):
-                run_steps(step.parts, frame, where)  # one by one, to tell which it was
+                # one by one: a filter may have been there to guard the one after it; else, to tell which it was
+                frame = run_steps(step.parts, frame, where)
+                continue
             raise step_failed(step, failure, where) from failure
     return frame
 

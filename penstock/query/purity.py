@@ -38,6 +38,13 @@ def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, 
     """Raise if an expression's answer for a row depends on other rows or on chance, as far as a trial can tell."""
     if "python_udf" in str(expr) or ".map_batches(" in str(expr):
         return  # a function of the user's: not to be called while a query is written
+    _try_out(expr, schema, what, origin)
+    if not _steps_apart(expr):
+        raise _not_row_wise(what, origin)
+
+
+def _try_out(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
+    """Raise if made-up rows get other answers the second time, or in smaller batches."""
     frame = _made_up(schema, expr.meta.root_names())
     if frame is None:
         return
@@ -55,13 +62,35 @@ def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, 
             "derive it from the event's own columns.",
         )
     if not whole.equals(pl.concat(pieces)):
-        raise UserError(
-            "NOT_ROW_WISE",
-            f"{what} depends on other rows of the batch, and where batches are cut is chance",
-            where=str(origin),
-            hint="Use a window for what goes over several events, as in .key_by(...).window(...).aggregate(...) or "
-            ".last(n, ...).",
-        )
+        raise _not_row_wise(what, origin)
+
+
+def _not_row_wise(what: str, origin: Origin) -> UserError:
+    return UserError(
+        "NOT_ROW_WISE",
+        f"{what} depends on other rows of the batch, and where batches are cut is chance",
+        where=str(origin),
+        hint="Use a window for what goes over several events, as in .key_by(...).window(...).aggregate(...) or "
+        ".last(n, ...).",
+    )
+
+
+def _steps_apart(expr: pl.Expr) -> bool:
+    """Whether every step of an expression goes row by row, as far as Polars tells."""
+    try:
+        if expr.meta.is_literal(allow_aliasing=True) or expr.meta.is_column_selection():
+            return True
+        parts = expr.meta.pop()
+        apart = expr.meta.is_row_separable() or (bool(parts) and all(_constant(part) for part in parts))
+        return apart and all(_steps_apart(part) for part in parts)
+    except pl.exceptions.PolarsError:  # of some steps it cannot tell without the columns
+        return True
+
+
+def _constant(expr: pl.Expr) -> bool:
+    return expr.meta.is_literal(allow_aliasing=True) or (
+        bool(parts := expr.meta.pop()) and all(_constant(part) for part in parts)
+    )
 
 
 def check_repeatable(function: Callable[..., object], origin: Origin) -> None:

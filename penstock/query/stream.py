@@ -9,7 +9,7 @@ Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,6 +17,7 @@ import polars as pl
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.relay import Relay
 from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
@@ -25,7 +26,8 @@ from penstock.query import check, logical
 from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
-from penstock.query.origin import here
+from penstock.query.origin import Origin, here
+from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import Order, stateful
 from penstock.query.windowed import Windowed
@@ -69,7 +71,7 @@ def stream(
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Demux, Distincts):
+class Stream(Demux, Distincts, Products):
     """A stream of events, or the rows another step puts out."""
 
     @property
@@ -116,14 +118,18 @@ class Stream(Demux, Distincts):
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         schema: Mapping[str, pl.DataType | type[pl.DataType]],
+        *,
+        deterministic: bool = False,
     ) -> Stream:
         """Run your own function on whole batches; it may make any number of rows of an event.
 
         Each row it returns must keep the columns whose names begin with an underscore as they were in the event it
         comes from. Rows of one event follow one another in the order returned, wherever order matters. It
-        must be pure, and make of an event the same rows whatever else is in the batch.
+        must be pure, and make of an event the same rows whatever else is in the batch (see `map_batches`).
         """
         origin = here()
+        if not deterministic:
+            check_repeatable(function, origin)
         declared = dict(pl.Schema(schema))
         check.names_free(declared, origin)
         return Stream(logical.FlatMap(origin, declared, self.node, function))
@@ -185,7 +191,7 @@ class Stream(Demux, Distincts):
                 where=str(origin),
                 hint='Choose "strict", "epoch" or "none".',
             )
-        node = self.node
+        node = _one_zero(self.node, keys, origin)
         if partition is not None:
             check.partition_fits(partition, keys, origin)
             node = logical.Partitioned(origin, node.schema, node, partition)
@@ -199,10 +205,20 @@ class Stream(Demux, Distincts):
         """Over all events since the beginning, told at the end of every `every` of event time."""
         return Keyed(self.node, ()).running(every)
 
-    def top(self, k: int, by: str | None = None, *, least: bool = False, changes_only: bool = True) -> Stream:
+    def top(
+        self,
+        k: int,
+        by: str | None = None,
+        *,
+        per: str | Sequence[str] = (),
+        least: bool = False,
+        changes_only: bool = True,
+    ) -> Stream:
         """The k best rows of a window's, or of running, aggregates; `by` is the last column if not given.
 
-        Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before.
+        With `per`, the k best of every value of these columns; of running totals, these must be keys.
+        Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before, of
+        its group where there are groups.
         """
         origin = here()
         aggregated = _aggregate_under(self.node)
@@ -217,17 +233,39 @@ class Stream(Demux, Distincts):
         if k < 1:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
         by = by or list(self.node.schema)[-1]
-        check.columns_exist([by, *aggregated.keys], self.node.schema, origin, "top")
-        check.names_differ(["rank", *self.node.schema], origin)
-        made = TopK(
-            k, by, aggregated.keys, isinstance(aggregated, RunningAggregation), not least, changes_only
-        )
-        return Stream(logical.Top(origin, made.schema(self.node.schema), self.node, made))
+        groups = (per,) if isinstance(per, str) else tuple(dict.fromkeys(per))
+        schema = self.node.schema
+        check.columns_exist([by, *aggregated.keys, *groups], schema, origin, "top")
+        check.keys_fit(groups, schema, origin)
+        check.names_differ(["rank", *schema], origin)
+        running = isinstance(aggregated, RunningAggregation)
+        if running and not set(groups) <= set(aggregated.keys):
+            raise UserError(
+                "BAD_TOP",
+                "a running total that moved to another group could not be taken back from the one it was in",
+                where=str(origin),
+                hint=f"Let per be some of the keys: {', '.join(aggregated.keys) or 'there are none'}.",
+            )
+        made = TopK(k, by, aggregated.keys, running, not least, changes_only)
+        if groups:
+            ranking = GroupTop(groups, made, columns_of(schema))
+            return stateful(origin, ranking.schema(), ranking, self.node)
+        return Stream(logical.Top(origin, made.schema(schema), self.node, made))
 
     def _mapped(self, columns: Mapping[str, pl.Expr], *, only: bool) -> Stream:
         origin = here()
         schema = check.mapped(self.node.schema, columns, only, origin)
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
+
+
+def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:
+    """The rows with one spelling of zero in keys that are floats: 0.0 and -0.0 are one key."""
+    floats = tuple(
+        (key, pl.when(pl.col(key) == 0).then(0.0).otherwise(pl.col(key)).cast(node.schema[key]))
+        for key in dict.fromkeys(keys)
+        if node.schema[key].is_float()
+    )
+    return logical.Map(origin, node.schema, node, floats, False) if floats else node
 
 
 def _aggregate_under(node: logical.Node) -> Aggregation | RunningAggregation | None:

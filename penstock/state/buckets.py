@@ -63,6 +63,8 @@ def _canonical(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
         return expr
     if dtype.is_integer() or dtype == pl.Boolean:
         return expr.cast(pl.Int64 if dtype == pl.Boolean else dtype).cast(pl.String)
+    if dtype == pl.Binary:
+        return expr.bin.encode("hex")
     if dtype.is_decimal():
         return expr.to_physical().cast(pl.String)
     if dtype.is_temporal():

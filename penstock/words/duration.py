@@ -28,11 +28,22 @@ _WORDS = {
     "hour": "h",
     "day": "d",
 }
+#: sums of instants and durations must not leave 64 bits
+LONGEST = 2**58
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def microseconds(duration: Duration) -> int:
     """A duration in microseconds. A bare number means seconds; parts add up (``"1h 30m"``)."""
+    micros = _microseconds(duration)
+    if abs(micros) > LONGEST:
+        raise UserError(
+            "BAD_DURATION", f"{duration!r} is too long", hint="Up to some thousand years can be said."
+        )
+    return micros
+
+
+def _microseconds(duration: Duration) -> int:
     if isinstance(duration, timedelta):
         return round(duration.total_seconds() * 1e6)
     if isinstance(duration, int | float) and math.isfinite(duration):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,8 @@ import polars as pl
 import penstock as ps
 from penstock import col
 from penstock.testing.list_log import ListLog
+from tests.transparency import description as d
+from tests.transparency import oracle
 
 BEGIN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LATENESS = 5
@@ -58,8 +61,16 @@ def shouted(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(shout=pl.col("page").str.to_uppercase())
 
 
+def before(last: float | None, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> float:
+    """Each amount with the user's before it; great ones twice."""
+    emit({"key": row["user"], "value": row["amount"], "before": last})
+    if row["amount"] > 2:
+        emit({"key": row["user"], "value": row["amount"], "before": None})
+    return float(row["amount"])
+
+
 def build(out: Path, source: dict[str, list[str]] | None = None) -> ps.App:
-    """All operators there are, in one app with six outputs over one stream and a union of two."""
+    """All operators there are, in one app over two streams."""
     source = source or lines()
     events = ps.stream("events", ListLog(source), decoder(), time="time", lateness=LATENESS)
     other = ps.stream(
@@ -104,7 +115,163 @@ def build(out: Path, source: dict[str, list[str]] | None = None) -> ps.App:
             .select("user", "shout"),
             ps.jsonl(out / "loud"),
         ),
+        *(
+            ps.output(name, rows, ps.jsonl(out / name))
+            for name, rows in by_description(events, other).items()
+        ),
     )
+
+
+def by_description(events: ps.Stream, other: ps.Stream) -> dict[str, ps.Stream]:
+    """The outputs whose rows are worked out by `DESCRIBED`."""
+    users, great = events.key_by("user"), events.filter(col("amount") == 1000.0)
+    slid = users.window("30s", every="10s").emit(every="5s")
+    rates = events.filter(col("page") == "/a").map(gone=col("amount") <= 0)
+    parts = events.demux(credit=col("amount") <= 0, great=col("amount") > 100)
+    return {
+        "sliding": slid.aggregate(ps.count("n"), ps.max_("amount", "most"), ps.last("page", "page")),
+        "changes": users.window("1m").emit("change").aggregate(ps.count_distinct("page", "pages")),
+        "sessions": users.session("2s").aggregate(
+            ps.count("n"), ps.first("page", "one"), ps.last("page", "two")
+        ),
+        "counted": users.count_window(5, 2).aggregate(
+            ps.collect("page", "pages"), ps.min_("amount", "least")
+        ),
+        "landmarks": users.landmark(col("page") == "/a", col("page") == "/d", longest="20s").aggregate(
+            ps.count("n"), ps.median("amount", "middle")
+        ),
+        "joined": great.key_by("user").join(other.key_by("user"), within="5s"),
+        "left_joined": great.key_by("page").join(
+            other.key_by("page"), after="1s", where=col("user") == col("user_right"), how="left"
+        ),
+        "looked_up": other.key_by("user").lookup(rates.key_by("user"), deleted="gone"),
+        "absent": users.pattern(
+            ps.step("asked", col("page") == "/a"),
+            ps.step("told", col("page") == "/b", absent=True),
+            within="3s",
+            columns=["amount"],
+        ),
+        "distinct": events.distinct("user", "page", within="10s"),
+        "rest": parts["rest"].key_by("page").window("20s").count("n"),
+        "exploded": users.last(2, "page").explode("page").key_by("page").last(2, "user"),
+        "before": users.apply_rows(before, {"key": pl.String, "value": pl.Float64, "before": pl.Float64}),
+        "product": great.product(other, col("page") == col("page_right"), within="1s"),
+        "tops": events.key_by("user", "page").window("30s").count("n").top(1, per="user"),
+        "late": events.late(),
+    }
+
+
+_SECOND = 1_000_000
+_EVENTS, _OTHER, _USER = d.Source("events"), d.Source("other"), ("user",)
+_GREAT = d.Filter(_EVENTS, d.Compare("amount", "==", 1000.0))
+_RATES = d.Map(
+    d.Filter(_EVENTS, d.Compare("page", "==", "/a")),
+    (("gone", d.Formula("holds", by=d.Compare("amount", "<=", 0))),),
+)
+
+
+def _windows(
+    window: Any, *functions: tuple[str, str | None, str], rows: Any = _EVENTS, keys: Any = _USER
+) -> Any:
+    return d.Windows(rows, keys, window, tuple(d.Aggregate(*function) for function in functions))
+
+
+#: the same as `by_description`, for the oracle
+DESCRIBED: dict[str, Any] = {
+    "sliding": _windows(
+        d.InTime(30 * _SECOND, 10 * _SECOND, 0, 5 * _SECOND),
+        ("count", None, "n"),
+        ("max", "amount", "most"),
+        ("last", "page", "page"),
+    ),
+    "changes": _windows(d.InTime(60 * _SECOND, emit="change"), ("count_distinct", "page", "pages")),
+    "sessions": _windows(
+        d.Sessions(2 * _SECOND), ("count", None, "n"), ("first", "page", "one"), ("last", "page", "two")
+    ),
+    "counted": _windows(d.ByCount(5, 2), ("collect", "page", "pages"), ("min", "amount", "least")),
+    "landmarks": _windows(
+        d.Landmarks(d.Compare("page", "==", "/a"), d.Compare("page", "==", "/d"), 20 * _SECOND),
+        ("count", None, "n"),
+        ("median", "amount", "middle"),
+    ),
+    "joined": d.Join(_GREAT, _USER, _OTHER, _USER, 5 * _SECOND, 5 * _SECOND),
+    "left_joined": d.Join(
+        _GREAT,
+        ("page",),
+        _OTHER,
+        ("page",),
+        0,
+        _SECOND,
+        d.Compare("user", "==", d.Other("user_right")),
+        "left",
+    ),
+    "looked_up": d.Lookup(_OTHER, _USER, _RATES, _USER, "left", "gone"),
+    "absent": d.Pattern(
+        _EVENTS,
+        _USER,
+        (
+            d.Step("asked", d.Compare("page", "==", "/a")),
+            d.Step("told", d.Compare("page", "==", "/b"), absent=True),
+        ),
+        3 * _SECOND,
+        contiguous=False,
+        skip=False,
+        timeouts=False,
+        columns=("amount",),
+    ),
+    "distinct": d.Distinct(_EVENTS, ("user", "page"), 10 * _SECOND),
+    "rest": _windows(
+        d.InTime(20 * _SECOND),
+        ("count", None, "n"),
+        rows=d.Demux(
+            _EVENTS, (d.Compare("amount", "<=", 0), d.Compare("amount", ">", 100)), 2, every_match=False
+        ),
+        keys=("page",),
+    ),
+    "exploded": d.Last(
+        d.Explode(d.Last(_EVENTS, _USER, 2, ("page",), False), "page"), ("page",), 2, _USER, False
+    ),
+    "before": d.Fold(_EVENTS, "user", "amount", ("str", "float")),
+    "product": d.Product(
+        _GREAT, _OTHER, _SECOND, _SECOND, where=d.Compare("page", "==", d.Other("page_right"))
+    ),
+    "tops": d.Top(
+        _windows(d.InTime(30 * _SECOND), ("count", None, "n"), keys=("user", "page")),
+        1,
+        "n",
+        least=False,
+        changes_only=True,
+        per=_USER,
+    ),
+    "late": d.Late("events"),
+}
+
+
+def expected(name: str) -> tuple[list[dict[str, Any]], bool]:
+    """The rows of an output worked out by the oracle, and whether they are sure."""
+    logs = {
+        "events": _log(lines(), LATENESS),
+        "other": _log(lines(seed=8, count=60, partitions=1), 60),
+    }
+    return oracle.answers(DESCRIBED[name], logs)
+
+
+def _log(source: dict[str, list[str]], lateness: int) -> oracle.Log:
+    columns = ("time", "user", "page", "amount")
+    partitions = []
+    for part in source.values():
+        fields = [line.split(",") for line in part if line != "broken line"]
+        partitions.append(
+            [
+                dict(zip(columns, (_micros(at), user, page, float(amount)), strict=True))
+                for at, user, page, amount in fields
+            ]
+        )
+    return oracle.Log(columns, partitions, "time", lateness * _SECOND)
+
+
+def _micros(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * _SECOND)
 
 
 def parsed(source: dict[str, list[str]], first_partition: int = 0) -> tuple[list[Event], int, int]:

@@ -14,6 +14,7 @@ from penstock.engine.steps import STEPS, StepName
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import Way, rows_below, run_way, three_ways
 from tests.engine import golden
+from tests.transparency.compared import sorted_rows
 
 cloudpickle.register_pickle_by_value(golden)
 
@@ -66,7 +67,15 @@ def test_totals_that_fall_are_ranked_as_worked_out_event_by_event(straight: dict
     assert sorted(map(_instant, found)) == sorted(map(_instant, told))
 
 
-@pytest.mark.parametrize(("units", "slices"), [(17, 1), (64, 5), (500, 3)])
+@pytest.mark.parametrize("name", golden.DESCRIBED)
+def test_rows_are_those_of_the_oracle(straight: dict[str, list[str]], name: str) -> None:
+    rows, sure = golden.expected(name)
+    assert sure
+    assert rows
+    assert sorted_rows(_rows(straight, name)) == sorted_rows(rows)
+
+
+@pytest.mark.parametrize(("units", "slices"), [(37, 1), (90, 5), (500, 3)])
 def test_epoch_and_slice_cuts_do_not_show(
     straight: dict[str, list[str]], tmp_path: Path, units: int, slices: int
 ) -> None:

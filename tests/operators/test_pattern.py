@@ -455,3 +455,14 @@ def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
     assert told_error.value.condition == condition
     assert named in str(told_error.value)
     assert "test_pattern.py" in str(told_error.value.where)
+
+
+def test_what_was_not_seen_in_time_ends_the_matches_that_began_meanwhile() -> None:
+    """Also where the key has no event in the epoch in which that is noticed."""
+    said = [(0, "a", 1), (2, "a", 1), (6, "b", 0), (7, "b", 0), (30, "b", 0)]
+    history = History((tuple(Event(0, i, t * SECOND, u, None, n, None) for i, (t, u, n) in enumerate(said)),))
+    started = Condition(col("n") > 0, lambda e, _: e.n is not None and e.n > 0)
+    steps = [Step("a", started, False), Step("b", Condition(col("n") > 5, lambda e, _: False), True)]
+    for ends in (frozenset({1, 2, 3, 4}), frozenset({2, 4}), frozenset({3})):
+        agree(history, Cutting((ends,), (1, 2)), steps, 3 * SECOND, False, True)
+    assert len(oracle(history, steps, 3 * SECOND, False, True, False)) == 1

@@ -70,7 +70,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "no bound but a condition": ("JOIN_UNBOUNDED", "lookup", lambda: join(where=col("cost") > 1)),
     "two bounds": ("BAD_JOIN", "both", lambda: join(within="1s", before="1s")),
     "a bound below nothing": ("BAD_JOIN", "durations", lambda: join(before=-1)),
-    "a bound beyond time": ("BAD_JOIN", "durations", lambda: join(within="99999999999d")),
+    "a bound beyond time": ("BAD_DURATION", "too long", lambda: join(within="99999999999d")),
     "a bound that is none": ("BAD_DURATION", "soon", lambda: join(within="soon")),
     "no rows": ("BAD_JOIN", "at least 1", lambda: join(events=0)),
     "rows and time": ("BAD_JOIN", "no bound of time", lambda: join(events=2, within="1s")),

@@ -12,17 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import PARTITION, SEQUENCE, TIME
+from penstock.operators.contract import DERIVED, PARTITION, SEQUENCE, TIME
 from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.ranges import reduced
+from penstock.operators.strict import placed
 
 
 def in_a_place(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows with a place in the order; those of another aggregate have none but their time."""
-    places = {PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
+    """Rows with a place in the order; an operator's answers have none: they come after a log's events."""
+    if SEQUENCE in frame.columns:
+        return frame
+    if any(dtype.is_nested() for dtype in frame.dtypes):
+        return placed(frame)  # lists cannot be ordered by their values
     return frame.with_columns(
-        pl.lit(0, dtype).alias(name) for name, dtype in places.items() if name not in frame.columns
+        pl.lit(DERIVED, pl.UInt32).alias(PARTITION), pl.lit(0, pl.Int64).alias(SEQUENCE)
     )
 
 

@@ -23,11 +23,11 @@ def share_equal(app: App) -> App:
 
 
 def meaning(node: Node) -> Hashable:
-    """What tells a node from others: its kind, what it says, and the very nodes it reads; not where it was said."""
+    """What tells a node from others: its kind, what it says, its columns and the very nodes it reads."""
     if isinstance(node, Source):
         return node
     said = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
-    del said["origin"], said["schema"]
+    del said["origin"]
     return (type(node), *((name, _form(value)) for name, value in said.items()))
 
 

@@ -1,0 +1,197 @@
+"""Cartesian product over time: every pair of a left and a right row near each other in time that passes a predicate.
+
+Receives rows of both sides, dealt out over a grid of buckets in which every pair meets once (StreamCloud, IV.A.b);
+hands a row a pair, with the later of the two times, in the epoch in which the second of them came.
+State: `left` and `right`, journals of the rows that a row still to come may pair with; a row is there once for
+every bucket of its side of the grid.
+
+A new left row meets the right rows kept and new, a new right row the left rows kept: so every pair is found once,
+however epochs are cut. Both sides lie in order of time, so a row's partners are a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.contract import (
+    INPUT,
+    ORDER,
+    PARTITION,
+    SEQUENCE,
+    TIME,
+    Inputs,
+    Operator,
+    Progress,
+    Results,
+    SliceState,
+)
+from penstock.operators.joined import Condition, taken
+from penstock.operators.pairing import Ints, Stretch
+from penstock.operators.pairs import Matcher, within
+from penstock.operators.routing import Grid, Route
+from penstock.operators.strict import placed
+from penstock.state.buckets import HASH
+from penstock.state.collection import Journal
+from penstock.words.duration import spelled
+
+_ENDLESS = 2**63 - 1
+#: into how many parts of its time what waits is cut, at least
+_PARTS = 2
+
+
+class Ties(Enum):
+    """What becomes of a pair whose rows share their place, where each pair of different rows is wanted once."""
+
+    DROPPED = 0
+    KEPT = 1
+    #: equal rows that came together meet each other all ways: one way is kept
+    HALVED = 2
+
+
+@dataclass(frozen=True)
+class Product(Operator):
+    """Pairs of which the right row is at most `before` earlier and `after` later than the left one.
+
+    `left` and `right` are the columns of both, no name in both. With `distinct` the left row comes before the
+    right one in the total order.
+    """
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    before: int
+    after: int
+    condition: Condition | None = None
+    distinct: bool = False
+
+    keys = ()
+    ports = 2
+
+    @property
+    def by_place(self) -> bool:
+        return self.distinct
+
+    def route(self, port: int = 0) -> Route:
+        return Grid(left=port == 0)
+
+    def needs(self, port: int = 0) -> set[str]:
+        return set(self.right if port else self.left)
+
+    def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
+        # the place deals the rows out over the grid
+        return placed(frame).select(*ORDER, *(self.right if port else self.left))
+
+    def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
+        left, right = (self._new(frame, port) for port, frame in enumerate(inputs))
+        lefts, rights = (state.journal(name, time=TIME, by_time=True) for name in ("left", "right"))
+        found: list[pl.DataFrame] = []
+        if left is not None:
+            sides = [] if right is None else [(right, Ties.HALVED)]
+            runs = rights.runs(progress.before - self.before, _ENDLESS)
+            sides += [(Stretch.of(run), Ties.DROPPED) for run in runs]
+            found += self._paired(left, sides, state)
+        if right is not None:
+            runs = lefts.runs(progress.before - self.after, _ENDLESS)
+            found += self._paired(right, [(Stretch.of(run), Ties.KEPT) for run in runs], state, turned=True)
+        # a row stays while one still to come may be near enough to it
+        _put_by(lefts, left, progress.after - self.after)
+        _put_by(rights, right, progress.after - self.before)
+        return {"": pl.concat(found) if found else None}
+
+    def _new(self, frame: pl.DataFrame | None, port: int) -> Stretch | None:
+        """The rows that came, with what is kept of them: their place only where it is asked about."""
+        if frame is None or not frame.height:
+            return None
+        place = [name for name in (PARTITION, SEQUENCE, INPUT) if self.distinct and name in frame.columns]
+        return Stretch.sorted(frame.select(HASH, TIME, *place, *(self.right if port else self.left)))
+
+    def _paired(
+        self,
+        outer: Stretch,
+        sides: list[tuple[Stretch, Ties]],
+        state: SliceState,
+        *,
+        turned: bool = False,
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of the pairs of outer rows with those of several sides; `turned` if the outer are the right ones."""
+        before = 0 if self.distinct else self.before
+        below, above = (self.after, before) if turned else (before, self.after)
+        matcher = None
+        for inner, ties in sides:
+            low, high = within(outer, inner, state.bucket_count, below, above)
+            matcher = matcher or Matcher(outer.rows, self.condition, inner.rows.schema)
+            ones, others = matcher.pairs(inner.rows, low, high)
+            left, right = (inner.rows, outer.rows) if turned else (outer.rows, inner.rows)
+            lefts, rights = (others, ones) if turned else (ones, others)
+            if self.distinct and len(lefts):
+                lefts, rights = _earlier_first(left, right, lefts, rights, ties)
+            if len(lefts):
+                yield joined(left, right, lefts, rights, self.left, self.right)
+
+    def describe(self) -> str:
+        span = reach(self.after if self.distinct else self.before, self.after)
+        different = " of different rows" if self.distinct else ""
+        return f"product{different} {span}{said(self.condition)}"
+
+
+def reach(before: int, after: int) -> str:
+    """A window of time as `explain` says it."""
+    if before == after:
+        return f"within {spelled(after)}"
+    return f"from {spelled(before)} before to {spelled(after)} after"
+
+
+def said(condition: Condition | None) -> str:
+    """A condition as `explain` says it."""
+    return f" where {condition.text}" if condition else ""
+
+
+def joined(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    lefts: Ints,
+    rights: Ints,
+    left_names: tuple[str, ...],
+    right_names: tuple[str, ...],
+) -> pl.DataFrame:
+    """The rows of pairs: the columns of both, and the later time."""
+    later = np.maximum(left[TIME].to_numpy()[lefts], right[TIME].to_numpy()[rights])
+    mine, theirs = taken(left, left_names, lefts), taken(right, right_names, rights)
+    return pl.DataFrame([pl.Series(TIME, later), *mine, *theirs])
+
+
+def _put_by(journal: Journal, new: Stretch | None, floor: int) -> None:
+    if new is not None:
+        rows = new.rows.filter(pl.col(TIME) >= floor)
+        if rows.height:
+            journal.insert(rows)
+    journal.empty(floor)
+    journal.compact(floor, parts=_PARTS)
+
+
+def _earlier_first(
+    left: pl.DataFrame, right: pl.DataFrame, lefts: Ints, rights: Ints, ties: Ties
+) -> tuple[Ints, Ints]:
+    """The pairs whose left row comes first in the total order."""
+    places = [name for name in (TIME, PARTITION, SEQUENCE, INPUT) if name in left.columns]
+    equal, earlier = np.ones(len(lefts), dtype=bool), np.zeros(len(lefts), dtype=bool)
+    mine, others = (pl.DataFrame(taken(side, places, at)) for side, at in ((left, lefts), (right, rights)))
+    for name in places:
+        one, other = mine[name].to_numpy(), others[name].to_numpy()
+        earlier |= equal & (one < other)
+        equal &= one == other
+    if ties is Ties.KEPT:
+        earlier |= equal
+    elif ties is Ties.HALVED and equal.any():
+        rank = pl.DataFrame({"one": lefts[equal], "other": rights[equal]}).hstack(
+            mine.filter(pl.Series(equal))
+        )
+        ahead = rank.select(
+            pl.col("one").rank("dense").over(places) < pl.col("other").rank("dense").over(places)
+        )
+        earlier[np.flatnonzero(equal)] = ahead.to_series().to_numpy()
+    return lefts[earlier], rights[earlier]

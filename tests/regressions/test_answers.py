@@ -1,0 +1,144 @@
+"""Answers that were wrong once, each with the smallest query that shows it."""
+
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.testing.inline import run_inline
+from penstock.words.errors import UserError
+from tests.regressions.harness import S, ev, run, stream
+
+CUTS = [{"slices": s, "units": u} for s in (1, 2, 3, 5) for u in (1, 3, 1 << 30)]
+
+
+def same(build):
+    """The rows of a query must not depend on slices and epochs."""
+    found = [sorted(map(str, run(build(), **cut))) for cut in CUTS]
+    assert all(one == found[0] for one in found)
+
+
+_R = random.Random(1)
+ROWS = [
+    ev(i // 4, user=_R.choice("abcdefgh"), page=_R.choice("PQ"), n=i, x=float(i), tags=["p", "q"])
+    for i in range(40)
+]
+
+
+def two(s):
+    return s.map(tag=pl.lit("a") + col("user")).union(s.map(tag=pl.lit("b") + col("user")))
+
+
+def test_pattern_absent_skip_drops_matches_of_a_silent_key():
+    """The match of 1 s overlaps the one of 0 s, which stands at 3 s; epochs must not matter."""
+    rows = [
+        ev(0, user="a", n=1),
+        ev(1, user="a", n=1),
+        ev(2, user="z", n=9),
+        ev(3.5, user="z", n=9),
+        ev(9, user="z", n=9),
+    ]
+
+    def build():
+        steps = ps.step("a", col("n") == 1), ps.step("b", col("n") == 2, absent=True)
+        return stream(rows).key_by("user").pattern(*steps, within="3s", after="skip").select("user", "a_n")
+
+    assert run(build()) == run(build(), units=1)
+
+
+def test_idle_table_does_not_hold_back_lookups():
+    table = stream([ev(1, user="a", page="home")], "tab", finished=False, idle_after="10ms")
+    events = stream([ev(100 + i, user="a", n=i) for i in range(60)], "evs", finished=False, idle_after="10ms")
+    joined = events.select("user", "n").key_by("user").lookup(table.select("user", "page").key_by("user"))
+    told = run(joined, units=5, watch=lambda report: time.sleep(0.03))
+    assert told  # the docstring of lookup promises it
+
+
+def test_share_equal_keeps_functions_with_other_schemas_apart():
+    def same_frame(frame):
+        return frame
+
+    s = stream(ROWS)
+    ints, floats = (
+        s.map_batches(same_frame, {"n": pl.Int64}),
+        s.map_batches(same_frame, {"n": pl.Float64, "user": pl.String}),
+    )
+    _, told = run(ints, floats)
+    assert told[0] == {"n": 0.0, "user": ROWS[0]["user"]}
+
+
+@pytest.mark.parametrize("expr", [pl.sum_horizontal(pl.all()), pl.struct(pl.all()), pl.col("^n.*$") + 1])
+def test_expressions_over_all_columns_are_refused(expr):
+    with pytest.raises(UserError, match="WILDCARD"):
+        stream(ROWS).select("n", "x").map(total=expr)
+    with pytest.raises(UserError, match="WILDCARD"):
+        stream(ROWS).filter(pl.max_horizontal(pl.all()) < 100)
+
+
+def test_a_filter_guards_the_one_after_it():
+    s = stream([ev(0, page="x"), ev(1, page="7")]).select("page")
+    guarded = s.filter(col("page").str.contains(r"^\d+$")).filter(col("page").cast(pl.Int64) > 3)
+    assert run(guarded) == [{"page": "7"}]
+
+
+def test_first_and_last_of_lists_of_an_aggregate():
+    def build():
+        lists = stream(ROWS).key_by("user").window("4s").aggregate(ps.collect("page", "c"))
+        return lists.window("1m").aggregate(ps.first("c"), ps.last("c"), ps.collect("c"))
+
+    same(build)
+
+
+@pytest.mark.parametrize("how", ["distinct", "last", "changes", "rebalance"])
+def test_rows_of_a_union_keep_places_of_their_own(how):
+    """Two rows made of one event share (time, partition, sequence); what hands these on must tell them apart."""
+
+    def build():
+        s = two(stream(ROWS))
+        if how == "distinct":
+            s = s.distinct("tag", "n", within="1s")
+        elif how == "last":
+            s = s.map(z=col("page")).key_by("tag").last(1, "z").map(page=col("z").list.first())
+        elif how == "changes":
+            s = s.key_by("page", "tag").window("1m").emit("change").count()
+        else:
+            s = s.rebalance().filter(col("n") % 3 != 0).rebalance()
+        return s.key_by("page").last(3, "tag")
+
+    same(build)
+
+
+def test_rows_multiplied_twice_of_a_file_longer_than_8_mb():
+    """A file's sequence is its chunk's offset plus a row number, so it depends on cuts; told_apart hashes it."""
+
+    def told(units):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.log"
+            with path.open("w") as file:
+                for i in range(2600):
+                    row = {"time": i // 3 * S, "user": "a", "pad": "x" * 4096, "w": ["1", "2", "3"]}
+                    file.write(json.dumps(row) + "\n")
+            columns = {"time": pl.Datetime("us", "UTC"), "user": pl.String(), "w": pl.List(pl.String())}
+            decoder = ps.json_lines(columns, times={"time": "us"})
+            s = ps.stream("s", ps.files(str(path), finished=True), decoder, time="time", lateness=0)
+            s = s.map(k=pl.concat_list(pl.lit("u"), pl.lit("v"))).explode("k")
+            s = s.distinct("time", "k", within="1us").explode("w").key_by("user").last(6, "w").select("w")
+            app = ps.app("t", ps.output("o", s))
+            reports = run_inline(app, Path(folder) / "s", slices=1, epoch_units=units)
+            return [row for r in reports for rows in r.rows.values() for row in rows.to_dicts()]
+
+    assert told(1 << 40) == told(1_000_000)
+
+
+def test_zero_as_a_key_has_one_spelling():
+    rows = {
+        "p0": [ev(0, x=-0.0), ev(2, x=0.0), ev(4, x=0.0)],
+        "p1": [ev(1, x=0.0), ev(3, x=-0.0), ev(4, x=-0.0)],
+    }
+    same(lambda: stream(rows).key_by("x").window("1m").count())

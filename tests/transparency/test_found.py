@@ -1,0 +1,131 @@
+"""What random queries found, each as small as it became: the same rows however it is cut, and the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import penstock as ps
+from penstock import col
+from tests.operators.harness import (
+    SECOND,
+    Cutting,
+    Event,
+    History,
+    Row,
+    in_any_order,
+    told,
+)
+
+HISTORY = History(
+    (
+        tuple(
+            Event(0, i, (1_000 + i // 2) * SECOND, "ada" if i % 3 else "bob", f"/{i % 4}", i, i / 4)
+            for i in range(24)
+        ),
+        tuple(Event(1, i, (1_000 + i) * SECOND, "cyd", "/x", -i, None) for i in range(9)),
+    )
+)
+CUTTINGS = [
+    Cutting((frozenset({3, 8, 9, 20}), frozenset({1, 5})), (1, 3, 2)),
+    Cutting((frozenset(range(24)), frozenset(range(9))), (5, 1, 4)),
+]
+
+
+def however_it_is_cut(query: Callable[[ps.Stream], ps.Stream]) -> list[Row]:
+    straight = told(query, HISTORY)
+    assert straight
+    for cutting in CUTTINGS:
+        assert in_any_order(told(query, HISTORY, cutting)) == in_any_order(straight)
+    return straight
+
+
+def twice(events: ps.Stream) -> ps.Stream:
+    """Many events by two ways: both have the same place in the log."""
+    return events.union(events.filter(col("n") > 3).map(n=col("n") * 2))
+
+
+def in_one_line(rows: ps.Stream) -> ps.Stream:
+    """All rows one after the other, so that their order shows."""
+    return rows.map(all=ps.lit("all")).key_by("all").last(3, "page", "n")
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_the_last_of_lists_are_lists_of_lists(partial: bool) -> None:
+    rows = however_it_is_cut(
+        lambda events: (
+            events.key_by("user").last(2, "n", partial=partial).key_by("user").last(3, "n", partial=partial)
+        )
+    )
+    seen = [[-i, -i - 1] for i in range(8)]
+    lists = [[0], *seen] if partial else seen
+    expected = [lists[max(0, i - 3) : i] for i in range(1 if partial else 3, len(lists) + 1)]
+    assert [row["n"] for row in rows if row["user"] == "cyd"] == expected
+
+
+def test_what_is_left_of_a_union_has_one_order_for_whoever_reads_it() -> None:
+    however_it_is_cut(lambda events: in_one_line(twice(events).distinct("user", "n", within="3s")))
+
+
+def test_the_last_of_a_union_have_one_order_for_whoever_reads_them() -> None:
+    def query(events: ps.Stream) -> ps.Stream:
+        return in_one_line(twice(events).key_by("page").last(1, "n", "user").map(n=col("n").list.first()))
+
+    however_it_is_cut(query)
+
+
+def test_changes_of_a_union_have_one_order_for_whoever_reads_them() -> None:
+    def query(events: ps.Stream) -> ps.Stream:
+        windows = twice(events).key_by("page", "user").window("3s").emit("change")
+        return in_one_line(windows.aggregate(ps.sum_("n", "n")))
+
+    however_it_is_cut(query)
+
+
+def test_a_union_that_is_dealt_out_keeps_its_order() -> None:
+    rows = however_it_is_cut(lambda events: twice(events).rebalance().key_by("user").last(2, "n"))
+    assert in_any_order(rows) == in_any_order(
+        told(lambda events: twice(events).key_by("user").last(2, "n"), HISTORY)
+    )
+
+
+def test_events_and_answers_can_be_dealt_out_together() -> None:
+    def both(events: ps.Stream) -> ps.Stream:
+        counts = events.key_by("user").window("2s").count("n").select("user", "n")
+        return events.select("user", "n").union(counts)
+
+    rows = however_it_is_cut(lambda events: both(events).rebalance().key_by("user").last(2, "n"))
+    assert in_any_order(rows) == in_any_order(
+        told(lambda events: both(events).key_by("user").last(2, "n"), HISTORY)
+    )
+
+
+def test_a_key_may_be_called_window_start_in_a_running_top() -> None:
+    history = History(
+        (
+            (
+                Event(0, 0, 1_000 * SECOND, "ada", None, 2, None),
+                Event(0, 1, 1_001 * SECOND, "ada", None, -1, None),
+                Event(0, 2, 1_001 * SECOND, "bob", None, 2, None),
+            ),
+        )
+    )
+
+    def query(events: ps.Stream) -> ps.Stream:
+        return events.map(window_start=col("user")).key_by("window_start").running("1s").sum("n", "n").top(1)
+
+    assert [(row["window_start"], row["n"]) for row in told(query, history)] == [("ada", 2), ("bob", 2)]
+
+
+def test_of_one_instant_answers_are_after_events_for_first_and_last_too() -> None:
+    at = 1_000 * SECOND + 999_999
+    history = History(((Event(0, 0, at, "ada", None, 7, None), Event(0, 1, at, "ada", None, 5, None)),))
+
+    def query(events: ps.Stream) -> ps.Stream:
+        counts = events.key_by("user").window("1s").count("n").select("user", "n")
+        both = events.select("user", "n").union(counts)
+        return both.key_by("user").window("1s").aggregate(ps.first("n", "first"), ps.collect("n", "all"))
+
+    (row,) = told(query, history)
+    assert (row["first"], row["all"]) == (7, [7, 5, 2])
