@@ -3,11 +3,11 @@
 Receives partial answers per key and pane; hands, once the watermark reaches a window's end, one row for every key
 that had events in it.
 
-As many windows one after the other as fit into a window's size are a *block*. All windows of a block hold the
-instant at which the next block begins, its *middle*; so each is the end of the stretch before the middle and the
-beginning of the stretch after it. When the first windows of a block close, the ends of its first stretch are made
-for all the others, each from the one after it; what follows the middle is merged as it closes. So a pane is read
-once or twice, however many windows hold it.
+Windows one after the other are a *block*: at most as many as fit into a window's size. So all windows of a block
+hold the instant at which the next block begins, its *middle*: each is the end of the stretch before the middle and
+the beginning of what follows it. When the first windows of a block close, the ends of its stretch are made for all
+the others, each from the one after it; what follows the middle is merged as it closes. So a pane is read a few
+times, however many windows hold it.
 
 State: `open`, a journal of partial answers per pane, from the beginning of the next block on; `ends`, a journal of
 the partial answers of a block's windows up to the middle, due when their windows close; `since`, a journal of the
@@ -17,6 +17,7 @@ partial answer of every key from the middle to the end of the last window that c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ from penstock.state.buckets import HASH
 
 #: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
 _FEW = 6
+#: how many windows make a block, at most, unless there are thousands at a time
+_MOST = 64
 _GROUP = "_group"
 
 
@@ -70,10 +73,19 @@ class SlidingAggregation(Aggregation):
         return None if closed is None else self.finished(closed)
 
     @property
+    def _fit(self) -> int:
+        """How many windows one after the other fit into a window's size."""
+        return self.window.size // self.window.advance
+
+    @property
+    def _halved(self) -> bool:
+        """Whether to make windows of two parts each."""
+        return self._fit >= _FEW and not any(a.grows for a in self.aggregates)
+
+    @property
     def _block(self) -> int:
         """How many windows make a block."""
-        fit = self.window.size // self.window.advance
-        return 1 if fit < _FEW or any(a.grows for a in self.aggregates) else fit
+        return min(self._fit, max(_MOST, isqrt(self._fit))) if self._halved else 1
 
     def _next_block(self, number: int) -> int:
         """The first window, from this one on, that is the first of a block."""
@@ -82,7 +94,7 @@ class SlidingAggregation(Aggregation):
     def _stop(self, cells: Ordered, state: SliceState, past: int) -> None:
         """Remember of the cells what the windows from `past` to the end of its block need."""
         middle = self._next_block(past)
-        ends = self._ends(cells, past, middle - 1)
+        ends = self._ends(cells, past, middle - 1, self._block)
         if ends.height:
             state.journal("ends", time=PANE).insert(ends)
         after = cells.rows.filter(pl.col(PANE) >= self.window.start(middle))
@@ -104,11 +116,11 @@ class SlidingAggregation(Aggregation):
         if after is None:
             return ends
         cells = cells_of(after, self.keys, self.aggregates)
-        so_far = self._so_far(cells)
+        so_far = self._merged(cells.rows, cells.number)
         if past % self._block:
             now = pl.lit(window.end(past - 1), pl.Int64).alias(PANE)
             since.insert(so_far.filter(pl.Series(cells.last)).with_columns(now))
-        return self._both(ends, self._beginnings(cells, so_far, first, past - 1))
+        return self._both(ends, self._beginnings(cells, so_far, cells.last, first, past))
 
     def _both(self, ends: pl.DataFrame | None, beginnings: pl.DataFrame) -> pl.DataFrame | None:
         """Windows of their parts before and after the middle."""
@@ -117,9 +129,12 @@ class SlidingAggregation(Aggregation):
 
     def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame | None:
         """The partial answers of the windows from number `first`, the first of a block, to `last`."""
-        if self._block > 1 and not all(a.subtracts for a in self.aggregates):
-            beginnings = self._beginnings(cells, self._so_far(cells), first, last)
-            return self._both(self._ends(cells, first, last), beginnings)
+        if self._halved and not all(a.subtracts for a in self.aggregates):
+            stretch, new = self._stretches(cells, self._fit)
+            so_far = self._merged(cells.rows, np.cumsum(new, dtype=np.int64))
+            past = np.minimum(stretch * self._fit, last + 1)
+            beginnings = self._beginnings(cells, so_far, np.append(new[1:], True), first, past)
+            return self._both(self._ends(cells, first, last, self._fit), beginnings)
         least, most = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
@@ -134,35 +149,37 @@ class SlidingAggregation(Aggregation):
             .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
         )
 
-    def _ends(self, cells: Ordered, first: int, last: int) -> pl.DataFrame:
-        """The partial answers of these windows up to their blocks' middles: of a window's first cell and all after
-        it, as far as there is one."""
-        stretch, new = self._stretches(cells)
+    def _ends(self, cells: Ordered, first: int, last: int, block: int) -> pl.DataFrame:
+        """The partial answers of these windows up to the middles of their blocks: of a window's first cell and all
+        after it, as far as there is one."""
+        stretch, new = self._stretches(cells, block)
         most = (cells.rows[PANE].to_numpy() - self.window.offset) // self.window.advance
         # the windows that hold the cell before, too, are that one's
-        least = np.where(new, stretch * self._block, np.append(0, most[:-1] + 1))
+        least = np.where(new, stretch * block, np.append(0, most[:-1] + 1))
         row, number = spread(np.maximum(least, first), np.minimum(most, last))
         merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
         return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
-    def _beginnings(self, cells: Ordered, so_far: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """The partial answers of these windows from their blocks' middles on: of a window's last cell and all before
-        it, as far as there is one."""
-        stretch, new = self._stretches(cells)
+    def _beginnings(
+        self,
+        cells: Ordered,
+        so_far: pl.DataFrame,
+        final: npt.NDArray[np.bool_],
+        first: int,
+        past: Instants | int,
+    ) -> pl.DataFrame:
+        """The partial answers of windows, from `first` to before `past`, from the middles of their blocks on: of a
+        window's last cell and all before it (`so_far`), as far as there is one. `final` marks the last cells of
+        all."""
         least, _ = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell after, too, are that one's
-        most = np.where(np.append(new[1:], True), stretch * self._block, np.append(least[1:], 0)) - 1
-        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        most = np.minimum(np.where(final, past, np.append(least[1:], 0)), past) - 1
+        row, number = spread(np.maximum(least, first), most)
         return so_far[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
-    def _so_far(self, cells: Ordered) -> pl.DataFrame:
-        """The cells, each merged with all before it of its key and stretch."""
-        return self._merged(cells.rows, np.cumsum(self._stretches(cells)[1], dtype=np.int64))
-
-    def _stretches(self, cells: Ordered) -> tuple[Instants, npt.NDArray[np.bool_]]:
-        """The block in which windows that begin at each cell are, and where another block or key begins."""
-        since = cells.rows[PANE].to_numpy() - self.window.offset
-        stretch = since // (self.window.advance * self._block)
+    def _stretches(self, cells: Ordered, block: int) -> tuple[Instants, npt.NDArray[np.bool_]]:
+        """The block in which the windows are that begin in each cell's stretch, and where a stretch or key begins."""
+        stretch = (cells.rows[PANE].to_numpy() - self.window.offset) // (self.window.advance * block)
         return stretch, cells.first | np.append(True, stretch[1:] != stretch[:-1])
 
     def _merged(self, rows: pl.DataFrame, group: Instants) -> pl.DataFrame:

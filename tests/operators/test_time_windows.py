@@ -101,7 +101,7 @@ def test_answers_happen_at_the_last_instant_of_their_window(history: History, cu
     assert [(row["window_start"], row["sum"]) for row in micros(rows)] == sorted(sums.items())
 
 
-@pytest.mark.parametrize("shape", [(30, 4, 0), (9, 4, 1)])
+@pytest.mark.parametrize("shape", [(30, 4, 0), (9, 4, 1), (10, 0.1, 0)])
 def test_windows_outlive_many_epochs_and_compactions(shape: Shape) -> None:
     history, every_event_an_epoch = steady(70), Cutting((frozenset(range(70)),), (1, 3, 2))
     rows = told(lambda events: cut(events, shape, ("user",)).aggregate(*PLAIN), history, every_event_an_epoch)
