@@ -405,8 +405,8 @@ class Oracle:
         for side, flows in enumerate((left, right)):
             for number, flow in enumerate(flows):
                 for row in flow:
-                    rank = (1,) if row.place is None else (0, row.place, number)
-                    turns.append(((row.time, *rank), side, row))
+                    place: Any = (1, str(row.values)) if row.place is None else (0, row.place)
+                    turns.append(((row.time, *place, number), side, row))
         turns.sort(key=lambda turn: (turn[0][0], turn[0][1:], turn[1]))
         for (rank, side, row), (other_rank, other_side, other) in pairwise(turns):
             # of one place, left comes before right

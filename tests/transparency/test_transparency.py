@@ -34,6 +34,8 @@ from tests.transparency.compared import rows_of, sorted_rows
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "0"))
 BUCKETS = st.sampled_from([1, 4, 16])
 
+pytestmark = pytest.mark.timeout(0 if EXAMPLES else 120)
+
 
 def tried(few: int) -> settings:
     """A few examples, or as many as were asked for; failures are shrunk only then."""
