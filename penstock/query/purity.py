@@ -5,6 +5,7 @@ in a replay. Pure; runs expressions on a few made-up rows, never a user's Python
 from __future__ import annotations
 
 import builtins
+import dis
 import random
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -166,7 +167,8 @@ def _is_from(thing: object, module: str) -> bool:
 def _named(thing: object, code: types.CodeType) -> set[str]:
     """What is called: any name used beside a module or class, else the function itself."""
     if isinstance(thing, types.ModuleType | type):
-        return set(code.co_names)
+        loads = ("LOAD_ATTR", "LOAD_METHOD")
+        return {str(one.argval) for one in dis.get_instructions(code) if one.opname in loads}
     return {getattr(thing, "__name__", "")}
 
 

@@ -114,8 +114,16 @@ def of_the_event(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.col("time") < datetime(2026, 1, 1) + later)
 
 
-def test_a_function_that_only_handles_dates_is_taken() -> None:
-    clicks().map_batches(of_the_event)
+def slowly(frame: pl.DataFrame) -> pl.DataFrame:
+    time.sleep(0.001 * frame.height)
+    return frame
+
+
+@pytest.mark.parametrize("function", [of_the_event, slowly])
+def test_a_function_that_only_handles_dates_or_waits_is_taken(
+    function: Callable[[pl.DataFrame], pl.DataFrame],
+) -> None:
+    clicks().map_batches(function)
 
 
 @pytest.mark.parametrize(
