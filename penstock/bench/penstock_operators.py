@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from polars import col
@@ -60,7 +59,6 @@ def rows(query: Query, log: Log) -> Stream:
     calls = stream("calls", log, call_lines(), time="ts", lateness=f"{LATENESS_SECONDS}s")
     duration = (col("end") - col("start")).dt.total_seconds()
     size = f"{query.seconds}s"
-    unchecked: Any = calls
     match query.operator:
         case "map":
             return calls.select("src", duration=duration)
@@ -73,10 +71,10 @@ def rows(query: Query, log: Log) -> Stream:
             pairs = by_caller.join(by_caller, within=size, where=condition(query), how="inner")
             return pairs.select("src", "start", "start_right", km=kilometres())
         case "product":
-            pairs = unchecked.product(calls, within=size, where=condition(query))
+            pairs = calls.product(calls, within=size, where=condition(query))
             return pairs.select("src", "dst", "start", "src_right", "dst_right", "start_right")
         case "order":
-            by_caller = unchecked.key_by("src", order=query.order)
+            by_caller = calls.key_by("src", order=query.order)
             return by_caller.window(size).count().top(TOP, changes_only=False)
 
 

@@ -14,10 +14,10 @@ import polars as pl
 
 from penstock.operators.contract import ORDER, TIME
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.functions.ranges import rows_of
 from penstock.operators.strict import StrictOperator
 from penstock.operators.windows import instant
 from penstock.state.buckets import HASH
+from penstock.state.ranges import members
 
 #: event time of the first event of a window, or of a part of it (Int64)
 START = "_start"
@@ -60,7 +60,7 @@ class EventWindows(StrictOperator):
         """
         if (high - low == 1).all():
             return self.each(rows[low])
-        index, number = rows_of(low, high)
+        number, index = members(low, high)
         chosen = rows.select(*ORDER, *sorted(self.needs()))
         if len(index) != rows.height or (np.diff(index) != 1).any():
             chosen = chosen[index]
@@ -113,18 +113,3 @@ def first_from(times: Places, wanted: Places, low: Places, high: Places) -> Plac
         earlier = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)
         low, high = np.where(earlier, middle + 1, low), np.where(earlier, high, middle)
     return low
-
-
-def chained(starts: Places, following: Places) -> npt.NDArray[np.bool_]:
-    """Marks the starts, what follows each of them, what follows that, and so on.
-
-    What follows a place lies behind it; a place past the last is the end of a chain.
-    """
-    count = len(following)
-    marked = np.zeros(count + 1, dtype=bool)
-    marked[starts] = True
-    jump = np.append(following, count)
-    while (jump < count).any():
-        marked[jump[marked]] = True
-        jump = jump[jump]
-    return marked[:count]

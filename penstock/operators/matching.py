@@ -16,6 +16,7 @@ import polars as pl
 
 from penstock.operators.pattern_steps import Stage
 from penstock.operators.search import Ints, Timeline, chained
+from penstock.state.ranges import members
 
 Bools = npt.NDArray[np.bool_]
 
@@ -129,8 +130,8 @@ def _first_pair(
     while len(searching):
         for some in np.array_split(searching, len(searching) * width // _PAIRS + 1):
             count = np.minimum(width, upto[some] - at[some])
-            match = np.repeat(some, count)
-            event = np.repeat(at[some] - np.cumsum(count) + count, count) + np.arange(len(match))
+            which, event = members(at[some], at[some] + count)
+            match = some[which]
             wanted, unwanted = holds(match, event)
             hits = np.flatnonzero(wanted | unwanted)
             hits = hits[np.append(True, match[hits[1:]] != match[hits[:-1]])] if len(hits) else hits

@@ -17,6 +17,7 @@ import polars as pl
 from penstock.operators.contract import TIME
 from penstock.state.buckets import HASH
 from penstock.state.order import by_hash_and_time
+from penstock.state.ranges import members
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -71,17 +72,9 @@ def in_portions(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
     while start < len(low):
         done = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, done + PORTION, side="right")))
-        group, members = spread_out(low[start:stop], high[start:stop])
-        yield group + start, members
+        group, each = members(low[start:stop], high[start:stop])
+        yield group + start, each
         start = stop
-
-
-def spread_out(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Ranges as pairs: the number of a range and each number in it."""
-    counts = high - low
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(np.arange(len(low)), counts), np.arange(total) + np.repeat(low - (ends - counts), counts)
 
 
 def _of_equal_hash(asking: Stretch, asked: Stretch) -> tuple[Ints, Ints, Ints]:
@@ -96,7 +89,7 @@ def _of_equal_hash(asking: Stretch, asked: Stretch) -> tuple[Ints, Ints, Ints]:
     there = asked.hashes[np.minimum(low, len(asked.hashes) - 1)] == hashes
     heads, sizes, low = heads[there], sizes[there], low[there]
     high = np.searchsorted(asked.hashes, hashes[there], side="right")
-    group, rows = spread_out(heads, heads + sizes)
+    group, rows = members(heads, heads + sizes)
     return rows, low[group], high[group]
 
 

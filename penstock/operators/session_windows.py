@@ -23,10 +23,10 @@ from penstock.operators.event_windows import (
     START,
     EventWindows,
     Places,
-    chained,
     first_from,
     without,
 )
+from penstock.operators.search import chained
 from penstock.operators.strict import Ordered, in_order
 from penstock.operators.windows import spread
 from penstock.state.buckets import HASH

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.state.buckets import HASH
+from penstock.state.ranges import members
 from penstock.words.duration import spelled
 
 Instants = npt.NDArray[np.int64]
@@ -96,10 +97,7 @@ def instant(micros: pl.Expr) -> pl.Expr:
 
 def spread(first: Instants, last: Instants) -> tuple[Instants, Instants]:
     """All the numbers from each row's first to its last: the row, and the number."""
-    counts = np.maximum(last - first + 1, 0)
-    row = np.repeat(np.arange(len(first)), counts)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return row, first[row] + place
+    return members(first, last + 1)
 
 
 def of_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:

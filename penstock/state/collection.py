@@ -20,6 +20,7 @@ import polars as pl
 from penstock.state.buckets import HASH
 from penstock.state.compact import MOST, pick
 from penstock.state.order import by_hash_and_time
+from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
@@ -178,8 +179,7 @@ class Journal(_Collection):
             run = self._scope.store.section(entry, self._scope.buckets)
             there = run[HASH].to_numpy()
             first, end = np.searchsorted(there, hashes), np.searchsorted(there, hashes, side="right")
-            count = end - first
-            at = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+            _, at = members(first, end)
             if len(at):
                 found.append(run[at].filter(pl.col(self._time) >= floor))
         return pl.concat(found) if found else None

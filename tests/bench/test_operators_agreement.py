@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,14 +22,8 @@ from penstock.bench.worker import Task, performed
 from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk
-from penstock.query.stream import Stream
 from penstock.sinks import parquet
 from penstock.testing.inline import run_inline
-
-LATER_PRODUCT = pytest.mark.skipif(not hasattr(Stream, "product"), reason="products are not there yet")
-LATER_ORDER = pytest.mark.skipif(
-    "order" not in inspect.signature(Stream.key_by).parameters, reason="orders cannot be chosen yet"
-)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +66,8 @@ def test_penstock(small: Dataset) -> None:
         Query("aggregate", windows=60),
         Query("join", 10),
         Query("join"),
-        pytest.param(Query("product", 10), marks=LATER_PRODUCT),
-        *(pytest.param(Query("order", order=order), marks=LATER_ORDER) for order in ORDERS),
+        Query("product", 10),
+        *(Query("order", order=order) for order in ORDERS),
     ],
     ids=str,
 )

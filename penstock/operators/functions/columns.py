@@ -16,7 +16,8 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.operators.functions.contract import Piece
-from penstock.operators.functions.ranges import batches, rows_of
+from penstock.operators.functions.ranges import batches
+from penstock.state.ranges import members
 
 Numbers = npt.NDArray[np.int64]
 
@@ -111,7 +112,7 @@ class Column(Piece):
         room = np.append(0, np.cumsum(_room(rows)))
         made = []
         for now in batches(room[high] - room[low]):
-            index, number = rows_of(low[now], high[now])
+            number, index = members(low[now], high[now])
             parts = rows.gather(index)
             if parts.null_count():
                 there = parts.is_not_null()

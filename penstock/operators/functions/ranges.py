@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.state.ranges import members
+
 #: rows gathered at a time when ranges overlap
 _ROWS_AT_ONCE = 1 << 22
 _RANGE = "_range"
@@ -22,7 +24,7 @@ def expanded(
     """Aggregation expressions over each range, by gathering its rows."""
     made = [rows.clear().with_columns(pl.lit(0).alias(_RANGE)).group_by(_RANGE).agg(merged)]
     for now in batches(high - low):
-        index, number = rows_of(low[now], high[now])
+        number, index = members(low[now], high[now])
         chosen = rows[index].with_columns(pl.Series(_RANGE, number).set_sorted())
         made.append(chosen.group_by(_RANGE, maintain_order=True).agg(merged))
     return pl.concat([frame.drop(_RANGE) for frame in made]).get_columns()
@@ -37,14 +39,6 @@ def batches(room: np.ndarray) -> Iterator[slice]:
         upto = max(done + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, side="right")))
         yield slice(done, upto)
         done = upto
-
-
-def rows_of(low: np.ndarray, high: np.ndarray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows of all ranges, one range after the other, and for each the number of its range."""
-    lengths = high - low
-    number = np.repeat(np.arange(len(low)), lengths)
-    before = np.cumsum(lengths) - lengths
-    return np.arange(len(number)) - np.repeat(before - low, lengths), number
 
 
 def summed(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> npt.NDArray[np.int64]:
