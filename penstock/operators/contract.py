@@ -85,13 +85,12 @@ class SliceState:
         assert isinstance(found, Table)
         return found
 
-    def shared_table(self, name: str, *, keys: Sequence[str]) -> Table:
+    def shared_table(self, name: str, *, keys: Sequence[str], gone: str | None = None) -> Table:
         """A table every slice sees whole: what was broadcast. The slice of the first bucket alone writes it."""
         found = self._opened.get(name)
         if found is None:
-            found = Table(
-                f"{self._operator}.{name}", self._entries.get(name, ()), self._scope.shared(), keys=keys
-            )
+            entries = self._entries.get(name, ())
+            found = Table(f"{self._operator}.{name}", entries, self._scope.shared(), keys=keys, gone=gone)
             self._opened[name] = found
         assert isinstance(found, Table)
         return found

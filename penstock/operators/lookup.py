@@ -79,14 +79,14 @@ class Lookup(Operator):
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         if self.broadcast:
-            table = state.shared_table("latest", keys=self.right_keys)
+            table = state.shared_table("latest", keys=self.right_keys, gone=_GONE)
             waiting = state.shared_journal("changes", time=TIME)
         else:
-            table = state.table("latest", keys=self.right_keys)
+            table = state.table("latest", keys=self.right_keys, gone=_GONE)
             waiting = state.journal("changes", time=TIME)
         events = due(inputs[0], state.journal("waiting", time=TIME), progress)
         changes = due(inputs[1], waiting, progress)
-        table.compact(gone=pl.col(_GONE))
+        table.compact()
         if self.broadcast:  # so far their hashes only said where they lie
             events = None if events is None else with_hash(events, self.keys)
             changes = None if changes is None else with_hash(changes, self.right_keys)

@@ -322,17 +322,16 @@ class Table(_Collection):
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
             self._drop(entry)
 
-    def compact(self, below: int | None = None, gone: pl.Expr | None = None) -> None:
+    def compact(self, below: int | None = None) -> None:
         """Merge small runs, keeping the latest row of every key, unless it is older than `below`.
 
-        Rows that say their key is `gone` are left out once no older run is left in which it could be found.
+        Rows that say their key is gone are left out once no older run is left in which it could be found.
         """
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             latest = self._latest(rows)
             if whole:  # otherwise an older run may have a row of a key that is gone
                 latest = self._there(latest)
-                latest = latest if gone is None else latest.filter(~gone)
             if below is None or self._time is None:
                 return latest
             return latest.filter(pl.col(self._time) >= below)

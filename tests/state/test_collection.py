@@ -342,11 +342,11 @@ def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() ->
         entries: tuple[RunEntry, ...] = ()
         for epoch in range(64):
             scope = Scope(RunStore(folder, None), epoch, frozenset(range(BUCKETS)), BUCKETS)
-            table = Table("t", entries, scope, keys=["k"])
+            table = Table("t", entries, scope, keys=["k"], gone="gone")
             keys: list[Key] = [f"k{epoch - epoch % 2}", "stays"]
             rows = hashed(keys, False).with_columns(pl.Series("gone", [epoch % 2 == 1, False]))
             table.insert(rows)
-            table.compact(gone=pl.col("gone"))
+            table.compact()
             entries = applied(entries, table.changes())
             latest = Table("t", entries, scope, keys=["k"]).lookup(hashed(keys, False), ["gone"])
             assert latest["gone"].fill_null(True).to_list() == [epoch % 2 == 1, False]
