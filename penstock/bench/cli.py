@@ -99,7 +99,8 @@ def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str],
     people = Console(stderr=True)
     found: list[Finding] = []
     with people.status("starting") as status:
-        bench = make(lambda text: status.update(text))
+        # a file that takes what is said gets a line for each step, a terminal one line that changes
+        bench = make(status.update if people.is_terminal else people.print)
         for line in bench.left_out(wanted):
             people.print(line)
         for name in wanted:

@@ -1,0 +1,113 @@
+"""What can be said in SQL, as frozen data: statements know their text and where they stood in it.
+
+Receives nothing; hands the parser its results and everyone else the words for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+#: the value of a literal or a parameter
+Scalar = str | int | float | bool | None
+#: what is done to a job as a whole
+Verb = Literal["pause", "resume", "flush", "empty", "drop"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with arguments, as in `files('logs/*.log')` or `jsonl('out/top')`; `at` is its line and column."""
+
+    name: str
+    arguments: tuple[Scalar, ...] = ()
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    at: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True)
+class Select:
+    """A query: its text as it was written, and what sqlglot made of it. Two are equal when their texts are."""
+
+    text: str
+    tree: exp.Expr = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class CreateStream:
+    """`CREATE STREAM clicks FROM files('logs/*.log') FORMAT combined_log EVENT TIME time LATENESS 5 SECONDS`."""
+
+    name: str
+    log: Call
+    format: Call
+    time: str | None
+    #: microseconds; None: as the Python API has it
+    lateness: int | None
+    idle_after: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class CreateJob:
+    """`CREATE JOB hot AS SELECT ... INTO jsonl('out/hot')`, with the values of its `$parameters`."""
+
+    name: str
+    select: Select
+    sinks: tuple[Call, ...]
+    parameters: Mapping[str, Scalar]
+    text: str
+
+
+@dataclass(frozen=True)
+class AlterJob:
+    """`ALTER JOB hot AS SELECT ...`, `... SET $threshold = 5`, `... SET WHERE ...`, `... SET LIMIT 5`.
+
+    `select` replaces the query, `where` and `limit` its filter and its limit, `parameters` some values.
+    """
+
+    name: str
+    select: Select | None
+    where: str | None
+    limit: int | None
+    parameters: Mapping[str, Scalar]
+    #: whether a state that cannot be kept is made again from the log's earliest retained events
+    rebuild: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """`PAUSE JOB hot`, `RESUME JOB hot`, `FLUSH JOB hot`, `EMPTY JOB hot`, `DROP JOB hot`."""
+
+    verb: Verb
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DropStream:
+    """`DROP STREAM clicks`."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Show:
+    """`SHOW JOBS`, `SHOW STREAMS`."""
+
+    what: Literal["jobs", "streams"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Explain:
+    """`EXPLAIN SELECT ...` or `EXPLAIN JOB hot`."""
+
+    what: Select | str
+    text: str
+
+
+Statement = CreateStream | CreateJob | AlterJob | Change | DropStream | Show | Explain | Select
