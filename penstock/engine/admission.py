@@ -3,8 +3,9 @@
 Receives what the logs have and how fast the last epochs were; hands Spark the epoch's end offsets.
 
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
-(`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin). It says
-everything that tells one epoch's input from another's, so that Spark's write-ahead log repeats it after a crash.
+(`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
+number of the newest command it takes in, where there is one). It says everything that tells one epoch's input from
+another's, so that Spark's write-ahead log repeats it after a crash.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.engine.program import Program
 from penstock.engine.rate import RateControl, shares
 from penstock.engine.steps import reached
 from penstock.logs.contract import Partition, Span
-from penstock.query.physical import Plan
+from penstock.query.physical import ScanPlan
 
 Offset = dict[str, Any]
 #: how long one question of Spark's waits for news before it is answered with "nothing yet"
 PATIENCE_SECONDS = 0.05
 #: how long a partition may be missing from its log before nobody waits for it, where the stream does not say
 GONE_AFTER = 5_000_000
+#: what an offset says of every stream
+_PARTS = ("at", "from", "finished", "idle", "closed")
 
 
 @dataclass
@@ -40,18 +44,21 @@ class Admission:
 
     def __init__(
         self,
-        plan: Plan,
-        rates: Mapping[str, RateControl],
+        program: Program,
+        rate: Callable[[ScanPlan], RateControl],
         recorded: Callable[[int], Mapping[str, Any] | None],
         *,
         drain: bool,
         least_interval_seconds: float,
         ready: Callable[[], bool] = lambda: True,
+        start_log: Callable[[str, ScanPlan], None] = lambda name, scan: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._plan = plan
-        self._rates = dict(rates)
+        self._program = program
+        self._rate = rate
+        self._rates: dict[str, RateControl] = {}
+        self._start_log = start_log
         self._recorded = recorded
         self._drain = drain
         self._interval = least_interval_seconds
@@ -71,7 +78,7 @@ class Admission:
 
     def initial(self) -> Offset:
         """The offset before the first epoch."""
-        return {"epoch": -1, "at": {}, "from": {}, "finished": {}, "idle": {}, "closed": {}}
+        return {"epoch": -1, **{part: {} for part in _PARTS}}
 
     def latest(self, start: Offset) -> Offset:
         """The end of the next epoch, or `start` when there is no reason for one."""
@@ -108,6 +115,7 @@ class Admission:
             self._stopping = True
 
     def budget(self, stream: str) -> int:
+        """What an epoch may take of a stream, in its log's units."""
         return self._rates[stream].budget
 
     def _next(self, start: Offset) -> Offset:
@@ -117,10 +125,15 @@ class Admission:
             return dict(repeated)
         if self._clock() - self._last_at < self._interval:
             return start
-        end: Offset = {"epoch": epoch, "at": {}, "from": {}, "finished": {}, "idle": {}, "closed": {}}
+        end: Offset = {"epoch": epoch, **{part: {} for part in _PARTS}}
         end["now"] = int(self._wall() * 1e6)
+        if commands := self._program.commands:
+            end["commands"] = commands
         everything_read = True
-        for name, scan in self._plan.scans.items():
+        for name, scan in self._program.plan(commands).scans.items():
+            if name not in self._rates:
+                self._start_log(name, scan)
+                self._rates[name] = self._rate(scan)
             at: dict[str, int] = dict(start["at"].get(name, {}))
             partitions = scan.stream.log.partitions(at)
             end["from"][name] = {p.id: p.earliest for p in partitions if p.id not in at}
@@ -143,7 +156,8 @@ class Admission:
                 if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
             ]
             everything_read &= not left
-        if epoch > 0 and all(end[part] == start[part] for part in ("at", "finished", "idle", "closed")):
+        told = commands > start.get("commands", 0)
+        if epoch > 0 and not told and all(end[part] == start[part] for part in _PARTS if part != "from"):
             if everything_read and self._drain:
                 self.drained.set()
             return start

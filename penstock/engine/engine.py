@@ -8,7 +8,6 @@ it stopped; nothing is lost and nothing delivered twice.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -24,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings, cores_of
@@ -31,7 +31,7 @@ from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.query.physical import Plan
+from penstock.query.physical import Plan, ScanPlan
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
@@ -58,10 +58,12 @@ class Run:
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started."""
 
-    def __init__(self, app: App, settings: Settings | None = None, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self, app: App | Program, settings: Settings | None = None, spark: SparkSession | None = None
+    ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
-        self.plan: Plan = compiled(app)
+        self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
         self.state = StateDirectory(self.settings.state)
         self.admission: Admission | None = None
         self._spark = spark
@@ -80,14 +82,11 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
-        facts = self.state.claim(self.plan.fingerprint, self.plan.summary)
+        facts = self.state.claim(self.program.fingerprint, self.program.summary)
         try:
-            known = dict(facts["logs"])
-            self._start_logs(facts, known)  # a wrong path is told before Spark is started
-            for output in self.plan.outputs.values():
-                for sink in output.sinks:
-                    # an output of another state directory is another job: its epochs are not ours
-                    sink.open(f"{output.name}@{facts['id']}", dict(output.schema))
+            logs = _Logs(self.state, facts, self.settings.buckets)
+            logs.start(self.plan)  # a wrong path is told before Spark is started
+            self.program.opened(facts["id"])
             tell("starting Spark")
             spark = self._spark or session(self.settings, self.state.path / "engine.log")
 
@@ -95,51 +94,34 @@ class Engine:
                 if self.settings.warm_up:
                     tell("warming up")
                     warm_up(spark.sparkContext, self.settings.master)
-                self._start_logs(facts, known)  # the clock of a live log begins when we are ready for it
+                logs.start(self.plan, again=True)  # the clock of a live log begins when we are ready for it
                 tell("running")
                 self._ready.set()
 
-            return self._run(spark, watch, for_seconds, get_ready)
+            return self._run(spark, watch, for_seconds, get_ready, logs)
         finally:
-            for output in self.plan.outputs.values():
-                for sink in output.sinks:
-                    with contextlib.suppress(Exception):
-                        sink.close()
+            self.program.closed()
             self.state.release()
 
-    # -- starting --------------------------------------------------------------------------------
+    @property
+    def plan(self) -> Plan:
+        """The plan with all commands so far."""
+        return self.program.plan(self.program.commands)
 
-    def _start_logs(self, facts: dict[str, Any], known: Mapping[str, Any]) -> None:
-        if "buckets" in facts and facts["buckets"] != self.settings.buckets:
-            raise InternalError(
-                "BUCKETS_CHANGED",
-                f"this state was made with {facts['buckets']} buckets, not {self.settings.buckets}",
-                hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
-            )
-        reached = self.state.last_offsets()
-        for name, scan in self.plan.scans.items():
-            facts["logs"][name] = scan.started(known.get(name), reached.get(name, {}))
-        facts["buckets"] = self.settings.buckets
-        self.state.remember(facts)
-
-    def _rates(self) -> dict[str, RateControl]:
-        most, first = self.settings.most_epoch_units, self.settings.first_epoch_units
-        found = {}
-        for name, scan in self.plan.scans.items():
-            bytes_ = scan.stream.log.unit == "bytes"
-            units = first if bytes_ else max(1, first // 200)
-            least = 65_536 if bytes_ else 1_000
-            if most is not None:
-                units, least = min(units, most), min(least, most)
-            found[name] = RateControl(
-                self.settings.epoch_seconds,
-                units,
-                least,
-                most or 1 << 60,
-                catch_up_seconds=self.settings.catch_up_seconds,
-                catch_up_most=self.settings.catch_up_bytes // (1 if bytes_ else 200),
-            )
-        return found
+    def _rate(self, scan: ScanPlan) -> RateControl:
+        each = scan.stream.log.unit_bytes
+        units, least = max(1, self.settings.first_epoch_units // each), max(1_000, 65_536 // each)
+        most = self.settings.most_epoch_units
+        if most is not None:
+            units, least = min(units, most), min(least, most)
+        return RateControl(
+            self.settings.epoch_seconds,
+            units,
+            least,
+            most or 1 << 60,
+            catch_up_seconds=self.settings.catch_up_seconds,
+            catch_up_most=self.settings.catch_up_bytes // each,
+        )
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -149,6 +131,7 @@ class Engine:
         watch: Watcher | None,
         for_seconds: float | None,
         get_ready: Callable[[], None],
+        logs: _Logs,
     ) -> Run:
         cores = cores_of(self.settings.master)
         if self._spark is not None or not self.settings.master.startswith("local"):
@@ -164,20 +147,18 @@ class Engine:
             cache = HostCache(Path(place.cache), 0)
             cache.clear()  # what an earlier life has left may be incomplete
             cache.claim()
-        stages = SparkStages(spark.sparkContext, self.plan)
-        small = {
-            name: self.settings.small_epoch_bytes // (1 if scan.stream.log.unit == "bytes" else 200)
-            for name, scan in self.plan.scans.items()
-        }
-        shape = Shape(cores, slices, self.settings.buckets, small)
-        runner = EpochRunner(stages, self.plan, self.state, shape, place)
+        shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
+        runner = EpochRunner(
+            SparkStages(spark.sparkContext), self.program, self.state, shape, place, self.settings.job_seconds
+        )
         admission = self.admission = Admission(
-            self.plan,
-            self._rates(),
+            self.program,
+            self._rate,
             self.state.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
             ready=self._ready.is_set,
+            start_log=logs.start_one,
         )
         desk = SourceDesk(admission)
         run, began = Run(), time.monotonic()
@@ -244,7 +225,7 @@ class Engine:
         self, spark: SparkSession, desk: SourceDesk, each: Callable[[DataFrame, int], None]
     ) -> StreamingQuery:
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
-        writer = rows.writeStream.foreachBatch(each).queryName(f"{self.plan.name}-{os.urandom(3).hex()}")
+        writer = rows.writeStream.foreachBatch(each).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
         return writer.option("checkpointLocation", str(self.state.path / "spark")).start()
 
     def _wait(self, query: StreamingQuery, admission: Admission, for_seconds: float | None) -> None:
@@ -276,6 +257,35 @@ class Engine:
             raise _explained(cause) from cause
         if spark_says is not None:
             raise _explained(spark_says) from spark_says
+
+
+class _Logs:
+    """Starts the logs of streams, each once, and keeps what they want remembered in the state directory."""
+
+    def __init__(self, state: StateDirectory, facts: dict[str, Any], buckets: int) -> None:
+        if facts.setdefault("buckets", buckets) != buckets:
+            raise InternalError(
+                "BUCKETS_CHANGED",
+                f"this state was made with {facts['buckets']} buckets, not {buckets}",
+                hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
+            )
+        self._state, self._facts = state, facts
+        self._known, self._reached = dict(facts["logs"]), state.last_offsets()
+        self._started: set[str] = set()
+
+    def start(self, plan: Plan, *, again: bool = False) -> None:
+        """Start the logs of a plan's streams; `again`: also those that are started."""
+        if again:
+            self._started.clear()
+        for name, scan in plan.scans.items():
+            self.start_one(name, scan)
+
+    def start_one(self, name: str, scan: ScanPlan) -> None:
+        """Start the log of a stream unless it is."""
+        if name not in self._started:
+            self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
+            self._started.add(name)
+            self._state.remember(self._facts)
 
 
 def _explained(failure: BaseException) -> PenstockError:

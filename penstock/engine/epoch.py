@@ -22,13 +22,15 @@ from typing import Any
 import polars as pl
 
 from penstock.engine.admission import Offset, spans_between
-from penstock.engine.gather import gathered
+from penstock.engine.failures import JobsFailed
+from penstock.engine.gather import Gathered, gathered
+from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
 from penstock.logs.contract import Span
-from penstock.query.physical import Plan
+from penstock.query.physical import Plan, ScanPlan
 from penstock.sinks.files import JsonLines
 from penstock.state.buckets import spread
 from penstock.state.cache import HostCache
@@ -66,31 +68,38 @@ class EpochReport:
 class Shape:
     """How work is cut: tasks of the scan, slices of the slice stages, buckets of the state.
 
-    An epoch of up to `small_units` is one task that does everything.
+    An epoch of up to `small_bytes` (or a 200th as many records) is one task that does everything.
     """
 
     scan_tasks: int
     slices: int
     buckets: int
-    small_units: Mapping[str, int] = field(default_factory=dict)
+    small_bytes: int = 0
 
-    def for_spans(self, spans: list[tuple[str, Span]]) -> Shape:
+    def for_spans(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> Shape:
         """The shape for an epoch of these spans."""
-        load = sum((s.end - s.start) / max(1, self.small_units.get(name, 0)) for name, s in spans)
-        return replace(self, scan_tasks=1, slices=1) if self.small_units and load <= 1 else self
+        load = sum((s.end - s.start) * scans[name].stream.log.unit_bytes for name, s in spans)
+        return replace(self, scan_tasks=1, slices=1) if self.small_bytes and load <= self.small_bytes else self
 
 
 class EpochRunner:
     """Carries out epochs, one after the other."""
 
     def __init__(
-        self, stages: Stages, plan: Plan, state: StateDirectory, shape: Shape, place: StatePlace
+        self,
+        stages: Stages,
+        program: Program,
+        state: StateDirectory,
+        shape: Shape,
+        place: StatePlace,
+        job_seconds: float = 0.0,
     ) -> None:
         self._stages = stages
-        self._plan = plan
+        self._program = program
         self._state = state
         self._shape = shape
         self._place = place
+        self._job_seconds = job_seconds
         self._manifest = state.latest()
         self._aside: dict[tuple[str, str], JsonLines] = {}
 
@@ -129,13 +138,9 @@ class EpochRunner:
             )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
-        shape = self._shape.for_spans(spans)
-        task = self._task(epoch, record, min(shape.slices, shape.buckets))
-        result = gathered(task, self._manifest, self._stages.run(task, dealt(spans, shape.scan_tasks)))
-        if self._place.shelf is not None:
-            shutil.rmtree(self._place.shelf, ignore_errors=True)
+        plan, result = self._carried_out(epoch, record, spans)
         reached("gathered", epoch)
-        self._deliver(epoch, result.rows, result.aside)
+        self._deliver(epoch, plan, result.rows, result.aside)
         reached("delivered", epoch)
         self._state.commit(result.manifest)
         self._manifest = result.manifest
@@ -161,6 +166,25 @@ class EpochRunner:
             committed_at=time.time(),
         )
 
+    def _carried_out(
+        self, epoch: int, record: Mapping[str, Any], spans: list[tuple[str, Span]]
+    ) -> tuple[Plan, Gathered]:
+        """The epoch's stages; again without the jobs that failed alone, if some did."""
+        commands = record["end"].get("commands", 0)
+        while True:
+            plan = self._program.plan(commands, self._program.failures(epoch))
+            wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
+            shape = self._shape.for_spans(wanted, plan.scans)
+            task = self._task(epoch, plan, record, min(shape.slices, shape.buckets))
+            try:
+                sent = self._stages.run(task, dealt(wanted, shape.scan_tasks))
+                return plan, gathered(task, self._manifest, sent)
+            except JobsFailed as failed:
+                self._program.failed(epoch, commands, failed.errors)
+            finally:
+                if self._place.shelf is not None:
+                    shutil.rmtree(self._place.shelf, ignore_errors=True)
+
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
         gone = self._state.recycle(keep)
@@ -169,34 +193,39 @@ class EpochRunner:
             for run in gone:
                 cache.forget(run)
 
-    def _task(self, epoch: int, record: Mapping[str, Any], slices: int) -> EpochTask:
+    def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], slices: int) -> EpochTask:
         end = record["end"]
         streams: dict[str, StreamTime] = {}
-        ordinal = sum(len(s.partitions) for s in self._manifest.streams.values())
-        for name in self._plan.scans:
+        known_ones = [p for s in self._manifest.streams.values() for p in s.partitions.values()]
+        ordinal = 1 + max((partition.ordinal for partition in known_ones), default=-1)
+        for name in plan.scans:
             known = self._manifest.streams.get(name, StreamTime())
             streams[name] = introduced(known, list(end["at"].get(name, {})), ordinal)
             ordinal += len(streams[name].partitions) - len(known.partitions)
         return EpochTask(
-            plan=self._plan,
+            plan=plan,
             epoch=epoch,
             streams=streams,
-            finished={name: tuple(end["finished"].get(name, ())) for name in self._plan.scans},
-            idle={name: tuple(end["idle"].get(name, ())) for name in self._plan.scans},
-            closed={name: bool(end["closed"].get(name)) for name in self._plan.scans},
+            finished={name: tuple(end["finished"].get(name, ())) for name in plan.scans},
+            idle={name: tuple(end["idle"].get(name, ())) for name in plan.scans},
+            closed={name: bool(end["closed"].get(name)) for name in plan.scans},
             admitted_at=end.get("now"),
             collections=self._manifest.collections,
             bucket_map=spread(self._shape.buckets, slices),
             slices=slices,
             place=self._place,
             engine_pid=os.getpid(),
+            flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
+            job_seconds=self._job_seconds,
         )
 
-    def _deliver(self, epoch: int, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None) -> None:
-        for output in self._plan.outputs.values():
-            if output.name in rows:
-                for sink in output.sinks:
-                    sink.write(epoch, rows[output.name])
+    def _deliver(
+        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
+    ) -> None:
+        for name, told in rows.items():
+            for sink in plan.outputs[name].sinks:
+                sink.write(epoch, told)
+        self._program.delivered(epoch, rows)
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

@@ -7,19 +7,22 @@ rows put aside, and what the tasks said of themselves.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
-from penstock.engine.message import Message, error_of
+from penstock.engine.failures import JobsFailed
+from penstock.engine.message import Message, as_error, error_of
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import ORDER, TIME
+from penstock.operators.job_windows import JOB
 from penstock.query.physical import OutputPlan, run_steps, user_columns
 from penstock.state.collection import Changes
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry
+from penstock.words.errors import PenstockError
 
 COUNTED = ("events", "bytes", "late", "bad")
 
@@ -54,17 +57,29 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     for message in messages:
         if message.kind == "error":
             raise error_of(message)
+    failures = {m.facts["job"]: as_error(m.facts["error"]) for m in messages if m.kind == "failed"}
     facts = [message.facts for message in messages if message.kind == "facts"]
     rows: dict[str, pl.DataFrame] = {}
-    answers = dict(before.answers)
-    for output in task.plan.outputs.values():
-        frames = [m.frame for m in messages if m.to == f"out:{output.name}" and m.frame is not None]
-        made, answer = answered(output, frames, answers.get(output.name))
+    answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
+    for name, frames in _told(task, messages).items():
+        output = task.plan.outputs[name]
+        try:
+            made, answer = answered(output, frames, answers.get(name))
+        except PenstockError as error:
+            if output.job is None:
+                raise
+            failures[output.job] = error
+            continue
         if answer is not None:
-            answers[output.name] = answer
+            answers[name] = answer
         if made is not None:
-            rows[output.name] = made
+            rows[name] = made
+    if failures:
+        raise JobsFailed(failures)
     aside = [m.frame for m in messages if m.kind == "aside" and m.frame is not None]
+    if task.plan.jobs is not None:
+        kept = {**task.plan.subqueries, **{f"out-{name}": None for name in task.plan.outputs}}
+        before = replace(before, collections={n: c for n, c in before.collections.items() if n in kept})
     manifest = before.advanced(
         task.epoch,
         [(owner, name, _unpacked(c)) for fact in facts for owner, name, c in fact.get("changes", ())],
@@ -73,6 +88,24 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
     return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts)
+
+
+def _told(task: EpochTask, messages: list[Message]) -> dict[str, list[pl.DataFrame]]:
+    """The frames sent to each output, in the order of outputs."""
+    found: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
+    by_job = {output.job: name for name, output in task.plan.outputs.items()}
+    for message in messages:
+        if message.frame is None or message.kind != "rows":
+            continue
+        if message.to == "jobs":
+            for (job,), frame in message.frame.group_by(JOB, maintain_order=True):
+                if job in by_job:
+                    found[by_job[job]].append(frame.drop(JOB))
+        else:
+            found[message.to[4:]].append(message.frame)
+    return {
+        name: frames for name, frames in found.items() if frames or task.plan.outputs[name].top is not None
+    }
 
 
 def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
@@ -90,10 +123,12 @@ def answered(
 ) -> tuple[pl.DataFrame | None, str | None]:
     """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64)."""
     answer = None
+    if output.top is not None and not (frames or last):
+        return None, None
     if output.top is not None:
         told = None if last is None else from_stream(base64.b64decode(last))
         rows, told = output.top.gather(frames, told)
-        if told is not None:
+        if told is not None and output.top.changes_only:
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
     else:

@@ -90,8 +90,12 @@ def error_message(error: PenstockError) -> Message:
 
 def error_of(message: Message) -> PenstockError:
     """The error that a task sent."""
+    return as_error(message.facts)
+
+
+def as_error(facts: dict[str, Any]) -> PenstockError:
+    """An error as it was before it travelled."""
     kinds = {kind.__name__: kind for kind in (UserError, ExternalError, InternalError)}
-    facts = message.facts
     return kinds.get(facts["class"], InternalError)(
         facts["condition"], facts["primary"], detail=facts["detail"], hint=facts["hint"], where=facts["where"]
     )

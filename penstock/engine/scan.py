@@ -15,14 +15,18 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW
+from penstock.engine.crowds import Told, best, chosen, prepared, read_by, results
+from penstock.engine.failures import Failures
 from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
-from penstock.query.physical import Edge, ScanPlan, run_steps
+from penstock.query.physical import Edge, ScanPlan
 
 #: how many rows put aside per chunk of input are kept word for word; all are counted
 KEPT_ASIDE = 1_000
+#: how many events jobs choose among at a time: enough that what is done once a job and batch does not count
+MOST_CHOSEN = 200_000
 
 
 @dataclass
@@ -40,7 +44,12 @@ class _Sums:
     oldest: int | None = None
     newest: int | None = None
     aside: list[pl.DataFrame] = field(default_factory=list)
+    #: prepared rows, by the edge they go by
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
+    #: events of which jobs choose theirs, by source
+    crowds: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+    failures: Failures = field(default_factory=Failures)
 
 
 def scan(task: EpochTask, spans: list[tuple[str, Span]]) -> Iterator[tuple[int, bytes]]:
@@ -48,6 +57,10 @@ def scan(task: EpochTask, spans: list[tuple[str, Span]]) -> Iterator[tuple[int, 
     began, sums = time.perf_counter(), _Sums()
     for stream, span in spans:
         _scan_span(task, task.plan.scans[stream], span, sums)
+    for source in list(sums.crowds):
+        _choose(task, source, sums)
+    yield from ((0, data) for data in sums.told.messages())
+    yield from ((0, data) for data in sums.failures.messages())
     for edge in task.plan.edges:
         if frames := sums.frames.pop(edge.id, []):
             yield from _sent(task, edge, frames)
@@ -103,11 +116,36 @@ def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) ->
 
 def _first_steps(task: EpochTask, source: str, frame: pl.DataFrame, where: str, sums: _Sums) -> None:
     for edge in task.plan.edges_from(source):
-        rows = run_steps(edge.steps, frame, where)
-        operator = task.operator_of(edge)
-        if rows.height:
-            prepared = operator.prepare(rows, edge.port) if operator else rows
-            sums.frames.setdefault(edge.id, []).append(prepared)
+        rows = prepared(task, edge, frame, where, sums.failures)
+        if rows is not None:
+            sums.frames.setdefault(edge.id, []).append(rows)
+            if edge.target.startswith("out:"):
+                _tell_readers(task, edge.target[4:], rows, where, sums)
+    if task.plan.jobs is not None and source in task.plan.jobs.crowds:
+        waiting = sums.crowds.setdefault(source, [])
+        waiting.append(frame)
+        if sum(frame.height for frame in waiting) >= MOST_CHOSEN:
+            _choose(task, source, sums)
+
+
+def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
+    """Have jobs choose among the events that wait for it."""
+    frame = pl.concat(sums.crowds.pop(source))
+    entries = {edge.target: edge for edge in task.plan.edges_from(f"crowd:{source}")}
+    for group, rows in chosen(task, source, frame, sums.failures):
+        if group.target:
+            sums.frames.setdefault(entries[group.target].id, []).append(rows)
+            continue
+        for member, made in results(task, "", rows, sums.failures):
+            sums.told.add(member.job, best(task, member.output, made))
+            _tell_readers(task, member.output, made, f"the results of {member.output}", sums)
+
+
+def _tell_readers(task: EpochTask, output: str, rows: pl.DataFrame, where: str, sums: _Sums) -> None:
+    for edge, made in read_by(task, output, rows, where, sums.failures):
+        sums.frames.setdefault(edge.id, []).append(made)
+        if edge.target.startswith("out:"):
+            _tell_readers(task, edge.target[4:], made, where, sums)
 
 
 def _latest_believed(task: EpochTask, scan_plan: ScanPlan) -> int:

@@ -43,6 +43,8 @@ class Settings:
     cache_root: Path | None = field(default_factory=default_cache_root)
     #: the most the cache may hold, in bytes
     cache_bytes: int = 2 << 30
+    #: how long a job's own code may keep one task of an epoch, in seconds, before the job is paused; 0: for ever
+    job_seconds: float = 10.0
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
     #: further Spark settings, as `spark.` keys

@@ -13,10 +13,12 @@ from typing import Any
 
 import polars as pl
 
+from penstock.engine.crowds import Told, best, prepared, read_by, results
+from penstock.engine.failures import Failures
 from penstock.engine.message import Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, hashed, run_store
-from penstock.operators.contract import NEVER, TIME, Progress, SliceState
+from penstock.operators.contract import NEVER, TIME, Progress, Results, SliceState
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query.physical import Edge, SubQuery, located, run_steps
@@ -46,8 +48,11 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     scope = Scope(run_store(task.place), task.epoch, task.buckets_of_slice(slice_), len(task.bucket_map))
     changes: list[Any] = []
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
+    failures, told = Failures(), Told()
     for sub in task.plan.at_level(level):
-        yield from _run(task, sub, inbox, scope, streams, changes)
+        yield from _run(task, sub, inbox, scope, streams, changes, failures, told)
+    yield from ((0, data) for data in told.messages())
+    yield from ((0, data) for data in failures.messages())
     reached("sliced", task.epoch, task.engine_pid)
     facts = {
         "stage": f"slice {level}",
@@ -82,39 +87,56 @@ def _run(
     scope: Scope,
     streams: dict[str, StreamTime],
     changes: list[Any],
+    failures: Failures,
+    told: Told,
 ) -> Iterator[tuple[int, bytes]]:
     state = SliceState(sub.id, task.collections.get(sub.id, {}), scope)
     before = [task.streams[name].watermark for name in sub.streams]
     after = [streams[name].watermark for name in sub.streams]
     progress = Progress(
-        min(NEVER if w is None else w for w in before), min(NEVER if w is None else w for w in after)
+        min(NEVER if w is None else w for w in before),
+        min(NEVER if w is None else w for w in after),
+        task.flush,
     )
     inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
-    try:
-        results = sub.operator.run(inputs, state, progress)
-    except PenstockError as error:
-        raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
+    outcome: Results = {}
     where = f"the rows of {sub.id} in epoch {task.epoch}"
+    with failures.of(task.owner_of(sub.id), task.job_seconds):
+        try:
+            outcome = sub.operator.run(inputs, state, progress)
+        except PenstockError as error:
+            raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
+    if task.has_members(sub.id):
+        rows = outcome.get("")
+        for member, mine in results(task, sub.id, rows, failures) if rows is not None else ():
+            told.add(member.job, best(task, member.output, mine.drop(HASH)))
+            yield from _to_readers(task, member.output, mine, where, failures)
     for edge in task.plan.edges_from(sub.id):
-        result = results.get(edge.output)
-        made = None if result is None else run_steps(edge.steps, result, where)
+        result = outcome.get(edge.output)
         top = task.plan.outputs[edge.target[4:]].top if edge.target.startswith("out:") else None
+        made = None if result is None else prepared(task, edge, result, where, failures)
+        if edge.target.startswith("out:") and made is not None:
+            yield from _to_readers(task, edge.target[4:], made, where, failures)
         if top is not None:
             made = _ranked(task, edge, top, sub, made, state, scope, changes)
         if made is None or not made.height:
             continue
-        operator = task.operator_of(edge)
-        if operator is None:
-            yield from addressed(task, edge, made)
-            continue
-        # the hash is that of this operator's keys, not of the next one's
-        made = operator.prepare(made.drop(HASH, strict=False), edge.port)
         if edge.forward:
             kept = hashed(task, edge, made)
             inbox.rows.setdefault((edge.target, edge.port), []).append(kept)
         else:
             yield from addressed(task, edge, made)
     changes += [[sub.id, name, _packed(change)] for name, change in state.changes().items()]
+
+
+def _to_readers(
+    task: EpochTask, output: str, rows: pl.DataFrame, where: str, failures: Failures
+) -> Iterator[tuple[int, bytes]]:
+    """A job's rows, on their way to the jobs that read it."""
+    for edge, made in read_by(task, output, rows, where, failures):
+        yield from addressed(task, edge, made)
+        if edge.target.startswith("out:"):
+            yield from _to_readers(task, edge.target[4:], made, where, failures)
 
 
 def _together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:

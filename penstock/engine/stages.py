@@ -40,19 +40,14 @@ class Stages(Protocol):
 
 
 class SparkStages:
-    """The stages on Spark. The plan travels once, as a broadcast, with the user's functions in it by value."""
+    """The stages on Spark. A plan travels once, as a broadcast, with the user's functions in it by value."""
 
-    def __init__(self, context: SparkContext, plan: Plan) -> None:
+    def __init__(self, context: SparkContext) -> None:
         self._context = context
-        # sinks stay with the driver: some hold connections
-        outputs = {name: replace(output, sinks=()) for name, output in plan.outputs.items()}
-        self._plan = replace(plan, outputs=outputs)
-        self._shipped: Broadcast[bytes] | None = None
+        self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
-        if self._shipped is None:
-            self._shipped = self._context.broadcast(cloudpickle.dumps(self._plan))
-        shipped, light = self._shipped, _without_plan(task)
+        shipped, light = self._sent(task.plan), _without_plan(task)
         if task.slices == 1 and len(shares) == 1:
             # a small epoch is one task: nothing has to move
             def everything(numbers: Iterable[int]) -> list[bytes]:
@@ -84,6 +79,17 @@ class SparkStages:
                 )
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def _sent(self, plan: Plan) -> Broadcast[bytes]:
+        """The plan as a broadcast, which is replaced only when the plan is another."""
+        if self._shipped is None or self._shipped[0] is not plan:
+            # sinks stay with the driver: some hold connections
+            outputs = {name: replace(output, sinks=()) for name, output in plan.outputs.items()}
+            packed = cloudpickle.dumps(replace(plan, outputs=outputs))
+            before, self._shipped = self._shipped, (plan, self._context.broadcast(packed))
+            if before is not None:
+                before[1].unpersist()
+        return self._shipped[1]
 
     def _collected(self, stage: Any) -> list[bytes]:
         stage._jrdd_deserializer = RawBytes()

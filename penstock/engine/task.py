@@ -54,11 +54,31 @@ class EpochTask:
     slices: int
     place: StatePlace
     engine_pid: int
+    #: the numbers of jobs that tell their open windows in this epoch
+    flush: frozenset[int] = frozenset()
+    #: how long a job's own code may keep a task, in seconds; 0: as long as it likes
+    job_seconds: float = 0.0
 
     def operator_of(self, edge: Edge) -> Operator | None:
         """The operator an edge leads to; None for an output."""
         found = self.plan.subqueries.get(edge.target)
         return None if found is None else found.operator
+
+    def job_of(self, edge: Edge) -> int | None:
+        """The number of the job to whom an edge belongs alone; None where there are no jobs that come and go."""
+        if self.plan.jobs is None:
+            return None
+        if edge.target.startswith("out:"):
+            return self.plan.outputs[edge.target[4:]].job
+        return self.owner_of(edge.target)
+
+    def owner_of(self, subquery: str) -> int | None:
+        """The number of the job to whom a sub-query belongs alone."""
+        return None if self.plan.jobs is None else self.plan.jobs.owners.get(subquery)
+
+    def has_members(self, subquery: str) -> bool:
+        """Whether a sub-query is that of a group of jobs."""
+        return self.plan.jobs is not None and subquery in self.plan.jobs.members
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""

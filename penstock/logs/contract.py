@@ -60,6 +60,11 @@ class Log(ABC):
     #: what an offset counts: bytes of a file, or records
     unit: Literal["bytes", "records"] = "bytes"
 
+    @property
+    def unit_bytes(self) -> int:
+        """How many bytes a unit is about."""
+        return 1 if self.unit == "bytes" else 200
+
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Called once when an engine starts, before anything else.
 

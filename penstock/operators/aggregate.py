@@ -14,13 +14,15 @@ import polars as pl
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.windows import instant
+from penstock.operators.windows import TimeWindow, instant
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
 class Aggregation(PaneOperator):
     """Aggregates per key over windows of time of which no two overlap, told when a window closes."""
+
+    window: TimeWindow
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -99,7 +99,7 @@ class Applied(Operator):
             return frame
         # what lies after a tick to come may not be taken in before it
         reach = [(instant // self.every + 1) * self.every for instant in (progress.before, progress.after)]
-        return due(frame, state.journal("waiting", time=TIME), Progress(*reach))
+        return due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
 
     def _batches(
         self, rows: pl.DataFrame | None, state: SliceState

@@ -36,10 +36,14 @@ FOREVER = 2**62
 
 @dataclass(frozen=True)
 class Progress:
-    """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`."""
+    """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`.
+
+    `flush`: the numbers of jobs that are to tell their open windows now, as they stand.
+    """
 
     before: int
     after: int
+    flush: frozenset[int] = frozenset()
 
 
 class SliceState:

@@ -14,7 +14,7 @@ import polars as pl
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Operator, SliceState
 from penstock.operators.functions import AggregateFunction, in_a_place
-from penstock.operators.windows import TimeWindow
+from penstock.operators.windows import Panes
 from penstock.state.buckets import HASH, with_hash
 
 
@@ -26,7 +26,7 @@ class PaneOperator(Operator):
     """
 
     keys: tuple[str, ...]
-    window: TimeWindow
+    window: Panes
     aggregates: tuple[AggregateFunction, ...]
 
     @property

@@ -19,7 +19,7 @@ from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.panes import PaneOperator, parts_of
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import instant
+from penstock.operators.windows import TimeWindow, instant
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 from penstock.words.duration import spelled
@@ -34,6 +34,8 @@ class RunningAggregation(PaneOperator):
 
     The windows come one after the other.
     """
+
+    window: TimeWindow
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

@@ -57,7 +57,7 @@ class TopK:
         if rows is not None and not rows.height:
             rows = None
         if not self.running:
-            return None if rows is None else self._best(rows, TIME)
+            return None if rows is None else self.candidates(rows)
         stored = state.table("best", keys=self.keys)
         best = before = stored.all()
         told = [self._told(best, NEVER)] if best is not None else []
@@ -79,6 +79,10 @@ class TopK:
             stored.empty()
             stored.insert(best)
         return pl.concat(told) if told else None
+
+    def candidates(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """A slice's best rows of every window."""
+        return self._best(rows, TIME)
 
     def _improved(self, best: pl.DataFrame | None, step: pl.DataFrame) -> pl.DataFrame:
         """The best rows per bucket once some keys have new totals."""

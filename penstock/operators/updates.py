@@ -20,7 +20,7 @@ from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
 from penstock.operators.running import heads_before, run_on
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import WINDOW, instant, of_window, spread
+from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
 from penstock.words.duration import spelled
 
 
@@ -32,6 +32,7 @@ class Updates(PaneOperator):
     the last such instant.
     """
 
+    window: TimeWindow
     every: int
 
     def pane(self) -> pl.Expr:

@@ -10,7 +10,7 @@ is a range of panes, and there are at most two panes to an advance, whatever the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,19 @@ INSTANT = pl.Datetime("us", "UTC")
 #: when a row's window begins
 WINDOW = "_window"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Panes(Protocol):
+    """What cuts time into panes."""
+
+    def held(self, time: pl.Expr) -> pl.Expr | None:
+        """Whether an instant is in any window; None when every instant is."""
+
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        """What names the pane an instant is in."""
+
+    def describe(self) -> str:
+        """For `explain`."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ class Forms:
     plan: Plan
 
 
-def forms(app: App) -> Forms:
-    """Every form of an application."""
+def forms(app: App, prefix: str = "") -> Forms:
+    """Every form of an application; `prefix` is put before the names of its sub-queries."""
     optimised = app
     for rule in rules.LOGICAL:
         optimised = rule(optimised)
-    plan = lowered(optimised)
+    plan = lowered(optimised, prefix)
     for improve in rules.PHYSICAL:
         plan = improve(plan)
     return Forms(app, optimised, plan)

@@ -76,6 +76,18 @@ class Late(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class FromJob(Node):
+    """The rows another job tells, as a stream: `level` is where they are made, `streams` those they come from."""
+
+    job: str
+    level: int
+    streams: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"job {self.job}"
+
+
+@dataclass(frozen=True, eq=False)
 class Step(Node):
     """A stateless node: one input, no memory."""
 

@@ -62,14 +62,16 @@ class _Leg:
     place: int | None = None
 
 
-def lowered(app: logical.App) -> Plan:
-    """The physical plan of an application, straight from its nodes."""
-    return _Lowering(app).plan()
+def lowered(app: logical.App, prefix: str = "") -> Plan:
+    """The physical plan of an application, straight from its nodes; `prefix` is put before sub-queries' names."""
+    return _Lowering(app, prefix).plan()
 
 
 class _Lowering:
-    def __init__(self, app: logical.App) -> None:
+    def __init__(self, app: logical.App, prefix: str) -> None:
         self._app = app
+        self._prefix = prefix
+        self._jobs: dict[str, logical.FromJob] = {}
         self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
@@ -100,7 +102,10 @@ class _Lowering:
         }
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
         levels = max((sub.level for sub in self._subqueries.values()), default=0)
-        plan = Plan(self._app.name, scans, self._subqueries, tuple(edges), self._outputs, "", summary, levels)
+        given = {source: node.level for source, node in self._jobs.items()}
+        plan = Plan(
+            self._app.name, scans, self._subqueries, tuple(edges), self._outputs, "", summary, levels, given
+        )
         return replace(plan, fingerprint=_fingerprint(plan, self._kept))
 
     # -- nodes to flows --------------------------------------------------------------------------
@@ -136,6 +141,9 @@ class _Lowering:
                 return [flow for part in node.parts for flow in self._flow(part)]
             case logical.Late():
                 return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
+            case logical.FromJob():
+                self._jobs[f"job:{node.job}"] = node
+                return [_Flow(f"job:{node.job}")]
             case logical.Stateful():
                 return [self._stateful(node)]
             case logical.Partitioned():
@@ -164,7 +172,7 @@ class _Lowering:
         ports = [self._flow(part) for part in node.parts]
         flows = [flow for port in ports for flow in port]
         level = 1 + max(self._level(flow.source) for flow in flows)
-        name = f"{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
+        name = f"{self._prefix}{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
         self._kept[name] = {
             column if not port else f"{port}.{column}": str(part.schema[column])
@@ -207,9 +215,13 @@ class _Lowering:
     # -- facts -----------------------------------------------------------------------------------
 
     def _level(self, source: str) -> int:
+        if source in self._jobs:
+            return self._jobs[source].level
         return self._subqueries[source].level if source in self._subqueries else 0
 
     def _streams_of(self, source: str) -> tuple[str, ...]:
+        if source in self._jobs:
+            return self._jobs[source].streams
         return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
 

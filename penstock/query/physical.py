@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
@@ -25,6 +26,9 @@ from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError, UserError
 from penstock.words.origin import innermost_line
+
+if TYPE_CHECKING:
+    from penstock.query.crowd import JobsPlan
 
 #: columns that travel with the rows and are never the user's
 CARRIED = (*ORDER, HASH, INPUT)
@@ -171,13 +175,17 @@ class SubQuery:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """A named result: its columns, how slices' answers are gathered, the steps after that, and its sinks."""
+    """A named result: its columns, how slices' answers are gathered, the steps after that, and its sinks.
+
+    `job` is its number among jobs that come and go.
+    """
 
     name: str
     schema: Mapping[str, pl.DataType]
     sinks: tuple[Sink, ...]
     top: TopK | None = None
     after: tuple[Step, ...] = ()
+    job: int | None = None
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One application, ready to run."""
+    """One application, ready to run. `given`: at which level the rows of each `job:name` that is read are made."""
 
     name: str
     scans: Mapping[str, ScanPlan]
@@ -214,12 +222,22 @@ class Plan:
     fingerprint: str = ""
     summary: str = ""
     levels: int = field(default=0)
+    given: Mapping[str, int] = field(default_factory=dict)
+    #: jobs that come and go, if this is a plan of such; None: a plan for life
+    jobs: JobsPlan | None = None
 
     def edges_from(self, source: str) -> list[Edge]:
-        return [edge for edge in self.edges if edge.source == source]
+        return self._by_source.get(source, [])
 
     def at_level(self, level: int) -> list[SubQuery]:
         return [sub for sub in self.subqueries.values() if sub.level == level]
+
+    @cached_property
+    def _by_source(self) -> dict[str, list[Edge]]:
+        found: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.source, []).append(edge)
+        return found
 
 
 def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.stages import Shares, one_after_the_other
 from penstock.engine.task import EpochTask
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 
 
@@ -50,9 +50,11 @@ def run_inline(
         for output in plan.outputs.values():
             for sink in output.sinks:
                 sink.open(f"{output.name}@{facts['id']}", dict(output.schema))
-        rates = dict.fromkeys(plan.scans, RateControl(1.0, epoch_units, epoch_units, epoch_units))
-        admission = Admission(plan, rates, directory.recorded_end, drain=True, least_interval_seconds=0)
-        return list(_epochs(admission, directory, plan, slices, buckets, epochs, watch))
+        program, rate = Fixed(plan), RateControl(1.0, epoch_units, epoch_units, epoch_units)
+        admission = Admission(
+            program, lambda scan: rate, directory.recorded_end, drain=True, least_interval_seconds=0
+        )
+        return list(_epochs(admission, directory, program, slices, buckets, epochs, watch))
     finally:
         directory.release()
 
@@ -60,7 +62,7 @@ def run_inline(
 def _epochs(
     admission: Admission,
     directory: StateDirectory,
-    plan: Plan,
+    program: Program,
     slices: int | Callable[[int], int],
     buckets: int,
     epochs: int | None,
@@ -74,7 +76,7 @@ def _epochs(
             continue
         count = slices(end["epoch"]) if callable(slices) else slices
         runner = EpochRunner(
-            InlineStages(), plan, directory, Shape(2, count, buckets), state_place(directory, None, 0)
+            InlineStages(), program, directory, Shape(2, count, buckets), state_place(directory, None, 0)
         )
         report = runner.run(end["epoch"], start, end)
         if watch is not None:

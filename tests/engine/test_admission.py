@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.admission import Admission, Offset, spans_between
+from penstock.engine.program import Fixed
 from penstock.engine.rate import RateControl
 from penstock.logs.contract import Partition
 from penstock.query.compile import compiled
@@ -61,9 +62,11 @@ def admission(
         for at, log in enumerate(logs)
     ]
     plan = compiled(ps.app("test", *outputs))
-    rates = dict.fromkeys(plan.scans, RateControl(target, budget, min(budget, 10)))
+    rate = RateControl(target, budget, min(budget, 10))
     clock = clock or PassingClock()
-    return Admission(plan, rates, recorded, drain=True, least_interval_seconds=interval, clock=clock)
+    return Admission(
+        Fixed(plan), lambda _: rate, recorded, drain=True, least_interval_seconds=interval, clock=clock
+    )
 
 
 def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no_more() -> None:

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.program import Fixed
 from penstock.engine.stages import dealt
 from penstock.engine.task import run_store
 from penstock.logs.contract import Span
@@ -91,8 +92,8 @@ def test_an_epoch_that_died_before_its_commit_is_repeated_as_recorded(
 def test_an_epoch_already_committed_is_not_run_again(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
-    plan = compiled(build(ListSink()))
-    runner = EpochRunner(InlineStages(), plan, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    program = Fixed(compiled(build(ListSink())))
+    runner = EpochRunner(InlineStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     report = runner.run(1, {}, {})
     assert report.repeated
     assert report.rows == {}

@@ -30,9 +30,12 @@ def drop_exchanges(plan: Plan) -> Plan:
     for sub in plan.subqueries.values():  # those read come before those who read
         level = 1
         for edge in plan.edges:
-            if edge.target == sub.id and edge.source in subqueries:
+            if edge.target != sub.id:
+                continue
+            if edge.source in subqueries:
                 step = 0 if _stays(plan, edge) else 1
                 level = max(level, subqueries[edge.source].level + step)
+            level = max(level, plan.given.get(edge.source, 0) + 1)
         subqueries[sub.id] = replace(sub, level=level)
 
     def forward(edge: Edge) -> bool:

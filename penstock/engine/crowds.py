@@ -1,0 +1,116 @@
+"""How jobs that come and go take part in tasks: their events in the scan, their results after it.
+
+Receives the events of a source or the results of a group of jobs; hands rows for groups, for outputs and for the
+jobs that read other jobs. A job whose own steps fail is left out and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from penstock.engine.failures import Failures
+from penstock.engine.message import Message
+from penstock.engine.task import EpochTask
+from penstock.operators.contract import Operator
+from penstock.operators.job_windows import JOB
+from penstock.query.crowd import Group, Member
+from penstock.query.physical import Edge, run_steps
+from penstock.state.buckets import HASH
+from penstock.words.errors import PenstockError
+
+
+@dataclass
+class Told:
+    """The rows that jobs tell in one task, put together where their columns are alike."""
+
+    frames: dict[tuple[tuple[str, str], ...], list[pl.DataFrame]] = field(default_factory=dict)
+
+    def add(self, job: int, rows: pl.DataFrame) -> None:
+        alike = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
+        self.frames.setdefault(alike, []).append(rows.with_columns(pl.lit(job, pl.UInt32).alias(JOB)))
+
+    def messages(self) -> Iterator[bytes]:
+        for alike in self.frames.values():
+            yield Message("rows", "jobs", {}, pl.concat(alike)).to_bytes()
+
+
+def chosen(
+    task: EpochTask, source: str, frame: pl.DataFrame, failures: Failures
+) -> Iterator[tuple[Group, pl.DataFrame]]:
+    """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
+    assert task.plan.jobs is not None
+    crowd = task.plan.jobs.crowds[source]
+    for group, rows in crowd.selected(frame, failures.add):
+        if not group.target:
+            yield group, rows
+            continue
+        operator = task.plan.subqueries[group.target].operator
+        try:
+            yield group, operator.prepare(rows)
+        except PenstockError:
+            prepared = list(_one_by_one(operator, rows, failures))
+            if prepared:
+                yield group, pl.concat(prepared)
+
+
+def _one_by_one(operator: Operator, rows: pl.DataFrame, failures: Failures) -> Iterator[pl.DataFrame]:
+    for mine in rows.partition_by(JOB):
+        try:
+            yield operator.prepare(mine)
+        except PenstockError as error:
+            failures.add(int(mine[JOB][0]), error)
+
+
+def results(
+    task: EpochTask, group: str, rows: pl.DataFrame, failures: Failures
+) -> Iterator[tuple[Member, pl.DataFrame]]:
+    """What each job of a group makes of the group's rows."""
+    assert task.plan.jobs is not None
+    members = task.plan.jobs.members[group]
+    ordered = rows.sort(JOB, maintain_order=True)
+    jobs = ordered[JOB].to_numpy()
+    borders = [*np.flatnonzero(jobs[1:] != jobs[:-1]) + 1, len(jobs)]
+    ordered = ordered.drop(JOB)
+    for start, end in zip([0, *borders[:-1]], borders, strict=True) if len(jobs) else ():
+        member = members.get(int(jobs[start]))
+        if member is None:
+            continue
+        made = None
+        with failures.of(member.job, task.job_seconds):
+            made = run_steps(member.steps, ordered[int(start) : int(end)], f"the results of {member.output}")
+        if made is not None and made.height:
+            yield member, made
+
+
+def best(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """A task's candidates for an output that shows the best rows of each window."""
+    top = task.plan.outputs[output].top
+    return rows if top is None else top.candidates(rows)
+
+
+def read_by(
+    task: EpochTask, output: str, rows: pl.DataFrame, where: str, failures: Failures
+) -> Iterable[tuple[Edge, pl.DataFrame]]:
+    """The rows of an output on their way to the jobs that read it, prepared for those."""
+    for edge in task.plan.edges_from(f"job:{output}"):
+        made = prepared(task, edge, rows, where, failures)
+        if made is not None:
+            yield edge, made
+
+
+def prepared(
+    task: EpochTask, edge: Edge, rows: pl.DataFrame, where: str, failures: Failures
+) -> pl.DataFrame | None:
+    """Rows taken through an edge's steps and made ready for the operator it leads to; None when none are left."""
+    made = None
+    with failures.of(task.job_of(edge), task.job_seconds):
+        made = run_steps(edge.steps, rows, where)
+        operator = task.operator_of(edge)
+        if made.height and operator is not None:
+            # the hash is that of an operator before, not of this one
+            made = operator.prepare(made.drop(HASH, strict=False), edge.port)
+    return made if made is not None and made.height else None

@@ -1,0 +1,94 @@
+"""Jobs that fail alone: who failed in a task and why, and how long one job may keep a task.
+
+Receives what a job's own steps and operators raise; hands it to the driver as a message, so that the epoch can be
+carried out without that job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+
+from penstock.engine.message import Message, error_message
+from penstock.words.errors import InternalError, PenstockError, UserError
+
+
+class TooLong(Exception):
+    """A job's own code does not come to an end. Raised where that code is."""
+
+
+class JobsFailed(Exception):
+    """Jobs that come and go have failed, by number: the epoch is to be carried out without them."""
+
+    def __init__(self, errors: dict[int, PenstockError]) -> None:
+        super().__init__(f"{len(errors)} jobs failed")
+        self.errors = errors
+
+
+@dataclass
+class Failures:
+    """The jobs that failed in one task, by their numbers."""
+
+    found: dict[int, PenstockError] = field(default_factory=dict)
+
+    def add(self, job: int, error: PenstockError) -> None:
+        """The first failure of a job is the one that is told."""
+        self.found.setdefault(job, error)
+
+    def messages(self) -> Iterator[bytes]:
+        """What the driver is told."""
+        for job, error in self.found.items():
+            facts = error_message(error).facts
+            yield Message("failed", "driver", {"job": job, "error": facts}).to_bytes()
+
+    @contextlib.contextmanager
+    def of(self, job: int | None, seconds: float) -> Iterator[None]:
+        """What is done in here is the job's own: it fails alone, also by taking too long. None: nobody's own."""
+        if job is None:
+            yield
+            return
+        try:
+            with _limited(seconds):
+                yield
+        except PenstockError as error:
+            self.add(job, error)
+        except TooLong:
+            self.add(job, _too_long(seconds))
+        except Exception as failure:
+            self.add(job, _unexpected(failure))
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` inside after so many seconds, where the interpreter lets us: in its main thread."""
+    if seconds <= 0 or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(_: int, __: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _too_long(seconds: float) -> UserError:
+    return UserError(
+        "JOB_TOO_SLOW",
+        f"the job kept an epoch for more than {seconds:g} s",
+        hint="Make its functions faster, or give jobs more time with job_seconds; then resume it.",
+    )
+
+
+def _unexpected(failure: Exception) -> PenstockError:
+    text = str(failure).strip().splitlines()
+    return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")

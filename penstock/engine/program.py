@@ -1,0 +1,102 @@
+"""What an engine runs: a plan for life, or one that commands change from one epoch to the next.
+
+Receives the number of the newest command that an epoch takes in; hands the plan of that epoch. Everything about an
+epoch follows from its offsets, which say that number: so a repeated epoch runs the plan it ran before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import polars as pl
+
+from penstock.query.physical import OutputPlan, Plan
+from penstock.words.errors import PenstockError
+
+
+class Program(Protocol):
+    """What an engine runs."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What the shape of its state depends on for life."""
+
+    @property
+    def summary(self) -> str:
+        """It, in a line."""
+
+    @property
+    def commands(self) -> int:
+        """The number of the newest command there is; 0 before the first."""
+
+    def opened(self, state: str) -> None:
+        """Told once, before anything runs, the name of the state it runs on: the sinks are opened."""
+
+    def closed(self) -> None:
+        """Told once, after everything: the sinks are closed."""
+
+    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+        """The plan once the commands up to this number are carried out; `without` some jobs, which have failed."""
+
+    def flushed(self, after: int, upto: int) -> frozenset[int]:
+        """The jobs that commands after one number, up to another, ask for their open windows."""
+
+    def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Told that jobs failed in an epoch, before that is carried out without them. Kept for good."""
+
+    def failures(self, epoch: int) -> Collection[int]:
+        """The jobs without which an epoch is carried out."""
+
+    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        """Told what an epoch came to, after its sinks have it and before it is committed."""
+
+
+class Fixed:
+    """A plan for life: it has no commands."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
+        self.commands = 0
+
+    def opened(self, state: str) -> None:
+        for output in self._plan.outputs.values():
+            open_sinks(output, state)
+
+    def closed(self) -> None:
+        for output in self._plan.outputs.values():
+            close_sinks(output)
+
+    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+        return self._plan
+
+    def flushed(self, after: int, upto: int) -> frozenset[int]:
+        return frozenset()
+
+    def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        raise AssertionError("a plan for life has no jobs that fail alone")
+
+    def failures(self, epoch: int) -> Collection[int]:
+        return ()
+
+    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        pass
+
+
+def open_sinks(output: OutputPlan, state: str) -> None:
+    """Open an output's sinks; an output of another state directory is another job: its epochs are not ours."""
+    for sink in output.sinks:
+        sink.open(f"{output.name}@{state}", dict(output.schema))
+
+
+def close_sinks(output: OutputPlan) -> None:
+    """Close an output's sinks, whatever they say."""
+    for sink in output.sinks:
+        with contextlib.suppress(Exception):
+            sink.close()

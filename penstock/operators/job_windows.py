@@ -1,0 +1,109 @@
+"""Aggregates of many jobs at once, each over windows of its own size: jobs are rows here, not programs.
+
+Receives partial answers per job, key and window; hands, once the watermark reaches a window's end, one row for every
+key of the job that had events in it.
+State: `open`, a journal of partial answers. A pane is a whole window and named by its end, so that the windows that
+are over lie together whatever their sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.cells import PANE, cells
+from penstock.operators.contract import TIME, Progress, SliceState
+from penstock.operators.panes import PaneOperator, together
+from penstock.operators.windows import instant
+from penstock.state.buckets import HASH
+
+#: the number of the job a row belongs to (UInt32)
+JOB = "_job"
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """The windows of many jobs, one after the other: a job's number (ascending), its windows' size and offset."""
+
+    windows: tuple[tuple[int, int, int], ...]
+
+    @cached_property
+    def _columns(self) -> npt.NDArray[np.int64]:
+        return np.array(self.windows, dtype=np.int64).reshape(-1, 3).T
+
+    def held(self, time: pl.Expr) -> pl.Expr | None:
+        return None
+
+    def pane(self, time: pl.Expr) -> pl.Expr:
+        return pl.struct(time.alias("t"), pl.col(JOB)).map_batches(self._ends, return_dtype=pl.Int64)
+
+    def sizes(self, jobs: pl.Series) -> npt.NDArray[np.int64]:
+        """The size of each job's windows; those of a job that is gone are zero."""
+        return self._of(jobs)[0]
+
+    def known(self, jobs: pl.Series) -> pl.Series:
+        """Whether each job is there."""
+        return pl.Series(self._of(jobs)[0] > 0)
+
+    def _of(self, jobs: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        numbers, sizes, offsets = self._columns
+        if not len(numbers):
+            return np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64)
+        wanted = jobs.to_numpy()
+        at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        return np.where(numbers[at] == wanted, sizes[at], 0), offsets[at]
+
+    def _ends(self, rows: pl.Series) -> pl.Series:
+        times = rows.struct.field("t").to_numpy()
+        sizes, offsets = self._of(rows.struct.field(JOB))
+        return pl.Series(times - (times - offsets) % sizes + sizes)
+
+    def describe(self) -> str:
+        return f"windows of {len(self.windows)} jobs"
+
+
+@dataclass(frozen=True)
+class JobAggregation(PaneOperator):
+    """Aggregates per job and key over windows of time, told when a window closes. The first key is the job."""
+
+    window: JobTimes
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        early = self._flushed(frame, state, progress) if progress.flush else None
+        due = self.taken(frame, state, progress.after + 1, progress.before + 1, progress.after + 1)
+        closed = None if due is None else self._finished(due)
+        return together(closed, early)
+
+    def _flushed(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        """The windows that are still open, as they stand, of jobs that are asked for them."""
+        waiting = state.journal("open", time=PANE).rows(progress.after + 1, 2**63 - 1)
+        rows = together(waiting, frame)
+        if rows is None:
+            return None
+        wanted = pl.col(JOB).is_in(sorted(progress.flush)) & (pl.col(PANE) > progress.after)
+        return self._finished(rows.filter(wanted), at=max(progress.before, progress.after - 1))
+
+    def _finished(self, due: pl.DataFrame, at: int | None = None) -> pl.DataFrame:
+        """Rows as they are told, of the jobs that are still there; `at`: when, if not as the window ends."""
+        closed = cells(due.filter(self.window.known(due[JOB])), self.keys, self.aggregates).rows
+        start, end = pl.Series("start", self.window.sizes(closed[JOB])), pl.col(PANE)
+        return closed.select(
+            HASH,
+            (end - 1 if at is None else pl.lit(at, pl.Int64)).alias(TIME),
+            instant(end - start).alias("window_start"),
+            instant(end).alias("window_end"),
+            *self.keys,
+            *(a.result() for a in self.aggregates),
+        )
+
+    def describe(self) -> str:
+        what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
+        return f"{what} per {', '.join(self.keys[1:]) or 'everything'} over {self.over()}"

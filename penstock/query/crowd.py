@@ -1,0 +1,262 @@
+"""A crowd: the jobs on one stream whose first part is a choice of events. They are rows of tables, not programs.
+
+Receives the decoded events of a stream; hands, group by group, the events of all jobs of the group at once, each
+with the number of its job.
+
+A job's events are those that pass its conditions. Equal conditions of several jobs are computed once. Jobs that
+differ only in the constants of equalities (`page == "a"`, `page == "b"`) are found by one join with the table of
+their constants. What is computed of the events (keys, what is summed) is computed once for all jobs that ask for it.
+
+A job that fails fails alone: it is named, and the others get their events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.job_windows import JOB
+from penstock.query.physical import Step, run_steps
+from penstock.words.errors import PenstockError, UserError
+
+#: as many rows of all jobs together are worked on at a time
+MOST_ROWS = 1 << 20
+
+Rows = npt.NDArray[np.int64]
+#: told of a job that failed, and why
+Failed = Callable[[int, PenstockError], None]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How one job's events are found: they pass the conditions and have these values; numbers are of the crowd's
+    lists."""
+
+    job: int
+    conditions: tuple[int, ...] = ()
+    #: the operand, and the value it must have
+    equal: tuple[tuple[int, object], ...] = ()
+    projection: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs that are worked on together: by the sub-query of this name, or (with no name) by none."""
+
+    target: str
+    members: tuple[Chosen, ...]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """All jobs that choose among the events of a source."""
+
+    source: str
+    conditions: tuple[pl.Expr, ...]
+    operands: tuple[pl.Expr, ...]
+    #: steps over all events after which the columns of a group's rows are there
+    projections: tuple[tuple[Step, ...], ...]
+    groups: tuple[Group, ...]
+
+    def selected(self, frame: pl.DataFrame, failed: Failed) -> Iterator[tuple[Group, pl.DataFrame]]:
+        """The rows of every group, in pieces; of each job all or, if it failed, perhaps none."""
+        batch = _Batch(self, frame, failed)
+        for group, tables in zip(self.groups, self._tables, strict=True):
+            for projection, table in tables.items():
+                for rows, jobs in _pieces(batch.pairs(table)):
+                    made = batch.projected(projection, rows, jobs)
+                    if made is not None and made.height:
+                        yield group, made
+
+    @cached_property
+    def _tables(self) -> list[dict[int, _Table]]:
+        """For each group and projection, its jobs by how they are found."""
+        return [
+            {
+                number: _Table.of([member for member in group.members if member.projection == number])
+                for number in dict.fromkeys(member.projection for member in group.members)
+            }
+            for group in self.groups
+        ]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A job of a group: the output its results go to, and the steps that make them of the group's rows."""
+
+    job: int
+    output: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class JobsPlan:
+    """What a plan knows of jobs that come and go: its version, crowds by source, the members of groups by their
+    sub-query ("" for those that need none) and number, and the job to whom a sub-query belongs alone."""
+
+    version: int
+    crowds: Mapping[str, Crowd]
+    members: Mapping[str, Mapping[int, Member]]
+    owners: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Jobs by how they are found: by conditions alone, or by a join with their constants."""
+
+    #: by conditions: those jobs
+    alone: Mapping[tuple[int, ...], npt.NDArray[np.uint32]]
+    #: by conditions and operands: the constants (columns named by operand) and the jobs
+    joined: Mapping[tuple[tuple[int, ...], tuple[int, ...]], pl.DataFrame]
+
+    @staticmethod
+    def of(members: Sequence[Chosen]) -> _Table:
+        alone: dict[tuple[int, ...], list[int]] = {}
+        joined: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Chosen]] = {}
+        for member in members:
+            if member.equal:
+                operands = tuple(operand for operand, _ in member.equal)
+                joined.setdefault((member.conditions, operands), []).append(member)
+            else:
+                alone.setdefault(member.conditions, []).append(member.job)
+        return _Table(
+            {conditions: np.array(jobs, dtype=np.uint32) for conditions, jobs in alone.items()},
+            {key: _constants(found) for key, found in joined.items()},
+        )
+
+
+def _constants(members: Sequence[Chosen]) -> pl.DataFrame:
+    columns: dict[str, list[object]] = {}
+    for member in members:
+        for operand, value in member.equal:
+            columns.setdefault(str(operand), []).append(value)
+    jobs = pl.Series(JOB, [member.job for member in members], dtype=pl.UInt32)
+    return pl.DataFrame(columns).with_columns(jobs)
+
+
+@dataclass
+class _Batch:
+    """One frame of events, with what has been computed of it."""
+
+    crowd: Crowd
+    frame: pl.DataFrame
+    failed: Failed
+    _passing: dict[tuple[int, ...], Rows | None] = field(default_factory=dict)
+    _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
+
+    def pairs(self, table: _Table) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
+        """Rows and the jobs they are for."""
+        for conditions, jobs in table.alone.items():
+            rows = self._rows(conditions, jobs)
+            if rows is not None and len(rows):
+                for job in jobs:
+                    yield rows, np.full(len(rows), job, dtype=np.uint32)
+        for (conditions, operands), constants in table.joined.items():
+            jobs = constants[JOB].to_numpy()
+            rows = self._rows(conditions, jobs)
+            if rows is None or not len(rows):
+                continue
+            values = self._values(operands, jobs)
+            if values is None:
+                continue
+            names = [str(operand) for operand in operands]
+            found = values.select(*names).with_row_index("row")
+            if conditions:
+                found = found[rows]
+            met = found.join(constants.cast({n: values.schema[n] for n in names}), on=names, how="inner")
+            yield met["row"].cast(pl.Int64).to_numpy(), met[JOB].to_numpy()
+
+    def projected(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
+        """What is computed of these rows, with their jobs."""
+        if projection not in self._projected:
+            steps = self.crowd.projections[projection]
+            try:
+                self._projected[projection] = run_steps(steps, self.frame, self.crowd.source)
+            except PenstockError:  # perhaps of an event that no job here has chosen
+                self._projected[projection] = None
+        whole = self._projected[projection]
+        if whole is not None:
+            return whole[rows].with_columns(pl.Series(JOB, jobs, dtype=pl.UInt32))
+        made = []
+        for job in np.unique(jobs):
+            try:
+                mine = self.frame[rows[jobs == job]]
+                made.append(
+                    run_steps(self.crowd.projections[projection], mine, f"{self.crowd.source}").with_columns(
+                        pl.lit(job, pl.UInt32).alias(JOB)
+                    )
+                )
+            except PenstockError as error:
+                self.failed(int(job), error)
+        return pl.concat(made) if made else None
+
+    def _rows(self, conditions: tuple[int, ...], jobs: npt.NDArray[np.uint32]) -> Rows | None:
+        """The rows that pass all of some conditions; None, and the jobs failed, where one cannot be computed."""
+        if conditions not in self._passing:
+            if not conditions:
+                self._passing[conditions] = np.arange(self.frame.height, dtype=np.int64)
+            else:
+                masks = [self._masks[number] for number in conditions]
+                passing = np.logical_and.reduce([m for m in masks if not isinstance(m, PenstockError)])
+                self._passing[conditions] = np.flatnonzero(passing)
+        for number in conditions:
+            error = self._masks[number]
+            if isinstance(error, PenstockError):
+                for job in jobs:
+                    self.failed(int(job), error)
+                return None
+        return self._passing[conditions]
+
+    @cached_property
+    def _masks(self) -> list[npt.NDArray[np.bool_] | PenstockError]:
+        conditions = self.crowd.conditions
+        try:
+            found = self.frame.select(c.fill_null(False).alias(str(n)) for n, c in enumerate(conditions))
+            return [mask.to_numpy() for mask in found]
+        except Exception:  # one by one, to tell which it was
+            return [self._mask(condition) for condition in conditions]
+
+    def _mask(self, condition: pl.Expr) -> npt.NDArray[np.bool_] | PenstockError:
+        try:
+            return self.frame.select(condition.fill_null(False)).to_series().to_numpy()
+        except Exception as failure:
+            return cannot(condition, failure)
+
+    def _values(self, operands: tuple[int, ...], jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
+        try:
+            return self.frame.select(self.crowd.operands[n].alias(str(n)) for n in operands)
+        except Exception as failure:
+            for job in jobs:
+                self.failed(int(job), cannot(self.crowd.operands[operands[0]], failure))
+            return None
+
+
+def cannot(what: pl.Expr, failure: Exception) -> PenstockError:
+    """What to tell of an expression that raises."""
+    return UserError(
+        "EXPRESSION_FAILED",
+        f"{what} cannot be computed",
+        detail=str(failure).splitlines()[0] if str(failure) else type(failure).__name__,
+        hint="Alter the job, or have its events mended; then resume it.",
+    )
+
+
+def _pieces(
+    pairs: Iterator[tuple[Rows, npt.NDArray[np.uint32]]],
+) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
+    """The pairs in pieces of not too many rows."""
+    waiting: list[tuple[Rows, npt.NDArray[np.uint32]]] = []
+    count = 0
+    for rows, jobs in pairs:
+        waiting.append((rows, jobs))
+        count += len(rows)
+        if count >= MOST_ROWS:
+            yield np.concatenate([r for r, _ in waiting]), np.concatenate([j for _, j in waiting])
+            waiting, count = [], 0
+    if waiting:
+        yield np.concatenate([r for r, _ in waiting]), np.concatenate([j for _, j in waiting])
