@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.logs import Logs
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
@@ -84,7 +84,7 @@ class Engine:
         tell = tell or (lambda _: None)
         facts = self.state.claim(self.program.fingerprint, self.program.summary)
         try:
-            logs = _Logs(self.state, facts, self.settings.buckets)
+            logs = Logs(self.state, facts, self.settings.buckets)
             logs.start(self.plan)  # a wrong path is told before Spark is started
             self.program.opened(facts["id"])
             tell("starting Spark")
@@ -131,7 +131,7 @@ class Engine:
         watch: Watcher | None,
         for_seconds: float | None,
         get_ready: Callable[[], None],
-        logs: _Logs,
+        logs: Logs,
     ) -> Run:
         cores = cores_of(self.settings.master)
         if self._spark is not None or not self.settings.master.startswith("local"):
@@ -257,35 +257,6 @@ class Engine:
             raise _explained(cause) from cause
         if spark_says is not None:
             raise _explained(spark_says) from spark_says
-
-
-class _Logs:
-    """Starts the logs of streams, each once, and keeps what they want remembered in the state directory."""
-
-    def __init__(self, state: StateDirectory, facts: dict[str, Any], buckets: int) -> None:
-        if facts.setdefault("buckets", buckets) != buckets:
-            raise InternalError(
-                "BUCKETS_CHANGED",
-                f"this state was made with {facts['buckets']} buckets, not {buckets}",
-                hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
-            )
-        self._state, self._facts = state, facts
-        self._known, self._reached = dict(facts["logs"]), state.last_offsets()
-        self._started: set[str] = set()
-
-    def start(self, plan: Plan, *, again: bool = False) -> None:
-        """Start the logs of a plan's streams; `again`: also those that are started."""
-        if again:
-            self._started.clear()
-        for name, scan in plan.scans.items():
-            self.start_one(name, scan)
-
-    def start_one(self, name: str, scan: ScanPlan) -> None:
-        """Start the log of a stream unless it is."""
-        if name not in self._started:
-            self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
-            self._started.add(name)
-            self._state.remember(self._facts)
 
 
 def _explained(failure: BaseException) -> PenstockError:

@@ -79,7 +79,9 @@ class Shape:
     def for_spans(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> Shape:
         """The shape for an epoch of these spans."""
         load = sum((s.end - s.start) * scans[name].stream.log.unit_bytes for name, s in spans)
-        return replace(self, scan_tasks=1, slices=1) if self.small_bytes and load <= self.small_bytes else self
+        return (
+            replace(self, scan_tasks=1, slices=1) if self.small_bytes and load <= self.small_bytes else self
+        )
 
 
 class EpochRunner:

@@ -5,11 +5,12 @@ For tests of queries and operators. What Spark adds (distribution, retry, its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.logs import Logs
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.stages import Shares, one_after_the_other
@@ -26,6 +27,73 @@ class InlineStages:
         return one_after_the_other(task, shares)
 
 
+class InlineEngine:
+    """An engine on a state directory, whose epochs are run by whoever has it. To be closed."""
+
+    def __init__(
+        self,
+        program: Program,
+        state: Path,
+        *,
+        epoch_units: int = 1 << 40,
+        slices: int | Callable[[int], int] = 2,
+        buckets: int = 64,
+        job_seconds: float = 0.0,
+    ) -> None:
+        self._program, self._slices, self._buckets, self._job_seconds = program, slices, buckets, job_seconds
+        self._directory = StateDirectory(state)
+        facts = self._directory.claim(program.fingerprint, program.summary)
+        try:
+            logs = Logs(self._directory, facts, buckets)
+            logs.start(program.plan(program.commands))
+            program.opened(facts["id"])
+        except BaseException:
+            self._directory.release()
+            raise
+        rate = RateControl(1.0, epoch_units, epoch_units, epoch_units)
+        self._admission = Admission(
+            program,
+            lambda scan: rate,
+            self._directory.recorded_end,
+            drain=True,
+            least_interval_seconds=0,
+            start_log=logs.start_one,
+        )
+        done = self._directory.latest().epoch
+        self._start = self._directory.recorded_end(done) or self._admission.initial()
+
+    def step(self) -> EpochReport | None:
+        """Run one epoch if there is a reason for one; None when everything is read for now."""
+        end = self._admission.latest(self._start)
+        while end == self._start:
+            if self._admission.drained.is_set():
+                self._admission.drained.clear()
+                return None
+            end = self._admission.latest(self._start)
+        count = self._slices(end["epoch"]) if callable(self._slices) else self._slices
+        runner = EpochRunner(
+            InlineStages(),
+            self._program,
+            self._directory,
+            Shape(2, count, self._buckets),
+            state_place(self._directory, None, 0),
+            self._job_seconds,
+        )
+        report = runner.run(end["epoch"], self._start, end)
+        self._start = end
+        return report
+
+    def steps(self) -> Iterator[EpochReport]:
+        """Run epochs until everything is read for now."""
+        while (report := self.step()) is not None:
+            yield report
+
+    def close(self) -> None:
+        """Let another engine have the directory."""
+        self._program.closed()
+        self._directory.release()
+
+
 def run_inline(
     app: App,
     state: Path,
@@ -40,47 +108,18 @@ def run_inline(
 
     `slices` may be a function of the epoch's number: state does not care how it is cut.
     """
-    plan, directory = compiled(app), StateDirectory(state)
-    facts = directory.claim(plan.fingerprint, plan.summary)
+    engine = InlineEngine(
+        Fixed(compiled(app)), state, epoch_units=epoch_units, slices=slices, buckets=buckets
+    )
+    reports: list[EpochReport] = []
     try:
-        offsets = directory.last_offsets()
-        for name, scan in plan.scans.items():
-            facts["logs"][name] = scan.started(facts["logs"].get(name), offsets.get(name, {}))
-        directory.remember(facts)
-        for output in plan.outputs.values():
-            for sink in output.sinks:
-                sink.open(f"{output.name}@{facts['id']}", dict(output.schema))
-        program, rate = Fixed(plan), RateControl(1.0, epoch_units, epoch_units, epoch_units)
-        admission = Admission(
-            program, lambda scan: rate, directory.recorded_end, drain=True, least_interval_seconds=0
-        )
-        return list(_epochs(admission, directory, program, slices, buckets, epochs, watch))
+        while epochs is None or len(reports) < epochs:
+            report = engine.step()
+            if report is None:
+                break
+            if watch is not None:
+                watch(report)
+            reports.append(report)
     finally:
-        directory.release()
-
-
-def _epochs(
-    admission: Admission,
-    directory: StateDirectory,
-    program: Program,
-    slices: int | Callable[[int], int],
-    buckets: int,
-    epochs: int | None,
-    watch: Callable[[EpochReport], None] | None,
-) -> Iterable[EpochReport]:
-    done = directory.latest().epoch
-    start = directory.recorded_end(done) or admission.initial()
-    while not admission.drained.is_set() and (epochs is None or epochs > 0):
-        end = admission.latest(start)
-        if end == start:
-            continue
-        count = slices(end["epoch"]) if callable(slices) else slices
-        runner = EpochRunner(
-            InlineStages(), program, directory, Shape(2, count, buckets), state_place(directory, None, 0)
-        )
-        report = runner.run(end["epoch"], start, end)
-        if watch is not None:
-            watch(report)
-        yield report
-        start = end
-        epochs = None if epochs is None else epochs - 1
+        engine.close()
+    return reports

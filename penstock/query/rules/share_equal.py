@@ -28,10 +28,10 @@ def meaning(node: Node) -> Hashable:
         return node
     said = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
     del said["origin"]
-    return (type(node), *((name, _form(value)) for name, value in said.items()))
+    return (type(node), *((name, form(value)) for name, value in said.items()))
 
 
-def _form(value: Any) -> Hashable:
+def form(value: Any) -> Hashable:
     """A value as something that is equal for equal values. What cannot be compared is equal to itself alone."""
     if isinstance(value, Node):
         return id(value)
@@ -41,12 +41,12 @@ def _form(value: Any) -> Hashable:
         except pl.exceptions.PolarsError:
             return id(value)
     if isinstance(value, tuple | list):
-        return tuple(_form(item) for item in value)
+        return tuple(form(item) for item in value)
     if isinstance(value, Mapping):
-        return tuple((key, _form(item)) for key, item in value.items())
+        return tuple((key, form(item)) for key, item in value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return (type(value), *((field.name, _form(getattr(value, field.name))) for field in fields))
+        return (type(value), *((field.name, form(getattr(value, field.name))) for field in fields))
     if isinstance(value, str | int | float | bool | bytes | None | pl.DataType):
         return (type(value), value)
     return id(value)

@@ -1,0 +1,38 @@
+"""The logs an engine reads: started once each, with what they want remembered kept in the state directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.query.physical import Plan, ScanPlan
+from penstock.state.directory import StateDirectory
+from penstock.words.errors import InternalError
+
+
+class Logs:
+    """Starts the logs of streams, each once, and keeps what they want remembered in the state directory."""
+
+    def __init__(self, state: StateDirectory, facts: dict[str, Any], buckets: int) -> None:
+        if facts.setdefault("buckets", buckets) != buckets:
+            raise InternalError(
+                "BUCKETS_CHANGED",
+                f"this state was made with {facts['buckets']} buckets, not {buckets}",
+                hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
+            )
+        self._state, self._facts = state, facts
+        self._known, self._reached = dict(facts["logs"]), state.last_offsets()
+        self._started: set[str] = set()
+
+    def start(self, plan: Plan, *, again: bool = False) -> None:
+        """Start the logs of a plan's streams; `again`: also those that are started."""
+        if again:
+            self._started.clear()
+        for name, scan in plan.scans.items():
+            self.start_one(name, scan)
+
+    def start_one(self, name: str, scan: ScanPlan) -> None:
+        """Start the log of a stream unless it is."""
+        if name not in self._started:
+            self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
+            self._started.add(name)
+            self._state.remember(self._facts)

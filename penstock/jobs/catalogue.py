@@ -1,0 +1,121 @@
+"""The catalogue: the streams and jobs there are after so many commands. Frozen, and made by commands alone.
+
+Receives commands that were accepted, in their order; hands the catalogue after each. What had to be decided (whether a
+state is kept) was decided when the command was accepted and stands in it, so that doing it again gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.jobs.master import Master
+
+#: a command as it is kept: plain JSON
+Command = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StreamEntry:
+    """A stream: what was said of it. `known_as` tells it from an earlier one of its name."""
+
+    name: str
+    text: str
+    known_as: str
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """A job: its query, parameters and sinks as they were said, and its master.
+
+    `number` stands for the job in its state: a job that begins anew has another. `private`: it reads its streams by
+    itself, from their earliest events, under this number.
+    """
+
+    name: str
+    select: str
+    sinks: tuple[Any, ...]
+    parameters: Mapping[str, Any]
+    number: int
+    master: Master
+    #: the number it was created with
+    created: int
+    private: int | None = None
+
+    @property
+    def version(self) -> int:
+        """Counts what has changed the job."""
+        return self.master.version
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All streams and jobs. `last` is the highest number given to any of them; `former` are names of streams that
+    were dropped."""
+
+    streams: Mapping[str, StreamEntry] = field(default_factory=dict)
+    jobs: Mapping[str, JobEntry] = field(default_factory=dict)
+    last: int = 0
+    former: frozenset[str] = frozenset()
+
+    def after(self, command: Command) -> Catalogue:
+        """The catalogue once a command is carried out."""
+        name = command["name"]
+        match command["do"]:
+            case "create stream":
+                known_as = f"{name}~{self.last + 1}" if name in self.former else name
+                entry = StreamEntry(name, command["text"], known_as)
+                return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
+            case "drop stream":
+                return replace(self, streams=_without(self.streams, name), former=self.former | {name})
+            case "create job":
+                job = JobEntry(
+                    name,
+                    command["select"],
+                    tuple(command["sinks"]),
+                    command["parameters"],
+                    self.last + 1,
+                    Master(name),
+                    self.last + 1,
+                )
+                return self._with(job, self.last + 1)
+            case "alter":
+                return self._altered(command)
+            case "empty" | "resume" if command.get("anew"):
+                job = self.jobs[name]
+                job = replace(job, number=self.last + 1, master=job.master.after(command["do"]))
+                return self._with(job, self.last + 1)
+            case "drop":
+                return replace(self, jobs=_without(self.jobs, name))
+            case "fail":
+                found = self.jobs.get(name)
+                if found is None or found.version != command["version"]:  # it has changed since it failed
+                    return self
+                return self._with(replace(found, master=found.master.after("fail", command["error"])))
+            case "pause" | "resume" | "flush" | "empty" as happening:
+                job = self.jobs[name]
+                return self._with(replace(job, master=job.master.after(happening)))
+        raise AssertionError(f"no such command: {command['do']}")
+
+    def _altered(self, command: Command) -> Catalogue:
+        job = self.jobs[command["name"]]
+        job = replace(
+            job,
+            select=command["select"],
+            parameters=command["parameters"],
+            master=job.master.after("alter"),
+        )
+        if command["state"] == "kept":
+            return self._with(job)
+        number = self.last + 1
+        return self._with(
+            replace(job, number=number, private=number if command["state"] == "rebuilt" else None), number
+        )
+
+    def _with(self, job: JobEntry, last: int | None = None) -> Catalogue:
+        return replace(self, jobs={**self.jobs, job.name: job}, last=self.last if last is None else last)
+
+
+def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {other: entry for other, entry in entries.items() if other != name}

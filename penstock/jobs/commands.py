@@ -1,0 +1,380 @@
+"""From statements to commands: each is checked against everything there is, and answered, before it is accepted.
+
+Receives statements and the catalogue; hands the commands that carry them out, the catalogue after those, and what to
+answer. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import polars as pl
+
+from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.compiled import Compiled
+from penstock.jobs.workshop import Given, Workshop, told_apart
+from penstock.sql.parse import altered, parse
+from penstock.sql.statements import (
+    AlterJob,
+    Call,
+    Change,
+    CreateJob,
+    CreateStream,
+    DropStream,
+    Explain,
+    Select,
+    Show,
+    Statement,
+)
+from penstock.words.errors import PenstockError, UserError
+
+#: what becomes of a job's state: kept as it is, begun anew from now, made again from the log's earliest events
+StateFate = Literal["kept", "anew", "rebuilt"]
+_FATES: dict[StateFate, str] = {
+    "kept": "its state is kept",
+    "anew": "its state has another shape now and begins anew, with the next epoch",
+    "rebuilt": "its state is made again from the earliest events the log still has",
+}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is answered to a statement. `command`: the number under which it takes effect at the next epoch."""
+
+    says: str
+    name: str = ""
+    state: StateFate | None = None
+    command: int | None = None
+    #: for questions: what there is
+    rows: tuple[Mapping[str, Any], ...] = ()
+
+    def numbered(self, command: int) -> Answered:
+        return replace(self, command=command)
+
+
+@dataclass
+class Accepted:
+    """What comes of some statements."""
+
+    catalogue: Catalogue
+    commands: list[Command] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+
+    def do(self, command: Command, says: str, state: StateFate | None = None) -> None:
+        self.commands.append(command)
+        self.catalogue = self.catalogue.after(command)
+        self.answers.append(Answered(says, command["name"], state))
+
+
+class Desk:
+    """Checks statements and makes commands of them."""
+
+    def __init__(self, workshop: Workshop, given: Given, most: int) -> None:
+        self._workshop, self._given, self._most = workshop, given, most
+        self._opened: set[int] = set()
+
+    def accepted(self, statements: Sequence[Statement], catalogue: Catalogue) -> Accepted:
+        """What comes of statements, one after the other; raises if one of them cannot be."""
+        made = Accepted(catalogue)
+        for statement in statements:
+            self._accept(statement, made)
+        return made
+
+    def begun(self, statements: Sequence[Statement], catalogue: Catalogue, *, first: bool) -> Accepted:
+        """What comes of statements that say what there should be; what is there already is left."""
+        made = Accepted(catalogue)
+        self._give(made)
+        for statement in statements:
+            match statement:
+                case CreateStream(name=name, text=text) if name in catalogue.streams:
+                    if catalogue.streams[name].text != text:
+                        raise UserError(
+                            "STREAM_CHANGED",
+                            f"the stream {name} was created otherwise",
+                            detail=f"it is: {catalogue.streams[name].text}",
+                            hint="Give the new one another name, or drop the old one and its jobs first.",
+                        )
+                case CreateJob(name=name) if name in catalogue.jobs:
+                    entry = catalogue.jobs[name]
+                    if (entry.select, entry.parameters) != (statement.select.text, statement.parameters):
+                        self._alter(
+                            AlterJob(
+                                name,
+                                statement.select,
+                                None,
+                                None,
+                                statement.parameters,
+                                False,
+                                statement.text,
+                            ),
+                            made,
+                        )
+                case CreateStream() | CreateJob():
+                    self._accept(statement, made)
+                case _ if first:
+                    self._accept(statement, made)
+        return made
+
+    def unknown(self, job: str, catalogue: Catalogue) -> UserError:
+        """What to say of a job that is not there."""
+        near = get_close_matches(job, catalogue.jobs, 1)
+        return UserError(
+            "UNKNOWN_JOB",
+            f"there is no job {job}",
+            hint=f"Did you mean {near[0]}?" if near else "SHOW JOBS lists those there are.",
+        )
+
+    def open_sinks(self, entry: JobEntry, schema: Mapping[str, pl.DataType], state: str) -> None:
+        """Open a job's sinks, once."""
+        if entry.created not in self._opened:
+            for sink in self._workshop.sinks(entry):
+                sink.open(f"{entry.name}@{state}", dict(schema))
+            self._opened.add(entry.created)
+
+    # -- one statement ---------------------------------------------------------------------------
+
+    def _accept(self, statement: Statement, made: Accepted) -> None:
+        match statement:
+            case CreateStream():
+                self._create_stream(statement, made)
+            case DropStream():
+                self._drop_stream(statement, made)
+            case CreateJob():
+                self._create_job(statement, made)
+            case AlterJob():
+                self._alter(statement, made)
+            case Change():
+                self._change(statement, made)
+            case Show():
+                made.answers.append(self._shown(statement, made.catalogue))
+            case Explain():
+                made.answers.append(self._explained(statement, made.catalogue))
+            case Select():
+                raise UserError(
+                    "NOT_A_COMMAND",
+                    "a SELECT by itself has nowhere to put its rows",
+                    hint="CREATE JOB name AS SELECT ...; then ask for its answer. `penstock sql` runs one right away.",
+                )
+
+    def _give(self, made: Accepted) -> None:
+        """What Python gives is there before anything else."""
+        for name in self._given.streams:
+            if name not in made.catalogue.streams:
+                made.do(
+                    {"do": "create stream", "name": name, "text": ""}, f"the stream {name} is given by Python"
+                )
+        for name in self._given.queries:
+            if name not in made.catalogue.jobs:
+                command = {"do": "create job", "name": name, "select": "", "sinks": [], "parameters": {}}
+                made.do(command, f"the job {name} is given by Python")
+
+    def _create_stream(self, said: CreateStream, made: Accepted) -> None:
+        self._check_free(said.name, made.catalogue)
+        command = {"do": "create stream", "name": said.name, "text": said.text}
+        self._workshop.stream(said.name, made.catalogue.after(command))
+        made.do(command, f"created stream {said.name}; it is read once a job reads it")
+
+    def _drop_stream(self, said: DropStream, made: Accepted) -> None:
+        if said.name not in made.catalogue.streams:
+            near = get_close_matches(said.name, made.catalogue.streams, 1)
+            raise UserError(
+                "UNKNOWN_STREAM",
+                f"there is no stream {said.name}",
+                hint=f"Did you mean {near[0]}?" if near else "SHOW STREAMS lists those there are.",
+            )
+        known_as = made.catalogue.streams[said.name].known_as
+        jobs = self._jobs(made.catalogue)
+        readers = [
+            job.name
+            for job in jobs
+            if any(name.split("~")[0] == known_as.split("~")[0] for name in job.scans)
+        ]
+        self._check_unread(f"the stream {said.name}", readers)
+        made.do({"do": "drop stream", "name": said.name}, f"dropped stream {said.name}")
+
+    def _create_job(self, said: CreateJob, made: Accepted) -> None:
+        self._check_free(said.name, made.catalogue)
+        if len(made.catalogue.jobs) >= self._most:
+            raise UserError(
+                "TOO_MANY_JOBS",
+                f"there are {len(made.catalogue.jobs):,} jobs, and no more than that are allowed",
+                hint="Drop jobs that nobody needs, or start the engine with room for more.",
+            )
+        command = {
+            "do": "create job",
+            "name": said.name,
+            "select": said.select.text,
+            "sinks": [_kept(sink) for sink in said.sinks],
+            "parameters": dict(said.parameters),
+        }
+        after = made.catalogue.after(command)
+        self._workshop.job(said.name, after)
+        self._workshop.sinks(after.jobs[said.name])
+        made.do(command, f"created job {said.name}; it runs from the next epoch on")
+
+    def _alter(self, said: AlterJob, made: Accepted) -> None:
+        entry = self._found(said.name, made.catalogue)
+        if not entry.select:
+            raise UserError(
+                "JOB_OF_PYTHON",
+                f"the job {said.name} is given by Python and cannot be altered in SQL",
+                hint="Change it where it is written and start the engine again, or create a job in SQL.",
+            )
+        select = said.select
+        if said.where is not None or said.limit is not None:
+            before = parse(entry.select)[0]
+            assert isinstance(before, Select)
+            select = altered(before, said.where, said.limit)
+        old = self._workshop.job(said.name, made.catalogue)
+        command: dict[str, Any] = {
+            "do": "alter",
+            "name": said.name,
+            "select": entry.select if select is None else select.text,
+            "parameters": {**entry.parameters, **said.parameters},
+            "state": "kept",
+        }
+        new = self._workshop.job(said.name, made.catalogue.after(command))
+        fate: StateFate = "kept"
+        if new.signature != old.signature or entry.master.life == "failed":
+            fate = "rebuilt" if said.rebuild else "anew"
+        command["state"] = fate
+        self._check_readers(said.name, made.catalogue.after(command))
+        told = "it remembers nothing" if new.stateless else _FATES[fate]
+        made.do(command, f"altered job {said.name}; {told}", fate)
+
+    def _change(self, said: Change, made: Accepted) -> None:
+        entry = self._found(said.name, made.catalogue)
+        entry.master.after(said.verb)
+        command: dict[str, Any] = {"do": said.verb, "name": said.name}
+        job = self._workshop.job(said.name, made.catalogue)
+        match said.verb:
+            case "drop":
+                jobs = self._jobs(made.catalogue)
+                self._check_unread(
+                    f"the job {said.name}", [other.name for other in jobs if said.name in other.reads]
+                )
+                made.do(command, f"dropped job {said.name}")
+            case "flush":
+                if job.standard is None or job.standard.aggregated is None or not _tumbles(job):
+                    raise UserError(
+                        "NOTHING_TO_FLUSH",
+                        f"the job {said.name} has no open windows it could tell early",
+                        hint="Windows one after the other can be flushed, as in WINDOWING 30 SECONDS.",
+                    )
+                made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
+            case "empty":
+                command["anew"] = True
+                made.do(
+                    command, f"emptied job {said.name}; its state begins anew, with the next epoch", "anew"
+                )
+            case "resume":
+                anew = entry.master.life == "failed"
+                command["anew"] = anew
+                told = f"; {_FATES['anew']}" if anew and not job.stateless else ""
+                made.do(command, f"resumed job {said.name}{told}", "anew" if anew else "kept")
+            case "pause":
+                made.do(
+                    command,
+                    f"paused job {said.name}; it sees no events and tells nothing until it is resumed",
+                )
+
+    def _shown(self, said: Show, catalogue: Catalogue) -> Answered:
+        if said.what == "streams":
+            streams = tuple({"stream": e.name, "said": e.text} for e in catalogue.streams.values())
+            return Answered(f"{len(streams)} streams", rows=streams)
+        jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
+        return Answered(f"{len(jobs)} jobs", rows=jobs)
+
+    def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
+        if isinstance(said.what, Select):
+            name = "query"
+            command = {"do": "create job", "name": name, "select": said.what.text, "sinks": []}
+            catalogue = catalogue.after({**command, "parameters": {}})
+        else:
+            name = self._found(said.what, catalogue).name
+        return Answered(_explanation(self._workshop.job(name, catalogue)), name)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _found(self, name: str, catalogue: Catalogue) -> JobEntry:
+        if name not in catalogue.jobs:
+            raise self.unknown(name, catalogue)
+        return catalogue.jobs[name]
+
+    def _jobs(self, catalogue: Catalogue) -> list[Compiled]:
+        return [self._workshop.job(name, catalogue) for name in catalogue.jobs]
+
+    def _check_free(self, name: str, catalogue: Catalogue) -> None:
+        kind = "stream" if name in catalogue.streams else "job" if name in catalogue.jobs else None
+        if kind is not None:
+            raise UserError(
+                "NAME_TAKEN",
+                f"there is a {kind} {name} already",
+                hint=f"Choose another name, or ALTER JOB {name} AS SELECT ..."
+                if kind == "job"
+                else "Choose another name.",
+            )
+
+    def _check_unread(self, what: str, readers: Sequence[str]) -> None:
+        if readers:
+            raise UserError(
+                "STILL_READ",
+                f"{what} is read by {', '.join(sorted(readers)[:5])}{' and others' if len(readers) > 5 else ''}",
+                hint="Drop or alter those jobs first.",
+            )
+
+    def _check_readers(self, name: str, catalogue: Catalogue) -> None:
+        """Whether all jobs can still be made that read a job, however far away."""
+        for other in catalogue.jobs:
+            try:
+                self._workshop.job(other, catalogue)
+            except PenstockError as error:
+                raise (error if other == name else told_apart(other, error)) from error
+
+
+def shown(entry: JobEntry) -> dict[str, Any]:
+    """A job, for people."""
+    return {
+        "job": entry.name,
+        "life": entry.master.life,
+        "query": entry.select or "(given by Python)",
+        "parameters": dict(entry.parameters),
+        "into": [f"{sink['name']}({', '.join(map(repr, sink['arguments']))})" for sink in entry.sinks],
+        "error": entry.master.error,
+    }
+
+
+def _tumbles(job: Compiled) -> bool:
+    assert job.standard is not None
+    assert job.standard.aggregated is not None
+    window = job.standard.aggregated.window
+    return window.size == window.advance
+
+
+def _explanation(job: Compiled) -> str:
+    columns = ", ".join(f"{name} {dtype}" for name, dtype in job.schema.items())
+    lines = [f"tells {columns}"]
+    if job.standard is not None:
+        said = job.standard
+        lines.append(f"reads stream {said.source.stream.name}: {', '.join(sorted(said.needed))}")
+        lines += [f"where {condition}" for condition in said.conditions]
+        lines += [
+            f"where {operand} == {value!r} (looked up with other jobs)" for operand, value in said.equal
+        ]
+        if said.aggregated is not None:
+            what = ", ".join(aggregate.describe() for aggregate in said.aggregated.aggregates)
+            lines.append(f"{what} over {said.aggregated.window.describe()}, with all jobs of this shape")
+        if said.top is not None:
+            lines.append(said.top.describe())
+    else:
+        assert job.plan is not None
+        lines.append(f"reads {', '.join([*job.scans, *(f'job {name}' for name in sorted(job.reads))])}")
+        lines += [f"{sub.id}: {sub.operator.describe()}" for sub in job.plan.subqueries.values()]
+    return "\n".join(lines)
+
+
+def _kept(call: Call) -> dict[str, Any]:
+    return {"name": call.name, "arguments": list(call.arguments), "options": dict(call.options)}

@@ -1,0 +1,113 @@
+"""The results of jobs: the rows of each epoch, kept for a while, and every job's latest answer.
+
+Receives the rows of an epoch before it is committed; hands a job's latest answer, and its rows from an epoch on.
+
+    DIR/results/EPOCH.arrow   one file an epoch: name of the job, its rows (Arrow IPC)
+
+Guarantees: an epoch's rows are there whole or not at all, and offering them again changes nothing. A file goes once
+there are `kept` newer ones, unless a job's latest answer is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from penstock.state.durable import write_once
+from penstock.state.ipc import from_stream, stream_bytes
+from penstock.state.run import unwritable
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A job's rows of one epoch."""
+
+    epoch: int
+    rows: pl.DataFrame
+
+
+class Results:
+    """The results under one state directory."""
+
+    def __init__(self, directory: Path, kept: int = 1_000) -> None:
+        self._folder, self._kept = directory / "results", kept
+        self._lock = threading.Lock()
+        self._latest: dict[str, Answer] = {}
+        self._epochs: list[int] = []
+
+    def load(self, jobs: Collection[str]) -> None:
+        """Find the latest answers of jobs after a restart."""
+        names = os.listdir(self._folder) if self._folder.exists() else []
+        self._epochs = sorted(int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != ".")
+        missing = set(jobs)
+        for epoch in reversed(self._epochs):
+            if not missing:
+                break
+            for name, rows in self._of(epoch):
+                if name in missing:
+                    self._latest[name] = Answer(epoch, rows)
+                    missing.discard(name)
+
+    def put(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        """Keep the rows of an epoch."""
+        told = {name: frame for name, frame in rows.items() if frame.height}
+        if not told:
+            return
+        packed = pl.DataFrame(
+            {"job": list(told), "rows": [stream_bytes(frame).to_pybytes() for frame in told.values()]},
+            schema={"job": pl.String, "rows": pl.Binary},
+        )
+        path = self._path(epoch)
+        try:
+            write_once(path, stream_bytes(packed).to_pybytes())
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+        with self._lock:
+            self._latest |= {name: Answer(epoch, frame) for name, frame in told.items()}
+            if epoch not in self._epochs[-2:]:
+                self._epochs.append(epoch)
+            self._forget_old()
+
+    def latest(self, job: str) -> Answer | None:
+        """A job's latest answer; None before its first."""
+        with self._lock:
+            return self._latest.get(job)
+
+    def since(self, job: str, epoch: int) -> Iterator[Answer]:
+        """A job's rows of the epochs from one on, as far as they are kept."""
+        with self._lock:
+            epochs = [number for number in self._epochs if number >= epoch]
+        for number in epochs:
+            for name, rows in self._of(number):
+                if name == job:
+                    yield Answer(number, rows)
+
+    def forget(self, job: str) -> None:
+        """A job is gone; another of its name has no answer yet."""
+        with self._lock:
+            self._latest.pop(job, None)
+
+    def _forget_old(self) -> None:
+        if len(self._epochs) <= self._kept * 1.1:
+            return
+        needed = {answer.epoch for answer in self._latest.values()}
+        old = [epoch for epoch in self._epochs[: -self._kept] if epoch not in needed]
+        for epoch in old:
+            self._path(epoch).unlink(missing_ok=True)
+        self._epochs = [epoch for epoch in self._epochs if epoch not in set(old)]
+
+    def _of(self, epoch: int) -> Iterator[tuple[str, pl.DataFrame]]:
+        try:
+            packed = from_stream(self._path(epoch).read_bytes())
+        except FileNotFoundError:
+            return
+        for name, rows in packed.iter_rows():
+            yield name, from_stream(rows)
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"{epoch:012d}.arrow"

@@ -1,0 +1,247 @@
+"""The standard form of a job: events chosen by conditions, aggregated over windows of time or not at all, and results
+made of that. Jobs of this form are worked on together.
+
+Receives a job's optimised plan; hands its standard form, or None where it says something else. Pure.
+
+Columns get plain names (`k0`, `v0`, `a0`), so that jobs that differ in what they call things are still alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.user import User
+from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.top_k import TopK
+from penstock.operators.windows import TimeWindow
+from penstock.query import logical
+from penstock.query.physical import FilterStep, KeepStep, MapStep, Step
+from penstock.query.rules.push_projections import pruned, roots
+from penstock.query.rules.share_equal import form
+
+#: types of which constants can be looked up in a table
+_COMPARED = (pl.String, pl.Boolean, pl.Date)
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """What a job aggregates, in plain names: keys and values by type, functions, windows."""
+
+    key_types: tuple[pl.DataType, ...]
+    aggregates: tuple[AggregateFunction, ...]
+    window: TimeWindow
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (JOB, *(f"k{number}" for number in range(len(self.key_types))))
+
+    @property
+    def shape(self) -> str:
+        """What jobs have in common that can be worked on together; windows may differ where none overlap."""
+        window = "" if self.window.size == self.window.advance else repr(self.window)
+        return f"{self.key_types}|{self.aggregates!r}|{window}"
+
+    def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
+        """What works on jobs of this shape; `windows` are number, size and offset of each."""
+        if self.window.size == self.window.advance:
+            return JobAggregation(self.keys, JobTimes(windows), self.aggregates)
+        kind = Aggregation if self.window.alone else SlidingAggregation
+        return kind(self.keys, self.window, self.aggregates)
+
+
+@dataclass(frozen=True)
+class Standard:
+    """A job in standard form.
+
+    `steps` make the plain columns (or those needed) of the events; `after` makes its rows of the group's rows;
+    `finally_` what is left to do once they are ranked.
+    """
+
+    source: logical.Source
+    conditions: tuple[pl.Expr, ...]
+    equal: tuple[tuple[pl.Expr, object], ...]
+    steps: tuple[Step, ...]
+    aggregated: Aggregated | None
+    after: tuple[Step, ...]
+    top: TopK | None
+    finally_: tuple[Step, ...]
+    schema: Mapping[str, pl.DataType]
+    #: the columns before the rows are ranked, and those needed of the source
+    unranked: Mapping[str, pl.DataType]
+    needed: frozenset[str]
+
+    @property
+    def signature(self) -> str:
+        """What its state depends on: kept as long as this stays the same."""
+        if self.aggregated is None:
+            return "stateless"
+        said = [self.aggregated.shape, repr(self.aggregated.window), *map(_said, self.steps)]
+        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+
+    @property
+    def projection(self) -> Hashable:
+        """What tells its steps from those of others."""
+        return tuple(
+            form(step.columns if isinstance(step, MapStep) else getattr(step, "names", None))
+            for step in self.steps
+        )
+
+
+def standard(output: logical.Output) -> Standard | None:
+    """The standard form of a job's plan."""
+    node, finally_ = _peeled(output.node) if _ranked(output.node) else (output.node, ())
+    top = None
+    if isinstance(node, logical.Top):
+        top, node = node.top, node.input
+    unranked = node.schema
+    aggregate, after = _peeled(node)
+    if not isinstance(aggregate, logical.Stateful):
+        if top is not None or not isinstance(aggregate, logical.Source):
+            return None
+        return _stateless(output, aggregate, after)
+    found = aggregate.operator
+    if type(found) not in (Aggregation, SlidingAggregation) or (top is not None and top.running):
+        return None
+    assert isinstance(found, Aggregation)
+    if any(isinstance(a, User) for a in found.aggregates):
+        return None
+    source, before = _peeled(aggregate.parts[0])
+    if not isinstance(source, logical.Source) or any(isinstance(s, FilterStep) for s in _rest(before)):
+        return None
+    keys = {key: f"k{number}" for number, key in enumerate(found.keys)}
+    plain = [replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(found.aggregates)]
+    given = aggregate.parts[0].schema
+    aggregated = Aggregated(tuple(given[key] for key in found.keys), tuple(plain), found.window)
+    columns = [(name, pl.col(key)) for key, name in keys.items()]
+    columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]
+    last = MapStep(tuple(columns), aggregate.origin), KeepStep(tuple(n for n, _ in columns), aggregate.origin)
+    steps = pruned((*_rest(before), *last), {name for name, _ in columns})
+    names = [(key, pl.col(name)) for key, name in keys.items()]
+    names += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
+    named = MapStep(tuple(names), aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
+    conditions, equal = _conditions(before, source.schema)
+    return Standard(
+        source,
+        conditions,
+        equal,
+        steps,
+        aggregated,
+        (*named, *after),
+        top,
+        finally_,
+        output.node.schema,
+        unranked,
+        _columns(source, (*_first(before), *steps), {name for name, _ in columns}),
+    )
+
+
+def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> Standard:
+    conditions, equal = _conditions(steps, source.schema)
+    rest = pruned(_rest(steps), set(output.node.schema))
+    used = _columns(source, rest, set(output.node.schema))
+    keep = KeepStep(tuple(name for name in source.schema if name in used), source.origin)
+    needed = used | _columns(source, _first(steps), set())
+    return Standard(
+        source,
+        conditions,
+        equal,
+        (keep,),
+        None,
+        rest,
+        None,
+        (),
+        output.node.schema,
+        output.node.schema,
+        needed,
+    )
+
+
+def _columns(source: logical.Source, steps: tuple[Step, ...], needed: set[str]) -> frozenset[str]:
+    return frozenset(roots(steps, needed, set(source.schema)))
+
+
+def _ranked(node: logical.Node) -> bool:
+    while isinstance(node, logical.Map):
+        node = node.input
+    return isinstance(node, logical.Top)
+
+
+def _peeled(node: logical.Node) -> tuple[logical.Node, tuple[Step, ...]]:
+    """The node below maps and filters, and those as steps."""
+    steps: list[Step] = []
+    while isinstance(node, logical.Map | logical.Filter):
+        if isinstance(node, logical.Filter):
+            steps.append(FilterStep(node.predicate, node.origin))
+        else:
+            if node.only:
+                steps.append(KeepStep(tuple(name for name, _ in node.columns), node.origin))
+            steps.append(MapStep(node.columns, node.origin))
+        node = node.input
+    return node, tuple(reversed(steps))
+
+
+def _first(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The filters before anything is computed."""
+    count = next((n for n, step in enumerate(steps) if not isinstance(step, FilterStep)), len(steps))
+    return steps[:count]
+
+
+def _rest(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    return steps[len(_first(steps)) :]
+
+
+def _conditions(
+    steps: tuple[Step, ...], schema: Mapping[str, pl.DataType]
+) -> tuple[tuple[pl.Expr, ...], tuple[tuple[pl.Expr, object], ...]]:
+    """Conditions to compute, and pairs of an expression and the constant it must be equal to, each operand once."""
+    conditions: list[pl.Expr] = []
+    equal: dict[str, tuple[pl.Expr, object]] = {}
+    for step in _first(steps):
+        assert isinstance(step, FilterStep)
+        pair = _equality(step.predicate, schema)
+        if pair is not None and str(pair[0]) not in equal:
+            equal[str(pair[0])] = pair
+        else:
+            conditions.append(step.predicate)
+    return tuple(conditions), tuple(equal[name] for name in sorted(equal))
+
+
+def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl.Expr, object] | None:
+    """The two sides of `expression == constant`, where a table can find the constant as the comparison would."""
+    sides = predicate.meta.pop()
+    if len(sides) != 2:
+        return None
+    for operand, constant in (sides, sides[::-1]):
+        either = any(predicate.meta.eq(made) for made in (operand == constant, constant == operand))
+        if not either or not constant.meta.is_literal() or operand.meta.is_literal():
+            continue
+        if not operand.meta.root_names():
+            continue
+        kind = pl.DataFrame(schema=dict(schema)).select(operand.alias("x")).schema["x"]
+        value = pl.select(constant.alias("x")).to_series()
+        if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
+            continue
+        if kind != value.dtype and not (kind.is_integer() and value.dtype.is_integer()):
+            continue
+        if kind.is_integer() and value.cast(kind, strict=False)[0] != value[0]:
+            continue
+        return operand, value[0]
+    return None
+
+
+def _said(step: Step) -> str:
+    match step:
+        case MapStep():
+            return f"map {[(name, str(expr)) for name, expr in step.columns]}"
+        case KeepStep():
+            return f"keep {step.names}"
+        case FilterStep():
+            return f"filter {step.predicate}"
+    return repr(step)

@@ -1,0 +1,137 @@
+"""The workshop: from what a catalogue says of streams and jobs to streams and compiled jobs, each made once.
+
+Receives entries of a catalogue; hands streams, compiled jobs and sinks. What depends on something that changed is made
+again, the rest is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.jobs.catalogue import Catalogue, JobEntry
+from penstock.jobs.compiled import Compiled, compiled
+from penstock.jobs.names import JobScope
+from penstock.query import logical
+from penstock.query.stream import Stream
+from penstock.sinks.contract import Sink
+from penstock.sql.define import sinks_of, stream_of
+from penstock.sql.parse import parse
+from penstock.sql.scope import UserFunction
+from penstock.sql.select import planned
+from penstock.sql.statements import Call, CreateStream, Select
+from penstock.words.errors import PenstockError, UserError
+
+
+@dataclass(frozen=True)
+class Given:
+    """What Python gives to jobs: streams and queries by name, and functions that SQL can call."""
+
+    streams: Mapping[str, Stream]
+    queries: Mapping[str, Stream]
+    functions: Mapping[str, UserFunction]
+
+
+class Workshop:
+    """Makes streams, jobs and sinks, and keeps them."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._streams: dict[str, Stream] = {}
+        self._jobs: dict[str, tuple[Hashable, tuple[Compiled, ...], Compiled]] = {}
+        self._sinks: dict[int, tuple[Sink, ...]] = {}
+
+    def job(self, name: str, catalogue: Catalogue) -> Compiled:
+        """A job of the catalogue, compiled."""
+        return self._job(name, catalogue, ())
+
+    def stream(self, name: str, catalogue: Catalogue) -> Stream:
+        """A stream of the catalogue."""
+        entry = catalogue.streams[name]
+        if entry.known_as not in self._streams:
+            made = self._given.streams[name] if not entry.text else stream_of(_created(entry.text))
+            node = made.node
+            assert isinstance(node, logical.Source)
+            if node.stream.name != entry.known_as:
+                made = Stream(replace(node, stream=replace(node.stream, name=entry.known_as)))
+            self._streams[entry.known_as] = made
+        return self._streams[entry.known_as]
+
+    def sinks(self, entry: JobEntry) -> tuple[Sink, ...]:
+        """Where a job's rows go."""
+        if entry.created not in self._sinks:
+            self._sinks[entry.created] = sinks_of([as_call(said) for said in entry.sinks])
+        return self._sinks[entry.created]
+
+    def forget(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
+        """Keep only what is in the catalogue; hands the sinks nobody needs."""
+        self._jobs = {name: made for name, made in self._jobs.items() if name in catalogue.jobs}
+        known = {entry.known_as for entry in catalogue.streams.values()}
+        self._streams = {name: made for name, made in self._streams.items() if name in known}
+        needed = {entry.created for entry in catalogue.jobs.values()}
+        return [self._sinks.pop(number) for number in self._sinks.keys() - needed]
+
+    def _job(self, name: str, catalogue: Catalogue, within: tuple[str, ...]) -> Compiled:
+        entry = catalogue.jobs[name]
+        if name in within:
+            circle = " reads ".join([*within[within.index(name) :], name])
+            raise UserError(
+                "JOB_CYCLE",
+                f"jobs cannot read each other in a circle: {circle}",
+                hint="Let one of them read the other's results of the epoch before: FROM PREVIOUS(job).",
+            )
+        said = (entry.number, entry.select, tuple(sorted(entry.parameters.items())), entry.private)
+        known = self._jobs.get(name)
+        if known is not None and known[0] == said:
+            still = [self._job(read.name, catalogue, (*within, name)) for read in known[1]]
+            if all(now is before for now, before in zip(still, known[1], strict=True)):
+                return known[2]
+        read: dict[str, Compiled] = {}
+
+        def rows_of(other: str) -> Stream:
+            read[other] = self._job(other, catalogue, (*within, name))
+            return read[other].read()
+
+        if entry.select:
+            scope = JobScope(
+                catalogue,
+                dict(entry.parameters),
+                self._given.functions,
+                lambda stream: self.stream(stream, catalogue),
+                rows_of,
+                entry.private,
+            )
+            rows = planned(_select(entry.select), scope)
+        else:
+            rows = self._given.queries[name]
+        made = compiled(name, entry.number, rows)
+        self._jobs[name] = (said, tuple(read.values()), made)
+        return made
+
+
+def as_call(said: Mapping[str, object]) -> Call:
+    """A sink as it was said, from how it is kept."""
+    return Call(said["name"], tuple(said["arguments"]), dict(said["options"]))  # type: ignore[call-overload, arg-type]
+
+
+def _created(text: str) -> CreateStream:
+    statement = parse(text)[0]
+    assert isinstance(statement, CreateStream)
+    return statement
+
+
+def _select(text: str) -> Select:
+    statement = parse(text)[0]
+    assert isinstance(statement, Select)
+    return statement
+
+
+def told_apart(name: str, error: PenstockError) -> PenstockError:
+    """An error of another job than the one a command is about."""
+    return type(error)(
+        error.condition,
+        f"the job {name}, which reads it, could not go on: {error.primary}",
+        detail=error.detail,
+        hint=error.hint or "Alter that job first.",
+        where=error.where,
+    )
