@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from penstock.sql.functions import formats  # noqa: F401 - adds to the functions of text
 from penstock.sql.functions.conditions import CONDITIONS
 from penstock.sql.functions.contract import Argument, Family, Function
+from penstock.sql.functions.dates import DATES
 from penstock.sql.functions.hashes import HASHES
 from penstock.sql.functions.json import JSON
 from penstock.sql.functions.lists import LISTS
@@ -15,7 +16,7 @@ from penstock.sql.functions.patterns import PATTERNS
 from penstock.sql.functions.text import TEXT
 from penstock.sql.functions.web import WEB
 
-FAMILIES: tuple[Family, ...] = (TEXT, PATTERNS, NUMBERS, CONDITIONS, JSON, WEB, LISTS, HASHES)
+FAMILIES: tuple[Family, ...] = (TEXT, PATTERNS, NUMBERS, DATES, CONDITIONS, JSON, WEB, LISTS, HASHES)
 
 #: by names in lower case, aliases included
 FUNCTIONS: Mapping[str, Function] = {
