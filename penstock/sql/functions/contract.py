@@ -123,15 +123,10 @@ class Given:
 
     def _wider(self, at: int, common: pl.DataType) -> pl.DataType:
         dtype = self.dtype(at)
-        if dtype == common:
-            return common
-        if dtype.is_integer() and common.is_integer():
-            return pl.Int64()
-        if dtype.is_numeric() and common.is_numeric():
-            return pl.Float64()
-        if dtype.is_temporal() and common.is_temporal() and pl.Time not in (dtype, common):
-            return pl.Datetime("us", "UTC")
-        raise self.bad(at, f"of type {common}, as those before it are")
+        wide = wider(dtype, common)
+        if wide is None:
+            raise self.bad(at, f"of type {common}, as those before it are")
+        return wide
 
     def _must(self, at: int, holds: bool, wanted: str) -> None:
         if not holds:
@@ -143,6 +138,23 @@ class Given:
         if isinstance(dtype, pl.Datetime):
             return instant(self.any(at), self.dtype(at))
         return self.any(at).cast(dtype)
+
+
+def wider(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
+    """The type that holds the values of both; None if there is none."""
+    if one == other:
+        return one
+    if one.is_integer() and other.is_integer():
+        return pl.Int64()
+    if one.is_numeric() and other.is_numeric():
+        return pl.Float64()
+    if isinstance(one, pl.List) and isinstance(other, pl.List):
+        inner = wider(instance(one.inner), instance(other.inner))
+        return None if inner is None else pl.List(inner)
+    if pl.Null in (one, other):
+        return one if other == pl.Null else other
+    dated = (pl.Date, pl.Datetime)
+    return pl.Datetime("us", "UTC") if isinstance(one, dated) and isinstance(other, dated) else None
 
 
 def instance(dtype: object) -> pl.DataType:

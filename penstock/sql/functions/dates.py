@@ -18,6 +18,7 @@ from penstock.sql.functions.calendar import (
 )
 from penstock.sql.functions.contract import Argument, Family, Given
 from penstock.sql.functions.date_patterns import formatted, parsed
+from penstock.sql.functions.division import quotient
 from penstock.sql.functions.rounding import rounded
 
 DATES = Family("Dates and times")
@@ -151,7 +152,7 @@ def _months_between(given: Given) -> pl.Expr:
     months = _months(one) - _months(other)
     days = one.dt.day().cast(pl.Int64) - other.dt.day().cast(pl.Int64)
     seconds = days * 86_400 + _clock(one) - _clock(other)
-    share = months.cast(pl.Float64) + seconds.cast(pl.Float64) / (31.0 * 86_400)
+    share = months.cast(pl.Float64) + quotient(seconds.cast(pl.Float64), 31.0 * 86_400)
     if len(given) == 2 or _said(given, given.arguments[2]):
         share = rounded(share, pl.Float64(), 8, even=False)
     whole = (days == 0) | (_is_last(one) & _is_last(other))

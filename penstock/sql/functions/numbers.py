@@ -8,7 +8,7 @@ from collections.abc import Callable
 import polars as pl
 
 from penstock.sql.functions.contract import Family, Given
-from penstock.sql.functions.remainder import remainder
+from penstock.sql.functions.division import quotient, remainder
 from penstock.sql.functions.rounding import rounded
 
 NUMBERS = Family("Numbers")
@@ -103,7 +103,7 @@ def _ln(given: Given) -> pl.Expr:
 def _log(given: Given) -> pl.Expr:
     if len(given) == 1:
         return _ln(given)
-    return _above(given.number(1), 0.0).log() / _above(given.number(0), 0.0).log()
+    return quotient(_above(given.number(1), 0.0).log(), _above(given.number(0), 0.0).log())
 
 
 @NUMBERS.add("log2", (1, 1), "The logarithm to base 2; NULL unless positive.", "log2(8)", "3.0")
@@ -158,7 +158,7 @@ def _div(given: Given) -> pl.Expr:
 @NUMBERS.add("try_divide", (2, 2), "The quotient; NULL for division by 0.", "try_divide(1, 4)", "0.25")
 def _try_divide(given: Given) -> pl.Expr:
     by = given.number(1)
-    return given.number(0) / pl.when(by != 0).then(by)
+    return quotient(given.number(0), pl.when(by != 0).then(by))
 
 
 def _pair(given: Given) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
@@ -200,7 +200,8 @@ def _atan(given: Given) -> pl.Expr:
 
 @NUMBERS.add("atan2", (2, 2), "The angle of the point (second, first).", "atan2(0, 1)", "0.0")
 def _atan2(given: Given) -> pl.Expr:
-    return pl.arctan2(given.number(0) + 0.0, given.number(1) + 0.0)
+    sides = (given.number(0), given.number(1))
+    return pl.arctan2(*(pl.when(side == 0).then(0.0).otherwise(side) for side in sides))
 
 
 @NUMBERS.add("sinh", (1, 1), "The hyperbolic sine.", "sinh(0)", "0.0")
@@ -253,7 +254,7 @@ def _width_bucket(given: Given) -> pl.Expr:
     rising = low < high
     before = pl.when(rising).then(value < low).otherwise(value > low)
     after = pl.when(rising).then(value >= high).otherwise(value <= high)
-    share = pl.when(~before & ~after).then(count.cast(pl.Float64) * (value - low) / (high - low))
+    share = pl.when(~before & ~after).then(quotient(count.cast(pl.Float64) * (value - low), high - low))
     inside = share.floor().cast(pl.Int64, strict=False) + 1
     bucket = pl.when(before).then(pl.lit(0, pl.Int64)).when(after).then(count + 1).otherwise(inside)
     return pl.when(known).then(bucket)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from penstock.sql.functions.division import quotient
+
 #: powers of ten beyond this are no longer exact as doubles
 _MOST = 22
 #: from here on a double's steps are wider than what is to be rounded
@@ -21,7 +23,7 @@ def rounded(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.
     if places > _MOST:
         return number
     steps = scaled(number, dtype, places, even)
-    value = steps / 10.0**places if places >= 0 else steps * 10.0**-places
+    value = quotient(steps, 10.0**places) if places >= 0 else steps * 10.0**-places
     fits = (number.abs().cast(pl.Float64) * 10.0**places < _EXACT) & number.is_finite()
     return pl.when(fits).then((value * number.sign()).cast(dtype)).otherwise(number)
 
@@ -30,8 +32,8 @@ def scaled(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.E
     """How many steps of 10^-places there are in a number's size, rounded, as a whole double."""
     size, power = number.abs(), 10.0 ** abs(places)
     wide = size.cast(pl.Float64)
-    below = (wide * power if places >= 0 else wide / power).floor()
-    middle = ((below + 0.5) / power if places >= 0 else (below + 0.5) * power).cast(dtype)
+    below = (wide * power if places >= 0 else quotient(wide, power)).floor()
+    middle = (quotient(below + 0.5, power) if places >= 0 else (below + 0.5) * power).cast(dtype)
     up = size >= middle
     if even:
         up = (size > middle) | ((size == middle) & (below % 2 == 1))

@@ -1,4 +1,8 @@
-"""The remainder of a division as Java has it: with the sign of what is divided, exact, NULL for division by 0."""
+"""Division of doubles to the last bit, and the remainder as Java has it.
+
+Polars divides a column by a single value as a product with its reciprocal, but not in a batch of one row: the last bit
+would depend on where batches are cut.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,14 @@ import numpy as np
 import polars as pl
 
 
+def quotient(number: pl.Expr, by: pl.Expr | float) -> pl.Expr:
+    """A double divided by another, the nearest there is; the divisor is made a column, which is divided by exactly."""
+    divisor = number.is_null().cast(pl.Float64) + by
+    return number / divisor
+
+
 def remainder(number: pl.Expr, by: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """What is left of a number; of doubles too, for which Polars itself has only an inexact one."""
+    """What is left of a number, with its sign; of doubles too, for which Polars has only an inexact one. NULL for 0."""
     some = pl.when(by != 0).then(by)
     if dtype.is_integer():
         return number - number.truncdiv(some) * some
