@@ -1,0 +1,115 @@
+"""Functions that choose between values: what is NULL, what is not a number, the greatest and the least."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+from penstock.sql.functions.contract import Family, Given
+
+CONDITIONS = Family("Conditions")
+
+_FALSE = pl.lit(False)
+
+
+@CONDITIONS.add("coalesce", (1, None), "The first that is not NULL.", "coalesce(NULL, 2, 3)", "2")
+def _coalesce(given: Given) -> pl.Expr:
+    return pl.coalesce(given.alike(range(len(given)))[0])
+
+
+@CONDITIONS.add(
+    "nvl ifnull", (2, 2), "The first, or the second if that is NULL.", "nvl(NULL, 'none')", "'none'"
+)
+def _nvl(given: Given) -> pl.Expr:
+    return pl.coalesce(given.alike((0, 1))[0])
+
+
+@CONDITIONS.add("nvl2", (3, 3), "The second, or the third if the first is NULL.", "nvl2(NULL, 1, 2)", "2")
+def _nvl2(given: Given) -> pl.Expr:
+    one, other = given.alike((1, 2))[0]
+    return pl.when(given.any(0).is_not_null()).then(one).otherwise(other)
+
+
+@CONDITIONS.add(
+    "if", (3, 3), "The second if the condition holds, else the third.", "if(true, 'yes', 'no')", "'yes'"
+)
+def _if(given: Given) -> pl.Expr:
+    one, other = given.alike((1, 2))[0]
+    return pl.when(given.truth(0)).then(one).otherwise(other)
+
+
+@CONDITIONS.add("nullif", (2, 2), "The first, or NULL if both are equal.", "nullif(5, 5)", "NULL")
+def _nullif(given: Given) -> pl.Expr:
+    one, other = given.alike((0, 1))[0]
+    return pl.when((one == other).fill_null(False)).then(None).otherwise(given.any(0))
+
+
+@CONDITIONS.add("nullifzero", (1, 1), "NULL for 0.", "nullifzero(0)", "NULL")
+def _nullifzero(given: Given) -> pl.Expr:
+    number, _ = given.numeric(0)
+    return pl.when(number != 0).then(number)
+
+
+@CONDITIONS.add("zeroifnull", (1, 1), "0 for NULL.", "zeroifnull(NULL)", "0")
+def _zeroifnull(given: Given) -> pl.Expr:
+    number = given.whole(0) if given.dtype(0) == pl.Null else given.numeric(0)[0]
+    return number.fill_null(0)
+
+
+@CONDITIONS.add("isnull", (1, 1), "Whether it is NULL.", "isnull(NULL)", "true")
+def _isnull(given: Given) -> pl.Expr:
+    return given.any(0).is_null()
+
+
+@CONDITIONS.add("isnotnull", (1, 1), "Whether it is not NULL.", "isnotnull(NULL)", "false")
+def _isnotnull(given: Given) -> pl.Expr:
+    return given.any(0).is_not_null()
+
+
+@CONDITIONS.add(
+    "isnan", (1, 1), "Whether it is the double that is no number; false for NULL.", "isnan(1.5)", "false"
+)
+def _isnan(given: Given) -> pl.Expr:
+    return given.number(0).is_nan().fill_null(False)
+
+
+@CONDITIONS.add(
+    "nanvl", (2, 2), "The first, or the second if that is no number.", "nanvl(sqrt(-1), 0)", "0.0"
+)
+def _nanvl(given: Given) -> pl.Expr:
+    number = given.number(0)
+    return pl.when(number.is_nan()).then(given.number(1)).otherwise(number)
+
+
+@CONDITIONS.add(
+    "equal_null", (2, 2), "Whether both are equal or both NULL.", "equal_null(NULL, NULL)", "true"
+)
+def _equal_null(given: Given) -> pl.Expr:
+    one, other = given.alike((0, 1))[0]
+    return one.eq_missing(other)
+
+
+@CONDITIONS.add(
+    "greatest", (2, None), "The greatest; NULLs are skipped, NaN is above all.", "greatest(3, NULL, 7)", "7"
+)
+def _greatest(given: Given) -> pl.Expr:
+    values, dtype = _ordered(given)
+    if not dtype.is_float():
+        return pl.max_horizontal(values)
+    nan = pl.any_horizontal([value.is_nan().fill_null(False) for value in values])
+    return pl.when(nan).then(pl.lit(math.nan, dtype)).otherwise(pl.max_horizontal(values))
+
+
+@CONDITIONS.add(
+    "least", (2, None), "The least; NULLs are skipped, NaN is above all.", "least(3, NULL, 7)", "3"
+)
+def _least(given: Given) -> pl.Expr:
+    return pl.min_horizontal(_ordered(given)[0])
+
+
+def _ordered(given: Given) -> tuple[list[pl.Expr], pl.DataType]:
+    values, dtype = given.alike(range(len(given)))
+    if dtype.is_nested():
+        raise given.bad(0, "a number, text, a condition, a date or a time")
+    return values, dtype

@@ -1,0 +1,356 @@
+"""Functions of dates and times. Times are instants; fields of them are told in UTC. Text is read where one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from penstock.sql.functions.calendar import (
+    DAY,
+    date,
+    day_of,
+    from_micros,
+    later,
+    micros_of,
+    months_later,
+    time,
+)
+from penstock.sql.functions.contract import Argument, Family, Given
+from penstock.sql.functions.date_patterns import formatted, parsed
+from penstock.sql.functions.division import quotient
+from penstock.sql.functions.rounding import rounded
+
+DATES = Family("Dates and times")
+
+_UNITS = {
+    "1y": ("YEAR", "YYYY", "YY"),
+    "1q": ("QUARTER",),
+    "1mo": ("MONTH", "MM", "MON"),
+    "1w": ("WEEK",),
+    "1d": ("DAY", "DD"),
+    "1h": ("HOUR",),
+    "1m": ("MINUTE",),
+    "1s": ("SECOND",),
+    "1ms": ("MILLISECOND",),
+    "1us": ("MICROSECOND",),
+}
+_EVERY = {name: every for every, names in _UNITS.items() for name in names}
+_OF_DATES = {name: every for name, every in _EVERY.items() if every in ("1y", "1q", "1mo", "1w")}
+_WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+_USUAL = "yyyy-MM-dd HH:mm:ss"
+#: instants whose year Polars can tell
+_FAR = 2**62
+
+
+def _field(names: str, doc: str, result: str, of: Callable[[pl.Expr], pl.Expr], clock: bool = False) -> None:
+    """A function that gives one field of a date or of a time."""
+    example = f"{names.split()[0]}('2026-11-15 09:30:05')"
+
+    @DATES.add(names, (1, 1), doc, example, result)
+    def _build(given: Given) -> pl.Expr:
+        return of(time(given, 0) if clock else date(given, 0)).cast(pl.Int64)
+
+
+_field("year", "The year.", "2026", lambda day: day.dt.year())
+_field("quarter", "The quarter, from 1.", "4", lambda day: day.dt.quarter())
+_field("month", "The month, from 1.", "11", lambda day: day.dt.month())
+_field("day dayofmonth", "The day of the month.", "15", lambda day: day.dt.day())
+_field("dayofweek", "The day of the week; Sunday is 1.", "1", lambda day: day.dt.weekday() % 7 + 1)
+_field("weekday", "The day of the week; Monday is 0.", "6", lambda day: day.dt.weekday() - 1)
+_field("dayofyear", "The day of the year.", "319", lambda day: day.dt.ordinal_day())
+_field("weekofyear", "The week of the year, as ISO 8601 counts.", "46", lambda day: day.dt.week())
+_field("hour", "The hour of the day.", "9", lambda instant: instant.dt.hour(), clock=True)
+_field("minute", "The minute of the hour.", "30", lambda instant: instant.dt.minute(), clock=True)
+_field("second", "The second of the minute.", "5", lambda instant: instant.dt.second(), clock=True)
+
+
+@DATES.add("dayname", (1, 1), "The weekday's short name.", "dayname('2026-11-15')", "'Sun'")
+def _dayname(given: Given) -> pl.Expr:
+    return date(given, 0).dt.strftime("%a")
+
+
+@DATES.add("monthname", (1, 1), "The month's short name.", "monthname('2026-11-15')", "'Nov'")
+def _monthname(given: Given) -> pl.Expr:
+    return date(given, 0).dt.strftime("%b")
+
+
+def _named(given: Given, at: int, names: dict[str, str]) -> str:
+    found = names.get(given.said_text(at).upper())
+    if found is None:
+        raise given.bad(at, f"one of {', '.join(names)}")
+    return found
+
+
+@DATES.add(
+    "date_trunc",
+    (2, 2),
+    "The start of the year, quarter, month, week (Monday), day, hour, minute, second... a time is in.",
+    "date_trunc('HOUR', '2026-11-15 09:30:05')",
+    "to_timestamp('2026-11-15 09:00:00')",
+)
+def _date_trunc(given: Given) -> pl.Expr:
+    return time(given, 1).dt.truncate(_named(given, 0, _EVERY))
+
+
+@DATES.add(
+    "trunc",
+    (2, 2),
+    "The first day of the year, quarter, month or week (Monday) a date is in.",
+    "trunc('2026-11-15', 'MM')",
+    "to_date('2026-11-01')",
+)
+def _trunc(given: Given) -> pl.Expr:
+    return date(given, 0).dt.truncate(_named(given, 1, _OF_DATES))
+
+
+@DATES.add(
+    "date_add dateadd", (2, 2), "A date some days on.", "date_add('2026-02-27', 2)", "to_date('2026-03-01')"
+)
+def _date_add(given: Given) -> pl.Expr:
+    return later(date(given, 0), given.whole(1))
+
+
+@DATES.add(
+    "date_sub", (2, 2), "A date some days before.", "date_sub('2026-03-01', 1)", "to_date('2026-02-28')"
+)
+def _date_sub(given: Given) -> pl.Expr:
+    return later(date(given, 0), -given.whole(1))
+
+
+@DATES.add(
+    "datediff date_diff",
+    (2, 2),
+    "Days from the second date to the first.",
+    "datediff('2026-03-01', '2026-02-01')",
+    "28",
+)
+def _datediff(given: Given) -> pl.Expr:
+    return date(given, 0).to_physical().cast(pl.Int64) - date(given, 1).to_physical().cast(pl.Int64)
+
+
+@DATES.add(
+    "add_months",
+    (2, 2),
+    "A date some months on; the last day where the month is shorter.",
+    "add_months('2026-01-31', 1)",
+    "to_date('2026-02-28')",
+)
+def _add_months(given: Given) -> pl.Expr:
+    return months_later(date(given, 0), given.whole(1))
+
+
+@DATES.add(
+    "months_between",
+    (2, 3),
+    "Months from the second time to the first, a day being 1/31; to 8 places unless the third is false.",
+    "months_between('2026-03-31', '2026-02-28')",
+    "1.0",
+)
+def _months_between(given: Given) -> pl.Expr:
+    one, other = time(given, 0), time(given, 1)
+    months = _months(one) - _months(other)
+    days = one.dt.day().cast(pl.Int64) - other.dt.day().cast(pl.Int64)
+    seconds = days * 86_400 + _clock(one) - _clock(other)
+    share = months.cast(pl.Float64) + quotient(seconds.cast(pl.Float64), 31.0 * 86_400)
+    if len(given) == 2 or _said(given, given.arguments[2]):
+        share = rounded(share, pl.Float64(), 8, even=False)
+    whole = (days == 0) | (_is_last(one) & _is_last(other))
+    return pl.when(whole).then(months.cast(pl.Float64)).otherwise(share)
+
+
+def _said(given: Given, argument: Argument) -> bool:
+    if not argument.is_literal or not isinstance(argument.literal, bool):
+        raise given.bad(2, "true or false")
+    return argument.literal
+
+
+def _months(instant: pl.Expr) -> pl.Expr:
+    return instant.dt.year().cast(pl.Int64) * 12 + instant.dt.month().cast(pl.Int64)
+
+
+def _clock(instant: pl.Expr) -> pl.Expr:
+    """Seconds since midnight."""
+    return micros_of(instant) % DAY // 1_000_000
+
+
+def _is_last(instant: pl.Expr) -> pl.Expr:
+    day = instant.dt.date()
+    return day == day.dt.month_end()
+
+
+@DATES.add(
+    "last_day", (1, 1), "The last day of the month.", "last_day('2028-02-01')", "to_date('2028-02-29')"
+)
+def _last_day(given: Given) -> pl.Expr:
+    return date(given, 0).dt.month_end()
+
+
+@DATES.add(
+    "next_day",
+    (2, 2),
+    "The next day after a date that is a Monday, Tuesday...",
+    "next_day('2026-11-15', 'Mon')",
+    "to_date('2026-11-16')",
+)
+def _next_day(given: Given) -> pl.Expr:
+    said = given.said_text(1).upper()
+    found = [n for n, name in enumerate(_WEEKDAYS, 1) if said in (name, name[:3], name[:2])]
+    if not found:
+        raise given.bad(1, "a day of the week, such as Mon")
+    day = date(given, 0)
+    return later(day, (found[0] - day.dt.weekday().cast(pl.Int64) - 1) % 7 + 1)
+
+
+@DATES.add(
+    "to_date",
+    (1, 2),
+    "The date that a text says, in the pattern's way if there is one; the date of a time.",
+    "to_date('15/11/2026', 'dd/MM/yyyy')",
+    "to_date('2026-11-15')",
+)
+def _to_date(given: Given) -> pl.Expr:
+    return date(given, 0) if len(given) == 1 else _in_pattern(given).dt.date()
+
+
+@DATES.add(
+    "to_timestamp try_to_timestamp",
+    (1, 2),
+    "The time that a text says, in the pattern's way if there is one.",
+    "to_timestamp('15.11.2026 09:30', 'dd.MM.yyyy HH:mm')",
+    "to_timestamp('2026-11-15 09:30:00')",
+)
+def _to_timestamp(given: Given) -> pl.Expr:
+    return time(given, 0) if len(given) == 1 else _in_pattern(given)
+
+
+def _in_pattern(given: Given) -> pl.Expr:
+    """A text read with the second argument's pattern; a date or a time needs none."""
+    return parsed(given.text(0), given, 1) if given.dtype(0) in (pl.String, pl.Null) else time(given, 0)
+
+
+@DATES.add(
+    "date_format",
+    (2, 2),
+    "A time as a pattern of Java says.",
+    "date_format('2026-11-15 09:30:05', 'EEE d MMM yyyy, HH:mm')",
+    "'Sun 15 Nov 2026, 09:30'",
+)
+def _date_format(given: Given) -> pl.Expr:
+    return formatted(time(given, 0), given, 1)
+
+
+@DATES.add(
+    "unix_timestamp to_unix_timestamp",
+    (1, 2),
+    "Seconds since 1970 of a time, or of a text in the pattern's way.",
+    "unix_timestamp('2026-11-15 09:30:05')",
+    "1794735005",
+)
+def _unix_timestamp(given: Given) -> pl.Expr:
+    if len(given) == 1 and given.dtype(0) in (pl.String, pl.Null):
+        return micros_of(parsed(given.text(0), _with_pattern(given), 1)) // 1_000_000
+    return micros_of(time(given, 0) if len(given) == 1 else _in_pattern(given)) // 1_000_000
+
+
+@DATES.add(
+    "from_unixtime",
+    (1, 2),
+    "Seconds since 1970 as text, in the pattern's way.",
+    "from_unixtime(0, 'yyyy-MM-dd')",
+    "'1970-01-01'",
+)
+def _from_unixtime(given: Given) -> pl.Expr:
+    instant = _since(given.whole(0), 1_000_000)
+    return formatted(instant, given if len(given) > 1 else _with_pattern(given), 1)
+
+
+def _with_pattern(given: Given) -> Given:
+    """The arguments with the usual pattern as their second."""
+    usual = Argument(pl.lit(_USUAL), pl.String(), _USUAL, True)
+    return Given(given.name, [given.arguments[0], usual])
+
+
+@DATES.add(
+    "timestamp_seconds",
+    (1, 1),
+    "The time some seconds after 1970 began.",
+    "timestamp_seconds(1.5)",
+    "to_timestamp('1970-01-01 00:00:01.5')",
+)
+def _timestamp_seconds(given: Given) -> pl.Expr:
+    if given.dtype(0).is_integer():
+        return _since(given.whole(0), 1_000_000)
+    micros = given.number(0) * 1e6
+    return from_micros(pl.when(micros.abs() < float(_FAR)).then(micros).cast(pl.Int64))
+
+
+@DATES.add(
+    "timestamp_millis",
+    (1, 1),
+    "The time some milliseconds after 1970 began.",
+    "timestamp_millis(1500)",
+    "to_timestamp('1970-01-01 00:00:01.5')",
+)
+def _timestamp_millis(given: Given) -> pl.Expr:
+    return _since(given.whole(0), 1_000)
+
+
+@DATES.add(
+    "timestamp_micros",
+    (1, 1),
+    "The time some microseconds after 1970 began.",
+    "timestamp_micros(1500000)",
+    "to_timestamp('1970-01-01 00:00:01.5')",
+)
+def _timestamp_micros(given: Given) -> pl.Expr:
+    return _since(given.whole(0), 1)
+
+
+def _since(count: pl.Expr, micros: int) -> pl.Expr:
+    """The instant some units after 1970 began; NULL where 64 bits do not reach."""
+    return from_micros(pl.when(count.is_between(-_FAR // micros, _FAR // micros)).then(count) * micros)
+
+
+@DATES.add("unix_seconds", (1, 1), "Seconds since 1970.", "unix_seconds('1970-01-01 00:00:01.5')", "1")
+def _unix_seconds(given: Given) -> pl.Expr:
+    return micros_of(time(given, 0)) // 1_000_000
+
+
+@DATES.add("unix_millis", (1, 1), "Milliseconds since 1970.", "unix_millis('1970-01-01 00:00:01.5')", "1500")
+def _unix_millis(given: Given) -> pl.Expr:
+    return micros_of(time(given, 0)) // 1_000
+
+
+@DATES.add(
+    "unix_micros", (1, 1), "Microseconds since 1970.", "unix_micros('1970-01-01 00:00:01.5')", "1500000"
+)
+def _unix_micros(given: Given) -> pl.Expr:
+    return micros_of(time(given, 0))
+
+
+@DATES.add("unix_date", (1, 1), "Days since 1970.", "unix_date('1970-01-02')", "1")
+def _unix_date(given: Given) -> pl.Expr:
+    return date(given, 0).to_physical().cast(pl.Int64)
+
+
+@DATES.add(
+    "date_from_unix_date",
+    (1, 1),
+    "The date some days after 1970 began.",
+    "date_from_unix_date(1)",
+    "to_date('1970-01-02')",
+)
+def _date_from_unix_date(given: Given) -> pl.Expr:
+    return given.whole(0).cast(pl.Int32, strict=False).cast(pl.Date)
+
+
+@DATES.add(
+    "make_date",
+    (3, 3),
+    "The date of a year, a month and a day; NULL if there is none.",
+    "make_date(2026, 2, 29)",
+    "NULL",
+)
+def _make_date(given: Given) -> pl.Expr:
+    return day_of(given.whole(0), given.whole(1), given.whole(2))

@@ -1,0 +1,66 @@
+"""Functions of JSON in text."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from penstock.sql.functions.contract import Family, Given
+
+JSON = Family("JSON")
+
+_STEP = re.compile(r"\.(?P<name>[^.\[\]*'\"]+)|\['(?P<quoted>[^'\"\\\]\[*]+)'\]|\[(?P<index>\d+)\]")
+_STRINGS = r'"(?:[^"\\]|\\.)*"'
+_INNERMOST = r"\{[^\[\]{}]*\}|\[[^\[\]{}]*\]"
+
+
+@JSON.add(
+    "get_json_object",
+    (2, 2),
+    "What a path ($, .name, ['name'], [0]) leads to, as text; NULL if nowhere.",
+    "get_json_object('{\"a\": {\"b\": [5, 6]}}', '$.a.b[1]')",
+    "'6'",
+)
+def _get_json_object(given: Given) -> pl.Expr:
+    return given.text(0).str.json_path_match(_path(given, 1))
+
+
+def _path(given: Given, at: int) -> str:
+    """A path as Polars reads it: every name in brackets and quotes."""
+    text = given.said_text(at)
+    steps, place = "$", 1
+    while text.startswith("$") and place < len(text):
+        step = _STEP.match(text, place)
+        if step is None:
+            break
+        name = step["name"] or step["quoted"]
+        steps += f"[{step['index']}]" if name is None else f"['{name}']"
+        place = step.end()
+    if place != len(text) or not text.startswith("$"):
+        raise given.bad(at, "a path of $, .name, ['name'] and [0]", hint="Wildcards are not known.")
+    return steps
+
+
+@JSON.add(
+    "json_array_length",
+    (1, 1),
+    "How many values an array has; NULL for anything else.",
+    "json_array_length('[1, [2, 3], {}]')",
+    "3",
+)
+def _json_array_length(given: Given) -> pl.Expr:
+    text = given.text(0)
+    sound = text.str.json_path_match("$")
+    array = pl.when(sound.str.starts_with("[") & text.str.contains(r"^\s*\[")).then(sound)
+    return array.map_batches(_lengths, return_dtype=pl.Int64, is_elementwise=True)
+
+
+def _lengths(arrays: pl.Series) -> pl.Series:
+    """Commas on the outermost level: strings first, then what is nested, from the inside, become one sign."""
+    flat = arrays.str.replace_all(_STRINGS, "v").str.slice(1)
+    flat = flat.str.head(flat.str.len_chars().cast(pl.Int64) - 1)
+    while flat.str.contains(_INNERMOST).any():
+        flat = flat.str.replace_all(_INNERMOST, "v")
+    commas = flat.str.count_matches(",", literal=True).cast(pl.Int64)
+    return pl.select(pl.when(flat == "").then(pl.lit(0, pl.Int64)).otherwise(commas + 1)).to_series()

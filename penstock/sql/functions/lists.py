@@ -1,0 +1,142 @@
+"""Functions of lists. Places count from 1; those before the end are negative."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from penstock.sql.functions.contract import Argument, Family, Given
+
+LISTS = Family("Lists")
+
+
+@LISTS.add("array", (1, None), "A list of values of one type.", "array(1, 2)", "array(1, 2)")
+def _array(given: Given) -> pl.Expr:
+    return pl.concat_list(given.alike(range(len(given)))[0])
+
+
+@LISTS.add(
+    "size cardinality array_size", (1, 1), "How many values a list has.", "size(array(1, 2, NULL))", "3"
+)
+def _size(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.len().cast(pl.Int64)
+
+
+@LISTS.add(
+    "array_contains",
+    (2, 2),
+    "Whether a value is in a list; NULL if it is not, but a NULL is.",
+    "array_contains(array('a', 'b'), 'b')",
+    "true",
+)
+def _array_contains(given: Given) -> pl.Expr:
+    values, wanted = _with(given)
+    found = values.list.contains(wanted, nulls_equal=False)
+    gaps = values.list.len() > values.list.drop_nulls().list.len()
+    return pl.when(wanted.is_not_null() & (found | ~gaps)).then(found)
+
+
+@LISTS.add(
+    "element_at",
+    (2, 2),
+    "The value at a place, from 1, or from the end if negative; NULL if there is none.",
+    "element_at(array('a', 'b', 'c'), -1)",
+    "'c'",
+)
+def _element_at(given: Given) -> pl.Expr:
+    place = given.whole(1)
+    index = pl.when(place > 0).then(place - 1).when(place < 0).then(place)
+    return given.values(0)[0].list.get(index, null_on_oob=True)
+
+
+@LISTS.add(
+    "get", (2, 2), "The value at a place, from 0; NULL if there is none.", "get(array('a', 'b'), 0)", "'a'"
+)
+def _get(given: Given) -> pl.Expr:
+    place = given.whole(1)
+    return given.values(0)[0].list.get(pl.when(place >= 0).then(place), null_on_oob=True)
+
+
+@LISTS.add(
+    "slice",
+    (3, 3),
+    "A number of values from a place on; NULL for place 0 or a negative number.",
+    "slice(array(1, 2, 3), 2, 2)",
+    "array(2, 3)",
+)
+def _slice(given: Given) -> pl.Expr:
+    values, place, many = given.values(0)[0], given.whole(1), given.whole(2)
+    size = values.list.len().cast(pl.Int64)
+    start = pl.when(place > 0).then(place - 1).otherwise(size + place)
+    taken = pl.when(start >= 0).then(many.clip(lower_bound=0)).otherwise(pl.lit(0, pl.Int64))
+    part = values.list.slice(start.clip(lower_bound=0), taken)
+    return pl.when(values.is_not_null() & (place != 0) & (many >= 0)).then(part)
+
+
+@LISTS.add(
+    "array_join",
+    (2, 3),
+    "Texts of a list with a separator; NULLs are left out or spelled as the third text.",
+    "array_join(array('a', NULL, 'b'), '-')",
+    "'a-b'",
+)
+def _array_join(given: Given) -> pl.Expr:
+    values, inner = given.values(0)
+    if inner != pl.String:
+        raise given.bad(0, "a list of text")
+    if len(given) > 2:
+        values = values.list.eval(pl.element().fill_null(pl.lit(given.said_text(2))))
+    return values.list.join(given.text(1))
+
+
+@LISTS.add("array_distinct", (1, 1), "Each value once.", "array_distinct(array(1, 2, 1))", "array(1, 2)")
+def _array_distinct(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.unique(maintain_order=True)
+
+
+@LISTS.add("array_min", (1, 1), "The least value that is not NULL.", "array_min(array(3, NULL, 1))", "1")
+def _array_min(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.drop_nulls().list.sort().list.first()
+
+
+@LISTS.add("array_max", (1, 1), "The greatest value.", "array_max(array(3, NULL, 1))", "3")
+def _array_max(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.drop_nulls().list.sort().list.last()
+
+
+@LISTS.add(
+    "sort_array",
+    (1, 2),
+    "In rising order with NULLs first or, if the second is false, falling with NULLs last.",
+    "sort_array(array(3, 1, 2), false)",
+    "array(3, 2, 1)",
+)
+def _sort_array(given: Given) -> pl.Expr:
+    rising = len(given) == 1 or _said(given, given.arguments[1])
+    return given.values(0)[0].list.sort(descending=not rising, nulls_last=not rising)
+
+
+@LISTS.add("array_sort", (1, 1), "In rising order with NULLs last.", "array_sort(array(3, 1))", "array(1, 3)")
+def _array_sort(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.sort(nulls_last=True)
+
+
+@LISTS.add("array_compact", (1, 1), "Without NULLs.", "array_compact(array(1, NULL, 2))", "array(1, 2)")
+def _array_compact(given: Given) -> pl.Expr:
+    return given.values(0)[0].list.drop_nulls()
+
+
+def _said(given: Given, argument: Argument) -> bool:
+    if not argument.is_literal or not isinstance(argument.literal, bool):
+        raise given.bad(1, "true or false")
+    return argument.literal
+
+
+def _with(given: Given) -> tuple[pl.Expr, pl.Expr]:
+    """A list, and a value of the type of what is in it."""
+    values, inner = given.values(0)
+    dtype = given.dtype(1)
+    if dtype == inner or dtype == pl.Null:
+        return values, given.any(1).cast(inner)
+    if dtype.is_integer() and inner.is_numeric():
+        return values, given.any(1).cast(inner, strict=False)
+    raise given.bad(1, f"of type {inner}, as the list's values are")

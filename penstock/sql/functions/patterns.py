@@ -1,0 +1,114 @@
+"""Functions of regular expressions. The expression is a literal, in Java's dialect."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from penstock.sql.functions.contract import Family, Given
+from penstock.sql.functions.expressions import groups, replacement, takes_nothing, translated
+
+PATTERNS = Family("Regular expressions")
+
+#: around what a group took; characters that Unicode keeps out of text
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+
+
+@PATTERNS.add(
+    "regexp_like regexp rlike",
+    (2, 2),
+    "Whether it is found in a text.",
+    "regexp_like('penstock', 'n.t')",
+    "true",
+)
+def _regexp_like(given: Given) -> pl.Expr:
+    return given.text(0).str.contains(translated(given, 1))
+
+
+@PATTERNS.add(
+    "regexp_extract",
+    (2, 3),
+    "What a group (1 unless said, 0: all) took of the first place where it is found; empty if nowhere.",
+    "regexp_extract('GET /p7 HTTP/1.1', '/p(\\d+)', 1)",
+    "'7'",
+)
+def _regexp_extract(given: Given) -> pl.Expr:
+    text, pattern = given.text(0), translated(given, 1)
+    found = text.str.extract(pattern, _group(given, pattern)).fill_null("")
+    return pl.when(text.is_not_null()).then(found)
+
+
+@PATTERNS.add(
+    "regexp_extract_all",
+    (2, 3),
+    "What a group (1 unless said, 0: all) took of every place where it is found.",
+    "regexp_extract_all('a1b22', '([a-z])(\\d+)', 2)",
+    "array('1', '22')",
+)
+def _regexp_extract_all(given: Given) -> pl.Expr:
+    text, pattern = given.text(0), translated(given, 1)
+    group = _group(given, pattern)
+    if group == 0:
+        return text.str.extract_all(pattern)
+    marked = text.str.replace_all(pattern, f"{_OPEN}${{{group}}}{_CLOSE}")
+    inside = marked.str.extract_all(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
+    return inside.list.eval(pl.element().str.strip_chars(_OPEN + _CLOSE))
+
+
+def _group(given: Given, pattern: str) -> int:
+    group, most = given.said_whole(2) if len(given) > 2 else 1, groups(pattern)
+    if not 0 <= group <= most:
+        raise given.bad(
+            2 if len(given) > 2 else 1,
+            f"a group from 0 to {most}" if len(given) > 2 else "a regular expression with a group",
+            hint="Group 0 is all that was found.",
+        )
+    return group
+
+
+@PATTERNS.add(
+    "regexp_substr", (2, 2), "What was found first; NULL if nowhere.", "regexp_substr('a1b22', '\\d+')", "'1'"
+)
+def _regexp_substr(given: Given) -> pl.Expr:
+    found = given.text(0).str.extract(translated(given, 1), 0)
+    return pl.when(found != "").then(found)
+
+
+@PATTERNS.add("regexp_count", (2, 2), "How often it is found.", "regexp_count('a1b22', '\\d')", "3")
+def _regexp_count(given: Given) -> pl.Expr:
+    return given.text(0).str.count_matches(translated(given, 1)).cast(pl.Int64)
+
+
+@PATTERNS.add(
+    "regexp_replace",
+    (3, 3),
+    "Every place where it is found replaced; $1 stands for what the first group took.",
+    "regexp_replace('2026-11-15', '(\\d+)-(\\d+)', '$2/$1')",
+    "'11/2026-15'",
+)
+def _regexp_replace(given: Given) -> pl.Expr:
+    pattern = translated(given, 1)
+    return given.text(0).str.replace_all(pattern, replacement(given, 2, groups(pattern)))
+
+
+@PATTERNS.add(
+    "split",
+    (2, 3),
+    "The parts of a text between places where it is found, at most as many as the third says.",
+    "split('a1b2c', '\\d', 2)",
+    "array('a', 'b2c')",
+)
+def _split(given: Given) -> pl.Expr:
+    text, pattern = given.text(0), translated(given, 1)
+    most = given.said_whole(2) if len(given) > 2 else -1
+    if pattern and takes_nothing(pattern):
+        raise given.bad(1, "a regular expression that takes at least one character")
+    parts = text.str.split(pattern, literal=False)
+    if not pattern:
+        parts = pl.when(text == "").then(pl.concat_list(pl.lit(""))).otherwise(parts)
+    if most <= 0:
+        return parts
+    before = parts.list.head(most - 1).list.join("").str.len_chars()
+    between = text.str.extract_all(pattern).list.head(most - 1).list.join("").str.len_chars()
+    rest = text.str.slice((before + between).cast(pl.Int64))
+    cut = pl.concat_list(parts.list.head(most - 1), rest)
+    return pl.when(parts.list.len() > most).then(cut).otherwise(parts)

@@ -1,0 +1,100 @@
+"""Functions of web addresses."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import polars as pl
+
+from penstock.sql.functions.contract import Family, Given
+
+WEB = Family("Web addresses")
+
+_URL = r"^(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
+#: what java.net.URI refuses: blanks, quotes, braces, a percent sign without two digits, a bare scheme
+_WRONG = r"[\x00-\x20\x7F\"<>\\^`{|}]|%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|^[^?#/]*[\[\]]|^[A-Za-z][A-Za-z0-9+.-]*:$"
+_OPAQUE = r"^[A-Za-z][A-Za-z0-9+.-]*:[^/]"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_TOP = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"^(?:[^@]*@)?((?:{_LABEL}\.)*{_TOP}\.?|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\[[0-9A-Fa-f:.]+\])(?::\d*)?$"
+_PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
+_KEPT = string.ascii_letters + string.digits + ".-_*"
+_DIGITS = "0123456789abcdefABCDEF"
+#: UTF-8 as pairs of digits with a blank after each, so that matches begin at a byte
+_UTF8 = (
+    r"^(?:[0-7]. |(?:c[2-9a-f]|d.) [89ab]. |e0 [ab]. [89ab]. |e[1-9a-cef] [89ab]. [89ab]. |ed [89]. [89ab]. "
+    r"|f0 [9ab]. [89ab]. [89ab]. |f[1-3] [89ab]. [89ab]. [89ab]. |f4 8. [89ab]. [89ab]. )*$"
+)
+
+
+@WEB.add(
+    "parse_url",
+    (2, 3),
+    f"A part of an address ({', '.join(_PARTS)}), or a parameter of its query; NULL if it has none.",
+    "parse_url('https://penstock.org/docs?page=2', 'QUERY', 'page')",
+    "'2'",
+)
+def _parse_url(given: Given) -> pl.Expr:
+    text, part = given.text(0), given.said_text(1)
+    if part not in _PARTS:
+        raise given.bad(1, f"one of {', '.join(_PARTS)}")
+    if len(given) > 2 and part != "QUERY":
+        raise given.bad(1, "QUERY, as a parameter is asked for")
+    address = pl.when(~text.str.contains(_WRONG)).then(text)
+    pieces = address.str.extract_groups(_URL)
+    scheme, authority, path, query, ref = (pieces.struct.field(str(number)) for number in range(1, 6))
+    opaque = address.str.contains(_OPAQUE)
+    authority = pl.when(authority != "").then(authority)
+    path, query = pl.when(~opaque).then(path), pl.when(~opaque).then(query)
+    match part:
+        case "HOST":
+            return authority.str.extract(_HOST, 1)
+        case "PATH":
+            return path
+        case "QUERY" if len(given) > 2:
+            return query.str.extract(rf"(?:^|&){re.escape(given.said_text(2))}=([^&]*)", 1)
+        case "QUERY":
+            return query
+        case "REF":
+            return ref
+        case "PROTOCOL":
+            return scheme
+        case "FILE":
+            return pl.when(query.is_null()).then(path).otherwise(path + pl.lit("?") + query)
+        case "AUTHORITY":
+            return authority
+        case _:
+            return pl.when(authority.str.contains(_HOST)).then(authority.str.extract(r"^([^@]*)@", 1))
+
+
+@WEB.add(
+    "url_encode",
+    (1, 1),
+    "A text as it stands in a form's address: a blank is +, other signs are % and digits.",
+    "url_encode('a b&c')",
+    "'a+b%26c'",
+)
+def _url_encode(given: Given) -> pl.Expr:
+    codes = given.text(0).str.encode("hex").str.to_uppercase().str.replace_all(r"(..)", "%${1}")
+    table = {f"%{ord(letter):02X}": letter for letter in _KEPT} | {"%20": "+"}
+    return codes.str.replace_many(list(table), list(table.values()))
+
+
+@WEB.add(
+    "url_decode try_url_decode",
+    (1, 1),
+    "What `url_encode` was given; NULL for what it cannot have made.",
+    "url_decode('a+b%26c')",
+    "'a b&c'",
+)
+def _url_decode(given: Given) -> pl.Expr:
+    text = given.text(0).str.replace_all("+", " ", literal=True)
+    right = ~text.str.contains(r"%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)")
+    bytes_ = text.str.encode("hex").str.replace_all(r"(..)", "${1} ")
+    table = {
+        f"25 {ord(high):02x} {ord(low):02x} ": f"{high}{low} ".lower() for high in _DIGITS for low in _DIGITS
+    }
+    decoded = bytes_.str.replace_many(list(table), list(table.values()))
+    sound = pl.when(right & decoded.str.contains(_UTF8)).then(decoded)
+    return sound.str.replace_all(" ", "", literal=True).str.decode("hex").cast(pl.String)

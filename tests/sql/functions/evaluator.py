@@ -1,0 +1,61 @@
+"""SQL expressions of literals, columns and calls, built with FUNCTIONS: as much of a planner as these tests need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+from sqlglot import Tokenizer
+from sqlglot.tokens import Token, TokenType
+
+from penstock.sql.functions import FUNCTIONS, Argument
+
+Schema = Mapping[str, pl.DataType]
+
+
+def argument(text: str, schema: Schema | None = None) -> Argument:
+    """What an expression says."""
+    tokens = Tokenizer().tokenize(text)
+    made, rest = _read(tokens, schema or {})
+    assert not rest, text
+    return made
+
+
+def value(text: str) -> object:
+    """What an expression without columns gives."""
+    return pl.DataFrame({"row": [0]}).select(argument(text).expr.alias("value"))["value"].to_list()[0]
+
+
+def _read(tokens: list[Token], schema: Schema) -> tuple[Argument, list[Token]]:
+    first, *rest = tokens
+    if first.token_type == TokenType.DASH:
+        inner, rest = _read(rest, schema)
+        assert isinstance(inner.literal, int | float)
+        return _literal(-inner.literal), rest
+    if first.token_type == TokenType.STRING:
+        return _literal(first.text), rest
+    if first.token_type == TokenType.NUMBER:
+        return _literal(float(first.text) if set(first.text) & set(".eE") else int(first.text)), rest
+    if rest and rest[0].token_type == TokenType.L_PAREN:
+        return _call(first.text.lower(), rest[1:], schema)
+    words = {"null": None, "true": True, "false": False}
+    if first.text.lower() in words:
+        return _literal(words[first.text.lower()]), rest
+    return Argument(pl.col(first.text), schema[first.text], None, False), rest
+
+
+def _call(name: str, tokens: list[Token], schema: Schema) -> tuple[Argument, list[Token]]:
+    arguments = []
+    while tokens[0].token_type != TokenType.R_PAREN:
+        made, tokens = _read(tokens, schema)
+        arguments.append(made)
+        if tokens[0].token_type == TokenType.COMMA:
+            tokens = tokens[1:]
+    expr = FUNCTIONS[name].build(arguments)
+    frame = pl.LazyFrame(schema=schema or {"row": pl.Int64()})
+    return Argument(expr, frame.select(expr.alias("it")).collect_schema()["it"], None, False), tokens[1:]
+
+
+def _literal(given: str | int | float | bool | None) -> Argument:
+    expr = pl.lit(given)
+    return Argument(expr, pl.select(expr).to_series().dtype, given, True)

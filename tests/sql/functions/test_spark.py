@@ -1,0 +1,91 @@
+"""Spark itself is the oracle: every function, over tricky values, answers as Spark does without ANSI mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as st
+
+from tests.sql.functions.cases import CASES, INSTANT, Case
+from tests.sql.functions.evaluator import argument
+
+_TYPES = {
+    pl.String: st.StringType(),
+    pl.Int32: st.IntegerType(),
+    pl.Int64: st.LongType(),
+    pl.Float64: st.DoubleType(),
+    pl.Date: st.DateType(),
+}
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of Spark without ANSI mode, in UTC, that takes backslashes in literals as they are."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    return session
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_spark_answers_alike(plain: SparkSession, case: Case) -> None:
+    theirs, ours = spark_answers(plain, case), penstock_answers(case)
+    wrong = [
+        f"{asked} of {row}: Spark says {their!r}, Penstock {our!r}"
+        for asked in case.asked
+        for row, their, our in zip(case.frame.rows(), theirs[asked], ours[asked], strict=True)
+        if not alike(their, our)
+    ]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def penstock_answers(case: Case) -> dict[str, list[object]]:
+    answers = {}
+    for asked in case.asked:
+        expr = argument(asked, dict(case.frame.schema)).expr
+        answer = case.frame.with_columns(expr.alias("_it"))["_it"]
+        answers[asked] = (answer.to_physical() if isinstance(answer.dtype, pl.Datetime) else answer).to_list()
+    return answers
+
+
+def spark_answers(plain: SparkSession, case: Case) -> dict[str, list[object]]:
+    times = [name for name, dtype in case.frame.schema.items() if dtype == INSTANT]
+    fields = [st.StructField(name, _spark_type(dtype)) for name, dtype in case.frame.schema.items()]
+    rows = case.frame.with_columns(pl.col(name).to_physical() for name in times).rows()
+    frame = plain.createDataFrame(rows, st.StructType(fields)).coalesce(1)
+    for name in times:
+        frame = frame.selectExpr(*(f"timestamp_micros({c}) {c}" if c == name else c for c in frame.columns))
+    answer = frame.selectExpr(*(f"{asked} AS a{at}" for at, asked in enumerate(case.asked)))
+    told = [
+        f"unix_micros({field.name}) {field.name}" if field.dataType == st.TimestampType() else field.name
+        for field in answer.schema
+    ]
+    collected = answer.selectExpr(*told).collect()
+    return {asked: [row[at] for row in collected] for at, asked in enumerate(case.asked)}
+
+
+def _spark_type(dtype: pl.DataType) -> st.DataType:
+    if dtype == INSTANT:
+        return st.LongType()
+    if isinstance(dtype, pl.List):
+        return st.ArrayType(_spark_type(dtype.inner))  # type: ignore[arg-type]
+    return next(theirs for ours, theirs in _TYPES.items() if dtype == ours)
+
+
+def alike(their: object, our: object) -> bool:
+    if isinstance(their, list) and isinstance(our, list):
+        return len(their) == len(our) and all(map(alike, their, our))
+    if isinstance(their, bytearray):
+        return bytes(their).decode() == our
+    if isinstance(their, float) and isinstance(our, float):
+        if math.isnan(their) or math.isnan(our):
+            return math.isnan(their) and math.isnan(our)
+        return math.isclose(their, our, rel_tol=1e-12, abs_tol=0.0)
+    return type(their) is type(our) and their == our
