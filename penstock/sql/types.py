@@ -1,0 +1,123 @@
+"""Types of the language, and how values go from one to another: as Spark has it outside its ANSI mode.
+
+Receives sqlglot's types and Polars expressions; hands Polars types and casts. A value that has no place in the
+other type becomes null.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+from sqlglot import exp
+
+from penstock.decode.values import parsed
+from penstock.sql.places import refused
+
+INSTANT = pl.Datetime("us", "UTC")
+_T = exp.DType
+_PLAIN: dict[exp.DType, pl.DataType] = {
+    _T.TINYINT: pl.Int8(),
+    _T.SMALLINT: pl.Int16(),
+    _T.INT: pl.Int32(),
+    _T.BIGINT: pl.Int64(),
+    _T.FLOAT: pl.Float32(),
+    _T.DOUBLE: pl.Float64(),
+    _T.BOOLEAN: pl.Boolean(),
+    _T.TEXT: pl.String(),
+    _T.VARCHAR: pl.String(),
+    _T.CHAR: pl.String(),
+    _T.DATE: pl.Date(),
+    _T.TIMESTAMP: INSTANT,
+    _T.TIMESTAMPTZ: INSTANT,
+    _T.TIMESTAMPLTZ: INSTANT,
+    _T.TIMESTAMPNTZ: pl.Datetime("us"),
+}
+_KNOWN = (
+    "Known are TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), BOOLEAN, STRING, DATE, TIMESTAMP, "
+    "ARRAY<...> and STRUCT<name: TYPE, ...>."
+)
+_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
+
+
+def dtype_of(node: exp.Expr) -> pl.DataType:
+    """The Polars type of a type as it is written."""
+    kind = node.this if isinstance(node, exp.DataType) else None
+    inner = node.expressions
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind == _T.DECIMAL:
+        numbers = [int(part.name) for part in inner] or [10, 0]
+        if 1 <= numbers[0] <= 38 and 0 <= (numbers[1] if len(numbers) > 1 else 0) <= numbers[0]:
+            return pl.Decimal(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+    if kind == _T.ARRAY and len(inner) == 1:
+        return pl.List(dtype_of(inner[0]))
+    if kind == _T.STRUCT and inner and all(isinstance(part, exp.ColumnDef) for part in inner):
+        return pl.Struct({part.name: dtype_of(part.args["kind"]) for part in inner})
+    raise refused(node, "UNKNOWN_TYPE", f"there is no type {node.sql()}", _KNOWN)
+
+
+def cast(value: pl.Expr, given: pl.DataType, wanted: pl.DataType, node: exp.Expr) -> pl.Expr:
+    """A value of one type in another; null where it does not fit."""
+    if given == wanted:
+        return value
+    if given == pl.Null:
+        return pl.lit(None, dtype=wanted)
+    if given.is_nested() or wanted.is_nested():
+        raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}", "Cast its parts.")
+    if given == pl.String:
+        return _from_text(value, wanted)
+    if wanted == pl.String:
+        return _as_text(value, given)
+    if isinstance(given, pl.Datetime):
+        return _from_instant(value, given, wanted, node)
+    if isinstance(wanted, pl.Datetime):
+        if given == pl.Date:
+            return _zoned(value.cast(pl.Datetime("us")), wanted)
+        if given.is_numeric():
+            micros = (
+                (value.cast(pl.Float64) * 1e6).round() if given.is_float() else value.cast(pl.Int64) * 10**6
+            )
+            return _zoned(micros.cast(pl.Int64, strict=False).cast(pl.Datetime("us")), wanted)
+    elif (given.is_numeric() or given == pl.Boolean) and (wanted.is_numeric() or wanted == pl.Boolean):
+        return value != 0 if wanted == pl.Boolean else value.cast(wanted, strict=False)
+    raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+
+
+def _from_text(text: pl.Expr, wanted: pl.DataType) -> pl.Expr:
+    trimmed = text.str.strip_chars()
+    if wanted == pl.Boolean:
+        lower = trimmed.str.to_lowercase()
+        return pl.when(lower.is_in(_TRUE)).then(True).when(lower.is_in(_FALSE)).then(False)
+    if wanted.is_integer():
+        # a text with a fraction loses it
+        fraction = trimmed.cast(pl.Float64, strict=False).cast(wanted, strict=False)
+        return pl.coalesce(trimmed.cast(wanted, strict=False), fraction)
+    if isinstance(wanted, pl.Datetime):
+        midnight = trimmed.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
+        return pl.coalesce(parsed(trimmed, wanted), _zoned(midnight, wanted))
+    if wanted == pl.Date:
+        return trimmed.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    return trimmed.cast(wanted, strict=False)
+
+
+def _as_text(value: pl.Expr, given: pl.DataType) -> pl.Expr:
+    if isinstance(given, pl.Datetime):
+        return value.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
+    if given == pl.Boolean:
+        return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
+    return value.cast(pl.String)
+
+
+def _from_instant(value: pl.Expr, given: pl.Datetime, wanted: pl.DataType, node: exp.Expr) -> pl.Expr:
+    if wanted == pl.Date:
+        return value.dt.date()
+    if isinstance(wanted, pl.Datetime):
+        return value.dt.replace_time_zone(wanted.time_zone).cast(wanted)
+    if wanted.is_integer():
+        return (value.dt.epoch("us") // 10**6).cast(wanted, strict=False)
+    if wanted.is_float():
+        return (value.dt.epoch("us") / 1e6).cast(wanted)
+    raise refused(node, "TYPE_MISMATCH", f"{given} cannot be cast to {wanted}")
+
+
+def _zoned(value: pl.Expr, wanted: pl.Datetime) -> pl.Expr:
+    return value.dt.replace_time_zone("UTC") if wanted.time_zone else value

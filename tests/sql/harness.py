@@ -1,0 +1,94 @@
+"""Queries run over lists of events without Spark, and the names around them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock.sql.parse import parse
+from penstock.sql.select import planned
+from penstock.sql.statements import Scalar, Select
+from penstock.testing import ListLog, ListSink, run_inline
+from penstock.words.errors import UserError
+
+Row = dict[str, Any]
+TIME = pl.Datetime("us", "UTC")
+CLICKS = {
+    "ts": TIME,
+    "product": pl.String(),
+    "clicks_count": pl.Int64(),
+    "price": pl.Float64(),
+    "store": pl.String(),
+    "small": pl.Int32(),
+    "user": pl.Struct({"id": pl.Int64(), "name": pl.String(), "location": pl.String()}),
+    "tags": pl.List(pl.String()),
+}
+
+
+@dataclass
+class Names:
+    """Streams and jobs by their names."""
+
+    known: dict[str, ps.Stream]
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., pl.Expr]] = field(default_factory=dict)
+    jobs: dict[str, ps.Stream] = field(default_factory=dict)
+
+    def names(self) -> Sequence[str]:
+        return [*self.known, *self.jobs]
+
+    def streams(self) -> Sequence[str]:
+        return list(self.known)
+
+    def rows(self, name: str) -> ps.Stream | None:
+        return self.known.get(name) or self.jobs.get(name)
+
+
+def events(
+    name: str, rows: Sequence[Row], schema: Mapping[str, Any] = CLICKS, time: str | None = "ts"
+) -> ps.Stream:
+    """A stream of these events; `ts` is in seconds."""
+    lines = [json.dumps(row) for row in rows]
+    times = {"ts": "s"} if "ts" in schema else {}
+    return ps.stream(name, ListLog(lines), ps.json_lines(schema, times=times), time=time, lateness="1d")
+
+
+def select(text: str) -> Select:
+    (statement,) = parse(text)
+    assert isinstance(statement, Select)
+    return statement
+
+
+def run(text: str, names: Names | Sequence[Row], **said: Any) -> list[Row]:
+    """The rows of a query, times as seconds."""
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
+    stream = planned(select(text), scope)
+    return answers(stream)
+
+
+def answers(stream: ps.Stream) -> list[Row]:
+    sink = ListSink()
+    with tempfile.TemporaryDirectory() as state:
+        run_inline(ps.app("test", ps.output("rows", stream, sink)), Path(state) / "state", buckets=4)
+    rows = sink.rows()
+    assert all(list(row) == stream.columns for row in rows)
+    return [
+        {name: value.timestamp() if hasattr(value, "timestamp") else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def refused(text: str, names: Names | Sequence[Row] = (), **said: Any) -> UserError:
+    """The error that a query is refused with."""
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
+    with pytest.raises(UserError) as caught:
+        planned(select(text), scope)
+    return caught.value
