@@ -84,9 +84,10 @@ class Engine:
         tell = tell or (lambda _: None)
         facts = self.state.claim(self.program.fingerprint, self.program.summary)
         try:
+            self.program.begun()
             logs = Logs(self.state, facts, self.settings.buckets)
             logs.start(self.plan)  # a wrong path is told before Spark is started
-            self.program.opened(facts["id"])
+            self.program.opened(facts["id"], logs.start_one)
             tell("starting Spark")
             spark = self._spark or session(self.settings, self.state.path / "engine.log")
 

@@ -7,13 +7,16 @@ epoch follows from its offsets, which say that number: so a repeated epoch runs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import polars as pl
 
-from penstock.query.physical import OutputPlan, Plan
+from penstock.query.physical import OutputPlan, Plan, ScanPlan
 from penstock.words.errors import PenstockError
+
+#: starts the log of a stream of this name, unless it is; raises if it cannot be read
+StartLog = Callable[[str, ScanPlan], None]
 
 
 class Program(Protocol):
@@ -35,8 +38,12 @@ class Program(Protocol):
     def commands(self) -> int:
         """The number of the newest command there is; 0 before the first."""
 
-    def opened(self, state: str) -> None:
-        """Told once, before anything runs, the name of the state it runs on: the sinks are opened."""
+    def begun(self) -> None:
+        """Told once, first of all: the state directory is ours now."""
+
+    def opened(self, state: str, start_log: StartLog) -> None:
+        """Told once, before anything runs, the name of the state it runs on, and how the logs of streams that come
+        later are started: the sinks are opened."""
 
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
@@ -65,7 +72,10 @@ class Fixed:
         self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
         self.commands = 0
 
-    def opened(self, state: str) -> None:
+    def begun(self) -> None:
+        pass
+
+    def opened(self, state: str, start_log: StartLog) -> None:
         for output in self._plan.outputs.values():
             open_sinks(output, state)
 

@@ -50,9 +50,11 @@ class Answered:
     command: int | None = None
     #: for questions: what there is
     rows: tuple[Mapping[str, Any], ...] = ()
+    question: bool = False
 
     def numbered(self, command: int) -> Answered:
-        return replace(self, command=command)
+        """The answer, once what it answers has a number."""
+        return self if self.question else replace(self, command=command)
 
 
 @dataclass
@@ -284,9 +286,9 @@ class Desk:
     def _shown(self, said: Show, catalogue: Catalogue) -> Answered:
         if said.what == "streams":
             streams = tuple({"stream": e.name, "said": e.text} for e in catalogue.streams.values())
-            return Answered(f"{len(streams)} streams", rows=streams)
+            return Answered(f"{len(streams)} streams", rows=streams, question=True)
         jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
-        return Answered(f"{len(jobs)} jobs", rows=jobs)
+        return Answered(f"{len(jobs)} jobs", rows=jobs, question=True)
 
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
         if isinstance(said.what, Select):
@@ -295,7 +297,7 @@ class Desk:
             catalogue = catalogue.after({**command, "parameters": {}})
         else:
             name = self._found(said.what, catalogue).name
-        return Answered(_explanation(self._workshop.job(name, catalogue)), name)
+        return Answered(_explanation(self._workshop.job(name, catalogue)), name, question=True)
 
     # -- checks ----------------------------------------------------------------------------------
 

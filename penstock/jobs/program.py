@@ -45,6 +45,7 @@ class Jobs:
         streams: Mapping[str, Stream] | None = None,
         queries: Mapping[str, Stream] | None = None,
         functions: Mapping[str, UserFunction] | None = None,
+        begin: str = "",
         most: int = 10_000,
     ) -> None:
         self.name = name
@@ -61,9 +62,10 @@ class Jobs:
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
         self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
         self._opened: str | None = None
-        #: starts a stream's log, so that a wrong path is told at once; the engine gives it
-        self.start_log: Callable[[str, ScanPlan], None] | None = None
-        self._load()
+        self._start_log: Callable[[str, ScanPlan], None] | None = None
+        #: what was answered to the text it began with
+        self.answers: list[Answered] = []
+        self._first = begin
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -85,14 +87,6 @@ class Jobs:
             accepted = self._desk.accepted(statements, before)
             return self._taken(accepted.commands, accepted.catalogue, accepted.answers)
 
-    def begin(self, text: str) -> list[Answered]:
-        """Have the streams and jobs of a text, whatever there is already: create what is missing, alter what is
-        said otherwise now. What the text does not name is left."""
-        statements = parse(text)
-        with self._lock:
-            accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
-            return self._taken(accepted.commands, accepted.catalogue, accepted.answers)
-
     def _taken(
         self, commands: Sequence[Command], after: Catalogue, answers: Sequence[Answered]
     ) -> list[Answered]:
@@ -108,10 +102,6 @@ class Jobs:
                 self._results.forget(command["name"])
         return [answer.numbered(number) for answer in answers]
 
-    def _load(self) -> None:
-        self._entries = list(self._log.entries())
-        self._results.load(self.catalogue.jobs)
-
     # -- questions -------------------------------------------------------------------------------
 
     def ask(self, job: str) -> Answer | None:
@@ -126,9 +116,19 @@ class Jobs:
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def opened(self, state: str) -> None:
+    def begun(self) -> None:
+        """Have the streams and jobs of the text it begins with, whatever there is already: create what is missing,
+        alter what is said otherwise now. What the text does not name is left."""
+        statements = parse(self._first)
         with self._lock:
-            self._opened = state
+            self._entries = list(self._log.entries())
+            accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
+            self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
+            self._results.load(self.catalogue.jobs)
+
+    def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
+        with self._lock:
+            self._opened, self._start_log = state, start_log
             self._open(self.catalogue)
 
     def closed(self) -> None:
@@ -214,9 +214,9 @@ class Jobs:
             entry = catalogue.jobs[name]
             schema = dict(self._workshop.job(name, catalogue).schema)
             self._desk.open_sinks(entry, schema, f"{self._opened}.{entry.created}")
-        if self.start_log is not None:
+        if self._start_log is not None:
             for name, scan in planned("", 0, self._all(catalogue)).scans.items():
-                self.start_log(name, scan)
+                self._start_log(name, scan)
 
     def _all(self, catalogue: Catalogue) -> list[Placed]:
         return [Placed(self._workshop.job(name, catalogue), "running", ()) for name in catalogue.jobs]

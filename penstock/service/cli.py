@@ -20,6 +20,7 @@ from rich.text import Text
 import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
+from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.state import state_app
 from penstock.words.errors import PenstockError
@@ -37,6 +38,8 @@ app = typer.Typer(
 app.command()(run)
 app.command()(demo)
 app.command()(explain)
+app.command()(ask)
+app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(bench_app, name="bench")
 

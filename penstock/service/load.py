@@ -1,6 +1,7 @@
-"""Loads a user's application file: a normal Python file with one `penstock.App` in it.
+"""Loads a user's application file: a normal Python file with one `penstock.App` or `penstock.jobs(...)` in it, or a
+file of SQL.
 
-Receives a path; hands the `App`. What goes wrong in the file is told with the user's line.
+Receives a path; hands the `App` or the `JobsApp`. What goes wrong in the file is told with the user's line.
 
 The file's module, and the modules it imports from its own directory, are sent to the workers by value: they
 need not be installed anywhere.
@@ -16,6 +17,7 @@ from types import ModuleType
 
 from pyspark import cloudpickle
 
+from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
 from penstock.query.origin import Origin
 from penstock.words.errors import PenstockError, UserError
@@ -24,6 +26,18 @@ _PREFIX = "penstock_app_"
 
 
 def load_app(file: Path) -> App:
+    """The one application of a file whose plan does not change."""
+    found = load(file)
+    if isinstance(found, JobsApp):
+        raise UserError(
+            "JOBS_NOT_APP",
+            f"{file} holds jobs that come and go",
+            hint="Run it and ask for one job's plan: penstock jobs show NAME.",
+        )
+    return found
+
+
+def load(file: Path) -> App | JobsApp:
     """The one application of a file."""
     path = file.resolve()
     if not path.is_file():
@@ -31,8 +45,10 @@ def load_app(file: Path) -> App:
             "APP_FILE_MISSING",
             f"there is no file {file}",
             detail="It is a directory." if path.is_dir() else None,
-            hint="Name the Python file that holds your app.",
+            hint="Name the Python file that holds your app, or the .sql file that holds your jobs.",
         )
+    if path.suffix == ".sql":
+        return JobsApp(path.stem, path.read_text())
     before = set(sys.modules)
     module = _run_file(path)
     for name in set(sys.modules) - before | {module.__name__}:
@@ -89,8 +105,8 @@ def _inside(file: Path, directory: Path) -> bool:
     return not any(part in ("site-packages", "penstock") or part.startswith(".") for part in relative.parts)
 
 
-def _only_app(module: ModuleType, file: Path) -> App:
-    found = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+def _only_app(module: ModuleType, file: Path) -> App | JobsApp:
+    found = {name: value for name, value in vars(module).items() if isinstance(value, App | JobsApp)}
     distinct = {id(app) for app in found.values()}
     if not found:
         raise UserError(

@@ -11,7 +11,7 @@ import typer
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
-AppFile = Annotated[Path, typer.Argument(help="A Python file with one penstock.App in it.")]
+AppFile = Annotated[Path, typer.Argument(help="A Python file with one penstock.App in it, or SQL (.sql).")]
 StateDir = Annotated[Path, typer.Argument(metavar="DIR", help="A state directory.")]
 State = Annotated[
     Path | None, typer.Option(help="Where the state lies.", show_default=".penstock/NAME", metavar="DIR")

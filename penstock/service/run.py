@@ -16,7 +16,7 @@ from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.figures import program
-from penstock.service.load import load_app
+from penstock.service.load import load, load_app
 from penstock.service.options import (
     AppFile,
     Drain,
@@ -44,7 +44,7 @@ def run(
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    app = load_app(file)
+    app = load(file)
     place = state or default_state(app.name)
     settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
     serve(app, settings, for_seconds=for_seconds, again=_again(file, state))

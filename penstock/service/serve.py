@@ -19,13 +19,15 @@ from rich.console import Console
 
 from penstock.engine.engine import Engine
 from penstock.engine.settings import Settings
+from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
+from penstock.service.job_server import JobServer
 from penstock.service.summary import summary
 from penstock.service.view import view_for
 
 
 def serve(
-    app: App,
+    app: App | JobsApp,
     settings: Settings,
     *,
     for_seconds: float | None,
@@ -35,15 +37,26 @@ def serve(
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has no edge to break lines at
-    engine = Engine(app, settings)
+    jobs = None
+    if isinstance(app, JobsApp):
+        jobs = app.on(settings.state)
+        engine = Engine(jobs, settings)
+    else:
+        engine = Engine(app, settings)
     stopping = Stopping(engine)
     began = False
     try:
-        with stopping.signals(), view_for(engine, console, for_seconds) as view:
+        with (
+            stopping.signals(),
+            view_for(engine, console, for_seconds) as view,
+            contextlib.ExitStack() as listening,
+        ):
 
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
+                if began and jobs is not None:
+                    listening.enter_context(JobServer(jobs, settings.state))
                 if phase != "starting Spark":
                     stopping.take_signals()  # pyspark has put its own handler in our place
                 view.phase(phase)

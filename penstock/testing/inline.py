@@ -44,9 +44,10 @@ class InlineEngine:
         self._directory = StateDirectory(state)
         facts = self._directory.claim(program.fingerprint, program.summary)
         try:
+            program.begun()
             logs = Logs(self._directory, facts, buckets)
             logs.start(program.plan(program.commands))
-            program.opened(facts["id"])
+            program.opened(facts["id"], logs.start_one)
         except BaseException:
             self._directory.release()
             raise

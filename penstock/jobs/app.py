@@ -1,0 +1,49 @@
+"""A description of jobs, for a file to hold: SQL, and what Python gives to it. Building it runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.jobs.program import Jobs
+from penstock.query.stream import Stream
+from penstock.sql.scope import UserFunction
+
+
+@dataclass(frozen=True, eq=False)
+class JobsApp:
+    """Streams and jobs to begin with; commands change them while they run."""
+
+    name: str
+    sql: str = ""
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    queries: Mapping[str, Stream] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
+
+    def on(self, state: Path) -> Jobs:
+        """The jobs on a state directory."""
+        return Jobs(
+            self.name,
+            state,
+            streams=self.streams,
+            queries=self.queries,
+            functions=self.functions,
+            begin=self.sql,
+        )
+
+
+def jobs(
+    name: str,
+    sql: str = "",
+    *,
+    streams: Mapping[str, Stream] | None = None,
+    queries: Mapping[str, Stream] | None = None,
+    functions: Mapping[str, UserFunction] | None = None,
+) -> JobsApp:
+    """Jobs that come and go, to begin with those of `sql` and `queries`.
+
+    `streams` and `queries` are given names under which SQL can read them; `functions` are Python functions from
+    expressions to an expression that SQL can call.
+    """
+    return JobsApp(name, sql, streams or {}, queries or {}, functions or {})

@@ -1,0 +1,87 @@
+"""Speaks to the engine that runs on a state directory.
+
+Receives statements and questions; hands its answers, or raises what it refused them with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from penstock.engine.message import as_error
+from penstock.service.job_server import socket_of
+from penstock.words.errors import ExternalError, UserError
+
+
+class JobClient:
+    """A line to a running engine. To be closed."""
+
+    def __init__(self, state: Path) -> None:
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._line.connect(socket_of(state))
+        except OSError:
+            self._line.close()
+            raise ExternalError(
+                "ENGINE_NOT_RUNNING",
+                f"no engine with jobs runs on {state}",
+                hint=f"Start one: penstock run jobs.sql --state {state}.",
+            ) from None
+        self._file = self._line.makefile("rwb")
+
+    def __enter__(self) -> JobClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._line.close()
+
+    def say(self, sql: str) -> list[dict[str, Any]]:
+        """Have statements carried out; hands an answer to each."""
+        answers: list[dict[str, Any]] = self._asked({"say": sql})
+        return answers
+
+    def ask(self, job: str) -> dict[str, Any] | None:
+        """A job's latest answer."""
+        answer: dict[str, Any] | None = self._asked({"ask": job})
+        return answer
+
+    def since(self, job: str, epoch: int) -> list[dict[str, Any]]:
+        """A job's rows from an epoch on."""
+        answers: list[dict[str, Any]] = self._asked({"since": [job, epoch]})
+        return answers
+
+    def _asked(self, question: dict[str, Any]) -> Any:
+        self._file.write(json.dumps(question).encode() + b"\n")
+        self._file.flush()
+        line = self._file.readline()
+        if not line:
+            raise ExternalError("ENGINE_GONE", "the engine ended before it answered", hint="Start it again.")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise as_error(answer["error"])
+        return answer["ok"]
+
+
+def running_state(state: Path | None) -> Path:
+    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it."""
+    if state is not None:
+        return state
+    root = Path(".penstock")
+    found = [p for p in sorted(root.iterdir()) if p.is_dir()] if root.is_dir() else []
+    running = [place for place in found if os.path.exists(socket_of(place))]
+    if len(running) == 1:
+        return running[0]
+    names = ", ".join(map(str, running)) if running else "none"
+    raise UserError(
+        "WHICH_ENGINE",
+        "say which engine is meant",
+        detail=f"running under {root}: {names}",
+        hint="Give its state directory: --state DIR.",
+    )

@@ -1,0 +1,107 @@
+"""Where a running engine takes commands and questions about its jobs: a socket that only its user can reach.
+
+Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"ask": job}`, `{"since": [job, epoch]}` are answered by
+`{"ok": ...}` or `{"error": ...}`.
+
+Guarantees: every line gets one answer. Does not guarantee order between connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import tempfile
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from penstock.engine.message import error_message
+from penstock.jobs.program import Jobs
+from penstock.jobs.results import Answer
+from penstock.words.errors import InternalError, PenstockError
+
+#: the longest line taken: a query of the longest allowed length, as JSON
+MOST_BYTES = 8 << 20
+
+
+class JobServer:
+    """Answers until it is closed, each caller in a thread of its own."""
+
+    def __init__(self, jobs: Jobs, state: Path) -> None:
+        self._jobs = jobs
+        self.path = socket_of(state)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # left by an engine that was killed: the state directory is ours
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(self.path)
+        os.chmod(self.path, 0o600)
+        self._server.listen()
+        threading.Thread(target=self._serve, name="penstock-jobs", daemon=True).start()
+
+    def __enter__(self) -> JobServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer_all, args=(line,), daemon=True).start()
+
+    def _answer_all(self, line: socket.socket) -> None:
+        with contextlib.suppress(OSError), line, line.makefile("rwb") as file:
+            while text := file.readline(MOST_BYTES):
+                file.write(json.dumps(self._answered(text), default=str).encode() + b"\n")
+                file.flush()
+
+    def _answered(self, text: bytes) -> dict[str, Any]:
+        try:
+            asked = json.loads(text)
+            match asked:
+                case {"say": str() as sql}:
+                    return {"ok": [asdict(answer) for answer in self._jobs.say(sql)]}
+                case {"ask": str() as job}:
+                    answer = self._jobs.ask(job)
+                    return {"ok": None if answer is None else told(answer)}
+                case {"since": [str() as job, int() as epoch]}:
+                    return {"ok": [told(answer) for answer in self._jobs.since(job, epoch)]}
+            raise InternalError("BAD_REQUEST", "this is not a request an engine knows")
+        except PenstockError as error:
+            return {"error": error_message(error).facts}
+        except Exception as failure:
+            unexpected = InternalError("BAD_REQUEST", f"{type(failure).__name__}: {failure}")
+            return {"error": error_message(unexpected).facts}
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON."""
+    return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
+
+
+def socket_of(state: Path) -> str:
+    """Where the engine on a state directory listens. The names of sockets are short, those of directories are not."""
+    folder = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise InternalError(
+            "SOCKET_FOLDER_TAKEN",
+            f"{folder} belongs to somebody else",
+            hint="Set TMPDIR to a directory of your own.",
+        )
+    name = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:24]
+    return os.path.join(folder, f"{name}.socket")

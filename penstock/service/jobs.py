@@ -1,0 +1,137 @@
+"""`penstock jobs` and `penstock ask`: commands and questions to a running engine."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.service.job_client import JobClient, running_state
+
+jobs_app = typer.Typer(help="Create, change and look at the jobs of a running engine.", no_args_is_help=True)
+
+State = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The engine's state directory.", show_default="the only one that runs"),
+]
+Job = Annotated[str, typer.Argument(help="The job's name.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+
+
+@jobs_app.command()
+def create(
+    name: Job,
+    query: Annotated[str, typer.Argument(help="SELECT ..., perhaps with INTO jsonl('dir').")],
+    state: State = None,
+) -> None:
+    """Create a job: it runs from the next epoch on."""
+    _say(state, f"CREATE JOB {name} AS {query}")
+
+
+@jobs_app.command()
+def alter(
+    name: Job,
+    change: Annotated[
+        str, typer.Argument(help="AS SELECT ..., SET WHERE ..., SET LIMIT n or SET $name = value.")
+    ],
+    state: State = None,
+) -> None:
+    """Alter a job; says whether its state is kept."""
+    _say(state, f"ALTER JOB {name} {change}")
+
+
+@jobs_app.command("list")
+def list_(state: State = None, json: Json = False) -> None:
+    """All jobs and how they are."""
+    rows = _said(state, "SHOW JOBS")[0]["rows"]
+    if json:
+        print(json_text.dumps(rows, indent=1))
+        return
+    _table(
+        ("job", "life", "query", "into"),
+        [(r["job"], r["life"], r["query"], " ".join(r["into"])) for r in rows],
+    )
+
+
+@jobs_app.command()
+def show(name: Job, state: State = None, json: Json = False) -> None:
+    """One job: its query, how it is carried out, its error if it failed."""
+    with JobClient(running_state(state)) as client:
+        explained = client.say(f"EXPLAIN JOB {name}")[0]["says"]
+        found = next(row for row in client.say("SHOW JOBS")[0]["rows"] if row["job"] == name)
+        answer = client.ask(name)
+    if json:
+        print(json_text.dumps({**found, "plan": explained, "answer": answer}, indent=1))
+        return
+    console = Console(highlight=False)
+    for what in ("job", "life", "query", "parameters", "into", "error"):
+        if found[what]:
+            console.print(f"{what}: {found[what]}", markup=False, soft_wrap=True)
+    console.print(explained, markup=False, soft_wrap=True)
+    if answer is not None:
+        console.print(f"last told {len(answer['rows'])} rows, in epoch {answer['epoch']}")
+
+
+@jobs_app.command()
+def pause(name: Job, state: State = None) -> None:
+    """Let a job see no events and tell nothing until it is resumed."""
+    _say(state, f"PAUSE JOB {name}")
+
+
+@jobs_app.command()
+def resume(name: Job, state: State = None) -> None:
+    """Let a job that was paused, or failed, run again."""
+    _say(state, f"RESUME JOB {name}")
+
+
+@jobs_app.command()
+def flush(name: Job, state: State = None) -> None:
+    """Have a job tell its open windows now, as they stand."""
+    _say(state, f"FLUSH JOB {name}")
+
+
+@jobs_app.command()
+def empty(name: Job, state: State = None) -> None:
+    """Have a job forget what it knows and begin anew."""
+    _say(state, f"EMPTY JOB {name}")
+
+
+@jobs_app.command()
+def drop(name: Job, state: State = None) -> None:
+    """Remove a job."""
+    _say(state, f"DROP JOB {name}")
+
+
+def ask(name: Job, state: State = None, json: Json = False) -> None:
+    """A job's latest answer."""
+    with JobClient(running_state(state)) as client:
+        answer = client.ask(name)
+    if json:
+        print(json_text.dumps(answer))
+    elif answer is None:
+        Console(highlight=False).print(f"{name} has told nothing yet")
+    else:
+        _table(answer["columns"], answer["rows"], title=f"{name}, epoch {answer['epoch']}")
+
+
+def _said(state: Path | None, sql: str) -> list[dict[str, Any]]:
+    with JobClient(running_state(state)) as client:
+        return client.say(sql)
+
+
+def _say(state: Path | None, sql: str) -> None:
+    for answer in _said(state, sql):
+        print(answer["says"])
+
+
+def _table(columns: Any, rows: Any, title: str | None = None) -> None:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(str(column), overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row))
+    Console(highlight=False).print(table)
