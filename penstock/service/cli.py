@@ -22,6 +22,7 @@ from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
+from penstock.service.sql import sql
 from penstock.service.state import state_app
 from penstock.words.errors import PenstockError
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(demo)
 app.command()(explain)
+app.command()(sql)
 app.command()(ask)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")

@@ -1,0 +1,89 @@
+"""`penstock sql`: a query, run on a stream now, its rows printed as they come."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from penstock.engine.engine import Engine
+from penstock.engine.settings import Settings
+from penstock.jobs.app import JobsApp
+from penstock.service.job_client import JobClient
+from penstock.service.options import Drain, For, Master, as_seconds
+from penstock.service.serve import Stopping
+from penstock.sql.parse import parse
+from penstock.sql.statements import CreateJob, Select
+from penstock.words.errors import UserError
+
+#: how often a running engine is asked for more rows, in seconds
+_EVERY = 0.1
+
+
+def sql(
+    text: Annotated[str, typer.Argument(help="A SELECT; before it perhaps CREATE STREAM and the like.")],
+    with_: Annotated[Path | None, typer.Option("--with", help="A file of SQL that says the streams.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Ask the engine that runs on this state directory.")
+    ] = None,
+    for_: For = None,
+    drain: Drain = False,
+    master: Master = "local[*]",
+) -> None:
+    """Run a query now and print its rows, one JSON object a line, until it is stopped (Ctrl-C)."""
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    said = f"{with_.read_text()};\n{text}" if with_ is not None else text
+    *before, select = parse(said)
+    if not isinstance(select, Select):
+        raise UserError("NOT_A_QUERY", "there is no SELECT at the end", hint="As in SELECT page FROM clicks.")
+    if state is not None:
+        _asked(state, select, for_seconds)
+        return
+    setup = ";\n".join(s.text for s in before if not isinstance(s, CreateJob | Select))
+    with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
+        place = Path(folder) / "state"
+        jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text} INTO console()").on(place)
+        engine = Engine(jobs, Settings(state=place, master=master, drain=drain))
+        stopping = Stopping(engine)
+        with Console(stderr=True).status("starting Spark") as status, stopping.signals():
+
+            def tell(phase: str) -> None:
+                status.update(phase)
+                if phase != "starting Spark":
+                    stopping.take_signals()
+                if phase == "running":
+                    status.stop()
+
+            engine.run(for_seconds=for_seconds, tell=tell)
+
+
+def _asked(state: Path, select: Select, for_seconds: float | None) -> None:
+    """Have a running engine carry the query out as a job of its own, as long as we listen."""
+    name, ended = (
+        f"sql_{os.urandom(4).hex()}",
+        None if for_seconds is None else time.monotonic() + for_seconds,
+    )
+    with JobClient(state) as client:
+        client.say(f"CREATE JOB {name} AS {select.text}")
+        epoch = 0
+        try:
+            while ended is None or time.monotonic() < ended:
+                for answer in client.since(name, epoch):
+                    epoch = answer["epoch"] + 1
+                    _print(answer)
+                time.sleep(_EVERY)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            client.say(f"DROP JOB {name}")
+
+
+def _print(answer: dict[str, Any]) -> None:
+    for row in answer["rows"]:
+        print(json_text.dumps(dict(zip(answer["columns"], row, strict=True)), ensure_ascii=False), flush=True)
