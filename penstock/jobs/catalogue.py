@@ -52,12 +52,13 @@ class JobEntry:
 @dataclass(frozen=True)
 class Catalogue:
     """All streams and jobs. `last` is the highest number given to any of them; `former` are names of streams that
-    were dropped."""
+    were dropped; `said` is what the text that the engine began with says of a job, by its name."""
 
     streams: Mapping[str, StreamEntry] = field(default_factory=dict)
     jobs: Mapping[str, JobEntry] = field(default_factory=dict)
     last: int = 0
     former: frozenset[str] = frozenset()
+    said: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, command: Command) -> Catalogue:
         """The catalogue once a command is carried out."""
@@ -67,6 +68,8 @@ class Catalogue:
                 known_as = f"{name}~{self.last + 1}" if name in self.former else name
                 entry = StreamEntry(name, command["text"], known_as)
                 return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
+            case "said":
+                return replace(self, said={**self.said, name: command["text"]})
             case "drop stream":
                 return replace(self, streams=_without(self.streams, name), former=self.former | {name})
             case "create job":

@@ -70,6 +70,15 @@ class Accepted:
         self.catalogue = self.catalogue.after(command)
         self.answers.append(Answered(says, command["name"], state))
 
+    def note(self, command: Command) -> None:
+        """Carry out what nobody waits for an answer to."""
+        self.commands.append(command)
+        self.catalogue = self.catalogue.after(command)
+
+
+def _as_said(said: CreateJob) -> AlterJob:
+    return AlterJob(said.name, said.select, None, None, said.parameters, False, said.text)
+
 
 class Desk:
     """Checks statements and makes commands of them."""
@@ -86,7 +95,8 @@ class Desk:
         return made
 
     def begun(self, statements: Sequence[Statement], catalogue: Catalogue, *, first: bool) -> Accepted:
-        """What comes of statements that say what there should be; what is there already is left."""
+        """What comes of the text an engine begins with. What it said before and says now is left as it is, whatever
+        has become of it since; what is new is created, what is said otherwise than before altered."""
         made = Accepted(catalogue)
         self._give(made)
         for statement in statements:
@@ -99,22 +109,15 @@ class Desk:
                             detail=f"it is: {catalogue.streams[name].text}",
                             hint="Give the new one another name, or drop the old one and its jobs first.",
                         )
-                case CreateJob(name=name) if name in catalogue.jobs:
-                    entry = catalogue.jobs[name]
-                    if (entry.select, entry.parameters) != (statement.select.text, statement.parameters):
-                        self._alter(
-                            AlterJob(
-                                name,
-                                statement.select,
-                                None,
-                                None,
-                                statement.parameters,
-                                False,
-                                statement.text,
-                            ),
-                            made,
-                        )
-                case CreateStream() | CreateJob():
+                case CreateJob(name=name, text=text):
+                    if catalogue.said.get(name) == text:
+                        continue
+                    if name in made.catalogue.jobs:
+                        self._alter(_as_said(statement), made)
+                    else:
+                        self._accept(statement, made)
+                    made.note({"do": "said", "name": name, "text": text})
+                case CreateStream():
                     self._accept(statement, made)
                 case _ if first:
                     self._accept(statement, made)

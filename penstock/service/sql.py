@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
 from penstock.service.job_client import JobClient
@@ -48,7 +49,7 @@ def sql(
     setup = ";\n".join(s.text for s in before if not isinstance(s, CreateJob | Select))
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
         place = Path(folder) / "state"
-        jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text} INTO console()").on(place)
+        jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text}").on(place)
         engine = Engine(jobs, Settings(state=place, master=master, drain=drain))
         stopping = Stopping(engine)
         with Console(stderr=True).status("starting Spark") as status, stopping.signals():
@@ -60,7 +61,13 @@ def sql(
                 if phase == "running":
                     status.stop()
 
-            engine.run(for_seconds=for_seconds, tell=tell)
+            engine.run(_watched, for_seconds=for_seconds, tell=tell)
+
+
+def _watched(report: EpochReport) -> None:
+    if "query" in report.rows:
+        rows = report.rows["query"]
+        _print({"columns": rows.columns, "rows": rows.rows()})
 
 
 def _asked(state: Path, select: Select, for_seconds: float | None) -> None:
@@ -86,4 +93,5 @@ def _asked(state: Path, select: Select, for_seconds: float | None) -> None:
 
 def _print(answer: dict[str, Any]) -> None:
     for row in answer["rows"]:
-        print(json_text.dumps(dict(zip(answer["columns"], row, strict=True)), ensure_ascii=False), flush=True)
+        told = dict(zip(answer["columns"], row, strict=True))
+        print(json_text.dumps(told, ensure_ascii=False, default=str), flush=True)

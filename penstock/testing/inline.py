@@ -63,6 +63,12 @@ class InlineEngine:
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
 
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that comes next."""
+        epoch: int = self._start["epoch"] + 1
+        return epoch
+
     def step(self) -> EpochReport | None:
         """Run one epoch if there is a reason for one; None when everything is read for now."""
         end = self._admission.latest(self._start)

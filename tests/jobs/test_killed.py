@@ -1,0 +1,86 @@
+"""Jobs and commands on an engine that is killed: what is told is what an engine tells that never was."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from penstock.engine.steps import STEPS
+from penstock.jobs.program import Jobs
+from tests.jobs import kit
+
+BEGIN = """
+CREATE JOB per_page AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS;
+CREATE JOB errors AS SELECT user, status FROM clicks WHERE status >= 400
+"""
+#: what is said, by the epoch before which it is
+SAID = {
+    2: "CREATE JOB late AS SELECT page, SUM(bytes) AS b FROM clicks WHERE page = '/b' GROUP BY page "
+    "WINDOWING 5 SECONDS",
+    4: "ALTER JOB per_page SET WHERE status = 200",
+    5: "CREATE JOB reader AS SELECT page, MAX(n) AS m FROM per_page GROUP BY page WINDOWING 30 SECONDS; "
+    "FLUSH JOB late",
+    7: "PAUSE JOB errors; EMPTY JOB late",
+    9: "RESUME JOB errors; ALTER JOB late SET WHERE page = '/c'",
+    11: "DROP JOB late; CREATE JOB other AS SELECT user, COUNT(*) AS n FROM clicks GROUP BY user "
+    "WINDOWING 5 SECONDS",
+}
+
+
+def told(state: Path, found: list[kit.Event], kills: dict[int, str], draw: random.Random) -> dict[str, Any]:
+    """All that jobs tell, with an engine that is killed at some step of some epochs."""
+    said = dict(SAID)
+    while True:
+        slices = draw.randrange(1, 4)
+        with kit.running(state, kit.clicks(found), BEGIN, epoch_units=12, slices=slices) as (jobs, engine):
+            try:
+                epoch = engine.next_epoch
+                while True:
+                    if epoch in said:
+                        jobs.say(said.pop(epoch))
+                    with kit.killed_at(kills.pop(epoch, "nowhere"), epoch):
+                        report = engine.step()
+                    if report is None:
+                        return _kept(jobs)
+                    epoch = report.epoch + 1
+            except kit.Killed:
+                continue
+
+
+def _kept(jobs: Jobs) -> dict[str, Any]:
+    names = ["per_page", "errors", "late", "reader", "other"]
+    return {name: [(a.epoch, a.rows.rows()) for a in jobs.since(name, 0)] for name in names}
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ),  # a case takes minutes to shrink, and names its seed
+)
+@given(seed=st.integers(0, 10**6))
+def test_killed_anywhere_and_resumed_nothing_shows(seed: int) -> None:
+    draw = random.Random(seed)
+    found = kit.events(150, seed)
+    kills = {epoch: draw.choice(STEPS) for epoch in draw.sample(range(13), 6)}
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        straight = told(Path(one) / "s", found, {}, draw)
+        assert told(Path(other) / "s", found, kills, draw) == straight
+    assert all(straight.values()), "every job tells something"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_in_the_epoch_of_a_command(step: str, tmp_path: Path) -> None:
+    found, draw = kit.events(150), random.Random(1)
+    straight = told(tmp_path / "one", found, {}, draw)
+    assert told(tmp_path / "other", found, dict.fromkeys(SAID, step), draw) == straight
