@@ -51,34 +51,53 @@ class Failures:
         if job is None:
             yield
             return
+        clock = _Clock()
         try:
-            with _limited(seconds):
+            with clock.limited(seconds):
                 yield
-        except PenstockError as error:
-            self.add(job, error)
-        except TooLong:
-            self.add(job, _too_long(seconds))
         except Exception as failure:
-            self.add(job, _unexpected(failure))
+            if clock.rang:
+                self.add(job, _too_long(seconds))
+            elif isinstance(failure, PenstockError):
+                self.add(job, _of_a_job(failure))
+            else:
+                self.add(job, _unexpected(failure))
 
 
-@contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise `TooLong` inside after so many seconds, where the interpreter lets us: in its main thread."""
-    if seconds <= 0 or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class _Clock:
+    """Interrupts what takes too long, where the interpreter lets us: in its main thread."""
 
-    def over(_: int, __: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self.rang = False
+
+    @contextlib.contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Raise `TooLong` inside after so many seconds; 0: never."""
+        if seconds <= 0 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        self.rang = True
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+def _of_a_job(error: PenstockError) -> PenstockError:
+    """The error, with what to do about it where only one job is concerned."""
+    return type(error)(
+        error.condition,
+        error.primary,
+        detail=error.detail,
+        where=error.where,
+        hint="Alter the job, or resume it once what it reads is as it should be.",
+    )
 
 
 def _too_long(seconds: float) -> UserError:

@@ -9,7 +9,7 @@ Columns get plain names (`k0`, `v0`, `a0`), so that jobs that differ in what the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -95,7 +95,24 @@ class Standard:
 
 
 def standard(output: logical.Output) -> Standard | None:
-    """The standard form of a job's plan."""
+    """The standard form of a job's plan; None also where it calls Python, which is not to hold up others."""
+    found = _standard(output)
+    return None if found is None or any(map(_calls_python, _expressions(found))) else found
+
+
+def _expressions(said: Standard) -> Iterator[pl.Expr]:
+    yield from said.conditions
+    yield from (operand for operand, _ in said.equal)
+    for step in said.steps:
+        if isinstance(step, MapStep):
+            yield from (expr for _, expr in step.columns)
+
+
+def _calls_python(expr: pl.Expr) -> bool:
+    return ".python_udf(" in str(expr)
+
+
+def _standard(output: logical.Output) -> Standard | None:
     node, finally_ = _peeled(output.node) if _ranked(output.node) else (output.node, ())
     top = None
     if isinstance(node, logical.Top):

@@ -1,0 +1,138 @@
+"""A job that fails is paused by itself: its error is kept, the epoch goes on, the others do not notice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from penstock.jobs.program import Jobs
+from penstock.words.errors import UserError
+from tests.jobs import kit
+
+STAY = """
+CREATE JOB per_page AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS;
+CREATE JOB big AS SELECT user, bytes FROM clicks WHERE bytes > 900;
+CREATE JOB sessions AS SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWING SESSION 2 SECONDS
+"""
+
+
+def _picky(values: pl.Series) -> pl.Series:
+    if (values == "u5").any():
+        raise ValueError("u5 is not welcome")
+    return values.str.len_chars().cast(pl.Int64)
+
+
+def _slow(values: pl.Series) -> pl.Series:
+    while (values == "u5").any():
+        time.sleep(0.01)
+    return values
+
+
+FUNCTIONS: dict[str, Any] = {
+    "picky": lambda user: user.map_batches(_picky, return_dtype=pl.Int64),
+    "slow": lambda user: user.map_batches(_slow, return_dtype=pl.String),
+}
+#: jobs that fail at the first event of u5, by where they do
+FAILING = {
+    "condition": "SELECT page FROM clicks WHERE picky(user) > 100",
+    "column": "SELECT picky(user) AS n FROM clicks WHERE status = 200",
+    "key": "SELECT picky(user) AS n, COUNT(*) AS c FROM clicks GROUP BY picky(user) WINDOWING 10 SECONDS",
+    "result": "SELECT n FROM (SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWING 5 SECONDS) "
+    "WHERE picky(user) > 0",
+    "session": "SELECT u, COUNT(*) AS n FROM (SELECT picky(user) AS u, ts FROM clicks) GROUP BY u "
+    "WINDOWING SESSION 1 SECOND",
+    "reader": "SELECT user, picky(user) AS n FROM big",
+}
+
+
+def life(jobs: Jobs, name: str) -> str:
+    return jobs.catalogue.jobs[name].master.life
+
+
+@pytest.mark.parametrize("where", FAILING)
+def test_a_job_that_fails_is_left_out_and_the_others_go_on(where: str, tmp_path: Path) -> None:
+    found = kit.events(120)
+    alone = kit.run_all(tmp_path / "alone", kit.clicks(found), STAY, epoch_units=20)
+    sql = f"{STAY}; CREATE JOB bad AS {FAILING[where]}"
+    with kit.running(tmp_path / "s", kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (
+        jobs,
+        engine,
+    ):
+        told = kit.told(list(engine.steps()))
+        assert life(jobs, "bad") == "failed"
+        error = jobs.catalogue.jobs["bad"].master.error
+        assert error is not None
+        assert "u5 is not welcome" in error
+        shown = next(row for row in jobs.say("SHOW JOBS")[0].rows if row["job"] == "bad")
+        assert shown["life"] == "failed"
+        assert shown["error"] == error
+    assert {name: rows for name, rows in told.items() if name != "bad"} == alone
+    with kit.running(tmp_path / "s", kit.clicks(found), sql, functions=FUNCTIONS) as (jobs, _):
+        assert life(jobs, "bad") == "failed", "also after a restart"
+
+
+def test_a_job_that_failed_runs_again_once_it_is_altered(tmp_path: Path) -> None:
+    found = kit.events(120)
+    sql = f"CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
+        while life(jobs, "bad") == "running":
+            assert engine.step() is not None
+        jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
+        assert life(jobs, "bad") == "running"
+        assert "bad" in kit.told(list(engine.steps()))
+        assert life(jobs, "bad") == "running"
+
+
+def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path: Path) -> None:
+    found = kit.events(120)
+    sql = f"CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
+        before = jobs.commands
+        number = jobs.catalogue.jobs["bad"].number
+        jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
+        jobs.failed(7, before, {number: UserError("X", "failed as it was")})
+        assert life(jobs, "bad") == "running"
+        assert jobs.failures(7) == [number]
+
+
+def test_a_job_that_does_not_come_to_an_end_is_paused(tmp_path: Path) -> None:
+    found = kit.events(60)
+    sql = f"{STAY}; CREATE JOB bad AS SELECT slow(user) AS u FROM clicks"
+    options: dict[str, Any] = {"functions": FUNCTIONS, "epoch_units": 20, "job_seconds": 0.3}
+    with kit.running(tmp_path, kit.clicks(found), sql, **options) as (jobs, engine):
+        told = kit.told(list(engine.steps()))
+        assert life(jobs, "bad") == "failed"
+        assert "JOB_TOO_SLOW" in str(jobs.catalogue.jobs["bad"].master.error)
+    assert "per_page" in told
+
+
+def test_a_failure_is_repeated_as_it_was_after_a_kill(tmp_path: Path) -> None:
+    """Killed after a job failed and before its epoch is committed: the epoch is carried out without it again, also
+    when it would not fail any more."""
+    found = kit.events(120)
+    sql = f"{STAY}; CREATE JOB bad AS {FAILING['column']}"
+    epoch, killed = 0, False
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
+        while not killed:
+            epoch = engine.next_epoch
+            try:
+                with kit.killed_at("gathered" if _will_fail(jobs, found, engine) else "nowhere", epoch):
+                    assert engine.step() is not None
+            except kit.Killed:
+                killed = True
+    mended = {**FUNCTIONS, "picky": lambda user: user.str.len_chars().cast(pl.Int64)}
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=mended, epoch_units=20) as (jobs, engine):
+        report = engine.step()
+        assert report is not None
+        assert report.epoch == epoch
+        assert "bad" not in report.rows
+        assert life(jobs, "bad") == "failed"
+
+
+def _will_fail(jobs: Jobs, found: list[kit.Event], engine: Any) -> bool:
+    done = engine.next_epoch * 20
+    return any(event["user"] == "u5" and event["status"] == 200 for event in found[done : done + 20])
