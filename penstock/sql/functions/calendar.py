@@ -11,14 +11,14 @@ from penstock.sql.functions.contract import Given, instant
 
 DAY = 86_400_000_000
 INSTANT = pl.Datetime("us", "UTC")
+#: years of which Polars knows the days
+_YEARS = 200_000
 
 _BLANK = r"[\x00-\x20]*"
 _DATE = rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T].*)?)?)?{_BLANK}$"
 _ZONE = r"Z|(?:UTC|GMT|UT)?(?:[+-]\d{1,2}(?::?\d{2})?)?"
 _TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?"
-_INSTANT = (
-    rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T](?:{_TIME} ?({_ZONE}))?)?)?)?{_BLANK}$"
-)
+_INSTANT = rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_TIME} ?({_ZONE}))?)?)?{_BLANK}$"
 
 
 def date(given: Given, at: int) -> pl.Expr:
@@ -92,7 +92,7 @@ def moment(
 
 def day_of(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
     """The date of three numbers; NULL if there is none."""
-    sound = year.is_between(-9999, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
+    sound = year.is_between(-_YEARS, _YEARS) & month.is_between(1, 12) & day.is_between(1, 31)
     days = pl.when(sound).then(_days(year, month, day)).cast(pl.Int32).cast(pl.Date)
     return pl.when(days.dt.day() == day).then(days)
 

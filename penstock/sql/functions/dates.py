@@ -249,8 +249,10 @@ def _date_format(given: Given) -> pl.Expr:
 )
 def _unix_timestamp(given: Given) -> pl.Expr:
     if len(given) == 1 and given.dtype(0) in (pl.String, pl.Null):
-        return micros_of(parsed(given.text(0), _with_pattern(given), 1)) // 1_000_000
-    return micros_of(time(given, 0) if len(given) == 1 else _in_pattern(given)) // 1_000_000
+        instant = parsed(given.text(0), _with_pattern(given), 1)
+    else:
+        instant = time(given, 0) if len(given) == 1 else _in_pattern(given)
+    return micros_of(instant).truncdiv(1_000_000)
 
 
 @DATES.add(

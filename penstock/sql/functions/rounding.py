@@ -25,7 +25,8 @@ def rounded(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.
     steps = scaled(number, dtype, places, even)
     value = quotient(steps, 10.0**places) if places >= 0 else steps * 10.0**-places
     fits = (number.abs().cast(pl.Float64) * 10.0**places < _EXACT) & number.is_finite()
-    return pl.when(fits).then((value * number.sign()).cast(dtype)).otherwise(number)
+    signed = pl.when(value == 0).then(0.0).otherwise(value * number.sign())
+    return pl.when(fits).then(signed.cast(dtype)).otherwise(number)
 
 
 def scaled(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.Expr:

@@ -13,7 +13,7 @@ WEB = Family("Web addresses")
 
 _URL = r"^(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 #: what java.net.URI refuses: blanks, quotes, braces, a percent sign without two digits, a bare scheme
-_WRONG = r"[\x00-\x20\x7F\"<>\\^`{|}]|%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|^[^?#/]*[\[\]]|^[A-Za-z][A-Za-z0-9+.-]*:$"
+_WRONG = r"[\x00-\x20\x7F\"<>\\^`{|}]|%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|^[A-Za-z][A-Za-z0-9+.-]*:$"
 _OPAQUE = r"^[A-Za-z][A-Za-z0-9+.-]*:[^/]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _TOP = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -44,6 +44,10 @@ def _parse_url(given: Given) -> pl.Expr:
     address = pl.when(~text.str.contains(_WRONG)).then(text)
     pieces = address.str.extract_groups(_URL)
     scheme, authority, path, query, ref = (pieces.struct.field(str(number)) for number in range(1, 6))
+    brackets = pieces.struct.field("3").str.contains(r"[\[\]]")
+    scheme, authority, path, query, ref = (
+        pl.when(~brackets).then(piece) for piece in (scheme, authority, path, query, ref)
+    )
     opaque = address.str.contains(_OPAQUE)
     authority = pl.when(authority != "").then(authority)
     path, query = pl.when(~opaque).then(path), pl.when(~opaque).then(query)
