@@ -12,6 +12,8 @@ from penstock.sql.functions.text import TEXT, words
 
 #: digits behind the point of a double that can be told apart
 _MOST = 15
+#: sign, digits before the point, the point and those behind it, exponent
+_SPELLED = r"^(-?)(\d+)(\.\d+)?(?:e\+?(-?\d+))?$"
 _PLACE = re.compile(r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+))?(?P<kind>[a-zA-Z%])|%")
 
 
@@ -67,32 +69,37 @@ def _put(given: Given, at: int, place: re.Match[str]) -> pl.Expr:
 
 def _decimal(number: pl.Expr, digits: int) -> pl.Expr:
     """A double with a number of digits behind the point, rounded half up on its shortest decimal spelling."""
-    size = number.abs()
-    text = size.cast(pl.String)
-    power = text.str.extract(r"e\+(\d+)$", 1).cast(pl.Int64)
-    huge = text.str.extract(r"^([\d.]+)", 1).str.replace(".", "", literal=True).str.pad_end(power + 1, "0")
-    before = (
-        pl.when(size >= 1).then(text.str.extract(r"^(\d+)", 1).cast(pl.Int64)).otherwise(pl.lit(0, pl.Int64))
+    bound = pl.struct(number=number, text=number.cast(pl.String)).struct.with_fields(
+        parts=pl.field("text").str.extract_groups(_SPELLED), size=pl.field("number").abs()
     )
-    behind = (
-        pl.when(size >= 1)
-        .then((pl.lit("0") + text.str.extract(r"(\.\d+)", 1)).cast(pl.Float64))
-        .otherwise(size)
+    one = pl.field("size") >= 1
+    behind = (pl.lit("0") + pl.field("parts").struct.field("3")).cast(pl.Float64, strict=False)
+    split = bound.struct.with_fields(
+        sign=pl.field("parts").struct.field("1"),
+        power=pl.when(one).then(pl.field("parts").struct.field("4").cast(pl.Int64, strict=False)),
+        before=pl.when(one)
+        .then(pl.field("parts").struct.field("2").cast(pl.Int64, strict=False))
+        .otherwise(0),
+        behind=pl.when(one).then(behind).otherwise(pl.field("size")),
+        huge=pl.field("parts").struct.field("2")
+        + pl.field("parts").struct.field("3").fill_null("").str.slice(1),
     )
-    steps = scaled(behind, pl.Float64(), digits, even=False).cast(pl.Int64, strict=False)
-    carried = (steps >= 10**digits).cast(pl.Int64)
-    plain = (before + carried).cast(pl.String)
-    point = pl.lit("." if digits else "")
-    rest = (steps - carried * 10**digits).cast(pl.String).str.zfill(digits) if digits else pl.lit("")
-    negative = (number < 0) | (number.cast(pl.String) == "-0.0")
-    sign = pl.when(negative).then(pl.lit("-")).otherwise(pl.lit(""))
-    return (
-        pl.when(number.is_nan())
-        .then(pl.lit("NaN"))
-        .when(number.is_infinite())
-        .then(sign + pl.lit("Infinity"))
-        .when(power.is_not_null())
-        .then(sign + huge + point + pl.lit("0" * digits))
-        .when(number.is_not_null())
-        .then(sign + plain + point + rest)
+    steps = scaled(pl.field("behind"), pl.Float64(), digits, even=False).cast(pl.Int64, strict=False)
+    counted = split.struct.with_fields(steps=steps).struct.with_fields(
+        carried=(pl.field("steps") >= 10**digits).cast(pl.Int64)
     )
+    plain = (pl.field("before") + pl.field("carried")).cast(pl.String)
+    point, rest = pl.lit("." if digits else ""), pl.lit("")
+    if digits:
+        rest = (pl.field("steps") - pl.field("carried") * 10**digits).cast(pl.String).str.zfill(digits)
+    huge = (
+        pl.field("huge").str.pad_end(pl.field("power").fill_null(0) + 1, "0") + point + pl.lit("0" * digits)
+    )
+    it = (
+        pl.when(pl.field("sign").is_null())
+        .then(pl.field("text").str.replace("inf", "Infinity", literal=True))
+        .when(pl.field("power").is_not_null())
+        .then(pl.field("sign") + huge)
+        .otherwise(pl.field("sign") + plain + point + rest)
+    )
+    return counted.struct.with_fields(it=it).struct.field("it")

@@ -122,8 +122,8 @@ def _stripped(given: Given) -> str:
     "'007'",
 )
 def _lpad(given: Given) -> pl.Expr:
-    kept, filling = _padding(given)
-    return filling + kept
+    kept, wide, sign = _kept(given)
+    return kept.str.pad_start(wide, sign) if sign is not None else _filling(given, kept, wide) + kept
 
 
 @TEXT.add(
@@ -134,17 +134,20 @@ def _lpad(given: Given) -> pl.Expr:
     "'pen..'",
 )
 def _rpad(given: Given) -> pl.Expr:
-    kept, filling = _padding(given)
-    return kept + filling
+    kept, wide, sign = _kept(given)
+    return kept.str.pad_end(wide, sign) if sign is not None else kept + _filling(given, kept, wide)
 
 
-def _padding(given: Given) -> tuple[pl.Expr, pl.Expr]:
-    """What is kept of a text, and what fills it up."""
+def _kept(given: Given) -> tuple[pl.Expr, pl.Expr, str | None]:
+    """What is kept of a text, how wide it shall be, and the sign that fills it if it is a single one."""
     wide = given.whole(1).clip(lower_bound=0)
-    kept = cut(given.text(0), _NONE, wide)
+    pad = given.arguments[2].literal if len(given) > 2 else " "
+    return cut(given.text(0), _NONE, wide), wide, pad if isinstance(pad, str) and len(pad) == 1 else None
+
+
+def _filling(given: Given, kept: pl.Expr, wide: pl.Expr) -> pl.Expr:
     missing = wide - length(kept)
-    pad = given.text(2) if len(given) > 2 else pl.lit(" ")
-    return kept, cut(repeated(pad, missing), _NONE, missing)
+    return cut(repeated(given.text(2), missing), _NONE, missing)
 
 
 @TEXT.add(
