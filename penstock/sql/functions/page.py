@@ -73,6 +73,8 @@ Others:
 - `format_string` knows `%s`, `%d`, `%f` (up to 15 digits), `%n` and `%%`; widths count characters, in Java
   UTF-16 units.
 - `xxhash64` takes one text.
+- `substring_index` counts separators that do not overlap; in Spark `aa` is twice in `aaa`.
+- `initcap` makes of a Turkish İ an I and a dot above it.
 """
 
 

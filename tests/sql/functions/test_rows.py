@@ -1,6 +1,8 @@
-"""What functions give is a matter of each row alone, and of no row at all nothing."""
+"""What functions give is a matter of each row alone, of no row at all nothing, and the same after a journey."""
 
 from __future__ import annotations
+
+import pickle
 
 import polars as pl
 import pytest
@@ -26,6 +28,9 @@ def test_rows_are_answered_one_by_one(case: Case, asked: str) -> None:
     apart = pl.concat([piece.with_columns(made.expr.alias("_it"))["_it"] for piece in pieces])
     assert_series_equal(apart, whole, check_exact=True)
     assert case.frame.clear().with_columns(made.expr.alias("_it"))["_it"].dtype == made.dtype
+    assert set(made.expr.meta.root_names()) <= set(schema)
+    sent = pickle.loads(pickle.dumps(made.expr))
+    assert_series_equal(case.frame.with_columns(sent.alias("_it"))["_it"], whole, check_exact=True)
     check_row_wise(made.expr, schema, asked, here())
 
 
