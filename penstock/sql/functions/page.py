@@ -28,6 +28,8 @@ Types:
 - Nothing is converted silently: text is not taken for a number, nor a number for text, except by `concat`,
   `concat_ws` and `format_string`. Where a date or a time is due, text is read as Spark's CAST reads it.
 - A double in text has the shortest digits that say it, as from Java 19 on; older ones sometimes print more.
+  The smallest double of all is `5.0E-324`, in Java `4.9E-324`.
+- `0.0` and `-0.0` are equal; which of them `greatest` and `least` give is not said.
 
 Literals:
 
@@ -51,7 +53,8 @@ Regular expressions:
 - Look-around, back-references, possessive quantifiers, atomic groups and flags other than `i`, `m`, `s` are
   refused.
 - `$` is the very end; Java's also stands before a last line end. `(?i)` goes for all letters, in Java for
-  ASCII. `\b` goes by all letters, as in Java up to 18.
+  ASCII. `\b` goes by all letters, as in Java up to 18, which
+  however counts an accent that stands alone with the letter before it.
 - An expression that takes nothing at all is not found again right behind a place where it took something:
   `regexp_replace('axb', 'x*', '-')` is `-a-b-`, in Spark `-a--b-`. `split` refuses such expressions, except
   the empty one.
