@@ -11,14 +11,14 @@ from penstock.sql.functions.contract import Given, instant
 
 DAY = 86_400_000_000
 INSTANT = pl.Datetime("us", "UTC")
+#: years of which Polars knows the days
+_YEARS = 200_000
 
 _BLANK = r"[\x00-\x20]*"
 _DATE = rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T].*)?)?)?{_BLANK}$"
 _ZONE = r"Z|(?:UTC|GMT|UT)?(?:[+-]\d{1,2}(?::?\d{2})?)?"
 _TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?"
-_INSTANT = (
-    rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T](?:{_TIME} ?({_ZONE}))?)?)?)?{_BLANK}$"
-)
+_INSTANT = rf"^{_BLANK}([+-]?\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_TIME} ?({_ZONE}))?)?)?{_BLANK}$"
 
 
 def date(given: Given, at: int) -> pl.Expr:
@@ -45,23 +45,23 @@ def time(given: Given, at: int) -> pl.Expr:
 
 def read_date(text: pl.Expr) -> pl.Expr:
     """`2026-11-15`, `2026-11`, `2026`, and whatever stands behind a T or a blank."""
-    year, month, day = _fields(text, _DATE, 3)
-    return day_of(year, month.fill_null(1), day.fill_null(1))
+    pieces = text.str.extract_groups(_DATE).struct
+    return pieces.with_fields(
+        it=day_of(_number(1), _number(2).fill_null(1), _number(3).fill_null(1))
+    ).struct.field("it")
 
 
 def read_instant(text: pl.Expr) -> pl.Expr:
     """A date with a time behind a T or a blank, and perhaps an offset from UTC."""
-    pieces = text.str.extract_groups(_INSTANT)
-    year, month, day, hour, minute, second = _fields(text, _INSTANT, 6)
-    zone = pieces.struct.field("8")
-    days = day_of(year, month.fill_null(1), day.fill_null(1))
-    micros = fraction(pieces.struct.field("7"))
-    return moment(days, hour, minute, second, micros, offset(zone))
+    days = day_of(_number(1), _number(2).fill_null(1), _number(3).fill_null(1))
+    hour, minute, second = (_number(place).fill_null(0) for place in (4, 5, 6))
+    read = moment(days, hour, minute, second, fraction(pl.field("7")), offset(pl.field("8")))
+    return text.str.extract_groups(_INSTANT).struct.with_fields(it=read).struct.field("it")
 
 
-def _fields(text: pl.Expr, pattern: str, many: int) -> list[pl.Expr]:
-    pieces = text.str.extract_groups(pattern)
-    return [pieces.struct.field(str(place)).cast(pl.Int64, strict=False) for place in range(1, many + 1)]
+def _number(place: int) -> pl.Expr:
+    """What a group took, as a number."""
+    return pl.field(str(place)).cast(pl.Int64, strict=False)
 
 
 def fraction(digits: pl.Expr) -> pl.Expr:
@@ -71,49 +71,58 @@ def fraction(digits: pl.Expr) -> pl.Expr:
 
 def offset(zone: pl.Expr) -> pl.Expr:
     """Microseconds east of UTC that `+05:30` or `-8` say; 0 for nothing, NULL beyond 18 hours."""
-    hours = zone.str.extract(r"[+-](\d{1,2})", 1).cast(pl.Int64).fill_null(0)
-    minutes = zone.str.extract(r"[+-]\d{1,2}:?(\d{2})$", 1).cast(pl.Int64).fill_null(0)
-    size = hours * 60 + minutes
-    west = zone.str.contains("-", literal=True).fill_null(False)
-    signed = pl.when(west).then(-size).otherwise(size)
-    return pl.when((size <= 18 * 60) & (minutes < 60)).then(signed * 60_000_000)
+    said = zone.fill_null("").str.extract_groups(r"([+-])(\d{1,2})(?::?(\d{2}))?$").struct
+    bound = said.with_fields(hours=_number(2).fill_null(0), minutes=_number(3).fill_null(0)).struct
+    size = pl.field("hours") * 60 + pl.field("minutes")
+    signed = pl.when(pl.field("1") == "-").then(-size).otherwise(size) * 60_000_000
+    return bound.with_fields(
+        it=pl.when((size <= 18 * 60) & (pl.field("minutes") < 60)).then(signed)
+    ).struct.field("it")
 
 
 def moment(
     days: pl.Expr, hour: pl.Expr, minute: pl.Expr, second: pl.Expr, micros: pl.Expr, east: pl.Expr
 ) -> pl.Expr:
-    """An instant of a date and a time of day; missing fields are 0, those out of range make it NULL."""
-    hour, minute, second = hour.fill_null(0), minute.fill_null(0), second.fill_null(0)
-    sound = (hour < 24) & (minute < 60) & (second < 60)
-    clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
-    total = days.to_physical().cast(pl.Int64) * DAY + clock - east
-    return pl.when(sound).then(total).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    """An instant of a date and a time of day; NULL if one is, or is out of range."""
+    bound = pl.struct(hour=hour, minute=minute, second=second, rest=micros - east, days=days).struct
+    sound = (pl.field("hour") < 24) & (pl.field("minute") < 60) & (pl.field("second") < 60)
+    clock = ((pl.field("hour") * 60 + pl.field("minute")) * 60 + pl.field("second")) * 1_000_000
+    total = pl.field("days").to_physical().cast(pl.Int64) * DAY + clock + pl.field("rest")
+    return from_micros(bound.with_fields(it=pl.when(sound).then(total)).struct.field("it"))
 
 
 def day_of(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
     """The date of three numbers; NULL if there is none."""
-    sound = year.is_between(-9999, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
-    days = pl.when(sound).then(_days(year, month, day)).cast(pl.Int32).cast(pl.Date)
-    return pl.when(days.dt.day() == day).then(days)
+    bound = pl.struct(year=year, month=month, day=day).struct
+    sound = (
+        pl.field("year").is_between(-_YEARS, _YEARS)
+        & pl.field("month").is_between(1, 12)
+        & pl.field("day").is_between(1, 31)
+    )
+    marched = bound.with_fields(
+        shifted=pl.when(sound).then(pl.field("year") - (pl.field("month") <= 2).cast(pl.Int64)),
+        passed=(153 * ((pl.field("month") + 9) % 12) + 2) // 5 + pl.field("day") - 1,
+    ).struct
+    days = marched.with_fields(
+        it=_days(pl.field("shifted"), pl.field("passed")).cast(pl.Int32).cast(pl.Date)
+    ).struct
+    real = pl.when(pl.field("it").dt.day() == pl.field("day")).then(pl.field("it"))
+    return days.with_fields(it=real).struct.field("it")
 
 
-def _days(year: pl.Expr, month: pl.Expr, day: pl.Expr) -> pl.Expr:
-    """Days since 1970, counted in years that begin with March, 400 of which are alike."""
-    shifted = year - (month <= 2).cast(pl.Int64)
-    age = shifted // 400
-    year_of_age = shifted - age * 400
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    day_of_age = year_of_age * 365 + year_of_age // 4 - year_of_age // 100 + day_of_year
-    return age * 146_097 + day_of_age - 719_468
+def _days(year: pl.Expr, passed: pl.Expr) -> pl.Expr:
+    """Days since 1970 of a year that begins with March, 400 of which are alike, and of the days passed in it."""
+    return year * 365 + year // 4 - year // 100 + year // 400 + passed - 719_468
 
 
 def months_later(days: pl.Expr, months: pl.Expr) -> pl.Expr:
     """A date some months on; the last day of a month that has fewer days."""
     total = days.dt.year().cast(pl.Int64) * 12 + days.dt.month().cast(pl.Int64) - 1 + months
-    first = day_of(total // 12, total % 12 + 1, pl.lit(1, pl.Int64))
-    passed = pl.min_horizontal(days.dt.day().cast(pl.Int64), first.dt.month_end().dt.day().cast(pl.Int64))
-    known = days.is_not_null() & months.is_not_null()
-    return pl.when(known).then(later(first, passed - 1))
+    bound = pl.struct(total=total, day=days.dt.day().cast(pl.Int64)).struct
+    first = day_of(pl.field("total") // 12, pl.field("total") % 12 + 1, pl.lit(1, pl.Int64))
+    target = bound.with_fields(first=first).struct
+    passed = pl.min_horizontal(pl.field("day"), pl.field("first").dt.month_end().dt.day().cast(pl.Int64)) - 1
+    return target.with_fields(it=later(pl.field("first"), passed)).struct.field("it")
 
 
 def later(days: pl.Expr, many: pl.Expr) -> pl.Expr:

@@ -117,9 +117,9 @@ def parsed(text: pl.Expr, given: Given, at: int) -> pl.Expr:
         pattern += how
     if not names:
         raise given.bad(at, "a pattern of a date's letters")
-    pieces = text.str.extract_groups(f"^{pattern}$")
-    said = {name: pieces.struct.field(str(place)) for place, name in enumerate(names, 1)}
-    return pl.when(text.str.contains(f"^{pattern}$")).then(_assembled(said))
+    said = {name: pl.field(str(place)) for place, name in enumerate(names, 1)}
+    read = pl.when(pl.field("1").is_not_null()).then(_assembled(said))
+    return text.str.extract_groups(f"^{pattern}$").struct.with_fields(it=read).struct.field("it")
 
 
 def _assembled(said: dict[str, pl.Expr]) -> pl.Expr:

@@ -148,15 +148,21 @@ def _add_months(given: Given) -> pl.Expr:
     "1.0",
 )
 def _months_between(given: Given) -> pl.Expr:
-    one, other = time(given, 0), time(given, 1)
-    months = _months(one) - _months(other)
-    days = one.dt.day().cast(pl.Int64) - other.dt.day().cast(pl.Int64)
-    seconds = days * 86_400 + _clock(one) - _clock(other)
-    share = months.cast(pl.Float64) + quotient(seconds.cast(pl.Float64), 31.0 * 86_400)
-    if len(given) == 2 or _said(given, given.arguments[2]):
-        share = rounded(share, pl.Float64(), 8, even=False)
-    whole = (days == 0) | (_is_last(one) & _is_last(other))
-    return pl.when(whole).then(months.cast(pl.Float64)).otherwise(share)
+    bound = pl.struct(one=time(given, 0), other=time(given, 1)).struct
+    one, other = pl.field("one"), pl.field("other")
+    counted = bound.with_fields(
+        months=_months(one) - _months(other),
+        days=one.dt.day().cast(pl.Int64) - other.dt.day().cast(pl.Int64),
+        clock=_clock(one) - _clock(other),
+    ).struct
+    seconds = pl.field("days") * 86_400 + pl.field("clock")
+    share = pl.field("months").cast(pl.Float64) + quotient(seconds.cast(pl.Float64), 31.0 * 86_400)
+    whole = (pl.field("days") == 0) | (_is_last(one) & _is_last(other))
+    told = counted.with_fields(
+        it=pl.when(whole).then(pl.field("months").cast(pl.Float64)).otherwise(share)
+    ).struct.field("it")
+    exact = len(given) > 2 and not _said(given, given.arguments[2])
+    return told if exact else rounded(told, pl.Float64(), 8, even=False)
 
 
 def _said(given: Given, argument: Argument) -> bool:
@@ -249,8 +255,10 @@ def _date_format(given: Given) -> pl.Expr:
 )
 def _unix_timestamp(given: Given) -> pl.Expr:
     if len(given) == 1 and given.dtype(0) in (pl.String, pl.Null):
-        return micros_of(parsed(given.text(0), _with_pattern(given), 1)) // 1_000_000
-    return micros_of(time(given, 0) if len(given) == 1 else _in_pattern(given)) // 1_000_000
+        instant = parsed(given.text(0), _with_pattern(given), 1)
+    else:
+        instant = time(given, 0) if len(given) == 1 else _in_pattern(given)
+    return micros_of(instant).truncdiv(1_000_000)
 
 
 @DATES.add(

@@ -6,10 +6,10 @@ would depend on where batches are cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
+
+from penstock.sql.functions.batches import batched
 
 
 def quotient(number: pl.Expr, by: pl.Expr | float) -> pl.Expr:
@@ -23,11 +23,10 @@ def remainder(number: pl.Expr, by: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     some = pl.when(by != 0).then(by)
     if dtype.is_integer():
         return number - number.truncdiv(some) * some
-    return pl.map_batches([number, some], _of_doubles, return_dtype=pl.Float64, is_elementwise=True)
+    return batched("remainder", _of_doubles, pl.Float64, number, some)
 
 
-def _of_doubles(pair: Sequence[pl.Series]) -> pl.Series:
-    number, by = pair
+def _of_doubles(number: pl.Series, by: pl.Series) -> pl.Series:
     with np.errstate(invalid="ignore"):
         left = np.fmod(number.cast(pl.Float64).to_numpy(), by.cast(pl.Float64).to_numpy())
     known = number.is_not_null() & by.is_not_null()

@@ -1,7 +1,7 @@
 """Java's regular expressions in the dialect of Polars' engine, or a clear refusal.
 
 Both read most patterns alike. Written anew are: classes that mean ASCII in Java and all of Unicode here (`\\d`, `\\w`,
-`\\s`, `\\b`, `\\p{Alpha}`), the dot, which stops at more ends of lines in Java, and quotations (`\\Q...\\E`).
+`\\s`, `\\p{Alpha}`), the dot, which stops at more ends of lines in Java, and quotations (`\\Q...\\E`).
 Refused is what an engine that never goes back cannot do: look-around, back-references, possessive quantifiers.
 """
 
@@ -78,11 +78,11 @@ def translated(given: Given, at: int) -> str:
     return pattern
 
 
-def groups(pattern: str) -> int:
-    """How many groups a translated pattern captures."""
+def groups(pattern: str) -> list[str]:
+    """The groups a translated pattern captures: their names, or their numbers."""
     frame = pl.LazyFrame(schema={"text": pl.String}).select(pl.col("text").str.extract_groups(pattern))
     struct = frame.collect_schema()["text"]
-    return len(struct.fields) if isinstance(struct, pl.Struct) else 0
+    return [field.name for field in struct.fields] if isinstance(struct, pl.Struct) else []
 
 
 def takes_nothing(pattern: str) -> bool:
@@ -151,7 +151,7 @@ def _escape(reading: _Reading, inside: bool) -> None:
         reading.place = min(reading.place + len(quoted) + 2, len(reading.text))
         reading.out.append(re.escape(quoted))
     elif sign in "bB" and sign and not inside:
-        reading.out.append(rf"(?-u:\{sign})")
+        reading.out.append(f"\\{sign}")
     elif sign in "pP" and sign:
         _property(reading, sign, inside)
     elif sign == "u" and re.fullmatch("[0-9A-Fa-f]{4}", reading.peek(4)):
@@ -204,7 +204,7 @@ def _class(reading: _Reading) -> None:
     raise reading.given.bad(reading.at, "a regular expression", hint="A bracket is not closed.")
 
 
-def replacement(given: Given, at: int, captured: int) -> str:
+def replacement(given: Given, at: int, captured: list[str]) -> str:
     """Java's replacement ($1, ${name}, \\$) as Polars writes it (${1}, $$)."""
     text, out, place = given.said_text(at), [], 0
     while place < len(text):
@@ -216,10 +216,12 @@ def replacement(given: Given, at: int, captured: int) -> str:
         elif sign != "$":
             out.append(sign)
         elif name := re.match(r"\{([A-Za-z][A-Za-z0-9]*)\}", text[place:]):
+            if name[1] not in captured:
+                raise given.bad(at, "text with names of groups")
             out.append(f"${name[0]}")
             place += name.end()
         else:
-            number, place = _number(given, at, captured, place)
+            number, place = _number(given, at, len(captured), place)
             out.append(f"${{{number}}}")
     return "".join(out)
 

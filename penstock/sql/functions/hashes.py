@@ -62,9 +62,16 @@ def _hashed(text: pl.Expr, space: str, method: str) -> pl.Expr:
     return made
 
 
-@HASHES.add("base64", (1, 1), "The bytes of a text in base 64.", "base64('penstock')", "'cGVuc3RvY2s='")
+@HASHES.add(
+    "base64",
+    (1, 1),
+    "The bytes of a text in base 64, in lines of 76 characters.",
+    "base64('penstock')",
+    "'cGVuc3RvY2s='",
+)
 def _base64(given: Given) -> pl.Expr:
-    return given.text(0).str.encode("base64")
+    lines = given.text(0).str.encode("base64").str.replace_all(r"(.{76})", "${1}\r\n")
+    return lines.str.strip_suffix("\r\n")
 
 
 @HASHES.add("hex", (1, 1), "A whole number, or the bytes of a text, in hexadecimal.", "hex(255)", "'FF'")

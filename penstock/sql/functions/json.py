@@ -6,6 +6,7 @@ import re
 
 import polars as pl
 
+from penstock.sql.functions.batches import batched
 from penstock.sql.functions.contract import Family, Given
 
 JSON = Family("JSON")
@@ -53,7 +54,7 @@ def _json_array_length(given: Given) -> pl.Expr:
     text = given.text(0)
     sound = text.str.json_path_match("$")
     array = pl.when(sound.str.starts_with("[") & text.str.contains(r"^\s*\[")).then(sound)
-    return array.map_batches(_lengths, return_dtype=pl.Int64, is_elementwise=True)
+    return batched("json_array_length", _lengths, pl.Int64, array)
 
 
 def _lengths(arrays: pl.Series) -> pl.Series:

@@ -55,7 +55,7 @@ def _regexp_extract_all(given: Given) -> pl.Expr:
 
 
 def _group(given: Given, pattern: str) -> int:
-    group, most = given.said_whole(2) if len(given) > 2 else 1, groups(pattern)
+    group, most = given.said_whole(2) if len(given) > 2 else 1, len(groups(pattern))
     if not 0 <= group <= most:
         raise given.bad(
             2 if len(given) > 2 else 1,

@@ -22,10 +22,16 @@ def rounded(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.
         return _whole(number, places, even)
     if places > _MOST:
         return number
-    steps = scaled(number, dtype, places, even)
+    bound = (
+        pl.struct(number=number)
+        .struct.with_fields(steps=scaled(pl.field("number"), dtype, places, even))
+        .struct
+    )
+    given, steps = pl.field("number"), pl.field("steps")
     value = quotient(steps, 10.0**places) if places >= 0 else steps * 10.0**-places
-    fits = (number.abs().cast(pl.Float64) * 10.0**places < _EXACT) & number.is_finite()
-    return pl.when(fits).then((value * number.sign()).cast(dtype)).otherwise(number)
+    fits = (given.abs().cast(pl.Float64) * 10.0**places < _EXACT) & given.is_finite()
+    signed = pl.when(steps == 0).then(0.0).otherwise(value * given.sign())
+    return bound.with_fields(it=pl.when(fits).then(signed.cast(dtype)).otherwise(given)).struct.field("it")
 
 
 def scaled(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl.Expr:

@@ -9,6 +9,9 @@ import polars as pl
 
 from penstock.sql.functions.contract import instant
 
+#: sign, digits before and behind the point, exponent
+_SPELLED = r"^(-?)(\d+)(?:\.(\d+))?(?:e\+?(-?\d+))?$"
+
 
 def spelled(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     """A value as text, as Spark's `CAST(... AS STRING)` gives it."""
@@ -26,23 +29,28 @@ def spelled(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
 
 def _double(text: pl.Expr) -> pl.Expr:
     """Java's spelling of Polars': plain from 0.001 up to ten million, otherwise with an exponent."""
-    sign = text.str.starts_with("-").replace_strict([True, False], ["-", ""], return_dtype=pl.String)
-    size = text.str.strip_prefix("-")
-    before = size.str.extract(r"^(\d+)", 1)
-    after = size.str.extract(r"\.(\d+)", 1).fill_null("")
-    said = size.str.extract(r"e\+?(-?\d+)$", 1).cast(pl.Int64).fill_null(0)
-    digits = (before + after).str.strip_chars_start("0")
-    zeros = (before + after).str.len_chars().cast(pl.Int64) - digits.str.len_chars().cast(pl.Int64)
-    power = said + before.str.len_chars().cast(pl.Int64) - 1 - zeros
-    digits = digits.str.strip_chars_end("0")
-    rest = digits.str.slice(1)
-    rest = pl.when(rest == "").then(pl.lit("0")).otherwise(rest)
-    return (
-        pl.when(size == "inf")
-        .then(sign + pl.lit("Infinity"))
-        .when(size == "NaN")
-        .then(pl.lit("NaN"))
-        .when((digits == "") | (power.is_between(-3, 6) & (said == 0)))
-        .then(text)
-        .otherwise(sign + digits.str.head(1) + pl.lit(".") + rest + pl.lit("E") + power.cast(pl.String))
+    pieces = pl.struct(text=text, parts=text.str.extract_groups(_SPELLED)).struct.with_fields(
+        sign=pl.field("parts").struct.field("1"),
+        digits=(pl.field("parts").struct.field("2") + pl.field("parts").struct.field("3").fill_null("")),
+        before=pl.field("parts").struct.field("2").str.len_chars().cast(pl.Int64),
+        said=pl.field("parts").struct.field("4").cast(pl.Int64).fill_null(0),
     )
+    bare = pl.field("digits").str.strip_chars_start("0")
+    zeros = pl.field("digits").str.len_chars().cast(pl.Int64) - bare.str.len_chars().cast(pl.Int64)
+    scaled = pieces.struct.with_fields(
+        power=pl.field("said") + pl.field("before") - 1 - zeros,
+        digits=bare.str.strip_chars_end("0"),
+    )
+    plain = (pl.field("digits") == "") | (pl.field("power").is_between(-3, 6) & (pl.field("said") == 0))
+    rest = pl.field("digits").str.slice(1)
+    parts = [
+        pl.field("sign"),
+        pl.field("digits").str.head(1),
+        pl.lit("."),
+        pl.when(rest == "").then(pl.lit("0")).otherwise(rest),
+        pl.lit("E"),
+        pl.field("power").cast(pl.String),
+    ]
+    far = pl.field("text").str.replace("inf", "Infinity", literal=True)
+    spelled = pl.when(pl.field("digits").is_null()).then(far).when(plain).then(pl.field("text"))
+    return scaled.struct.with_fields(it=spelled.otherwise(pl.concat_str(parts))).struct.field("it")

@@ -9,12 +9,19 @@ from penstock.sql.functions.spelling import spelled
 
 TEXT = Family("Text")
 
+#: letters whose capital at a word's start is another than the usual one
+_TITLES = {letter: letter.title() for letter in "ßﬀﬁﬂﬃﬄﬅﬆǆǉǌǳ"}
 _ONE, _NONE = pl.lit(1, pl.Int64), pl.lit(0, pl.Int64)
 
 
 def length(text: pl.Expr) -> pl.Expr:
     """Characters, as a signed number: differences of lengths may be negative."""
     return text.str.len_chars().cast(pl.Int64)
+
+
+def cut(text: pl.Expr, start: pl.Expr, many: pl.Expr) -> pl.Expr:
+    """So many characters from a place on, from 0; NULL if one is (for Polars, no number means all of them)."""
+    return pl.when(many.is_not_null()).then(text.str.slice(start, many.clip(lower_bound=0)))
 
 
 def repeated(text: pl.Expr, times: pl.Expr) -> pl.Expr:
@@ -55,7 +62,9 @@ def _upper(given: Given) -> pl.Expr:
 )
 def _initcap(given: Given) -> pl.Expr:
     word = pl.element()
-    capital = word.str.head(1).str.to_uppercase() + word.str.slice(1)
+    first = word.str.head(1)
+    capital = first.replace_strict(list(_TITLES), list(_TITLES.values()), default=first.str.to_uppercase())
+    capital = capital + word.str.slice(1)
     return given.text(0).str.to_lowercase().str.split(" ").list.eval(capital).list.join(" ")
 
 
@@ -76,40 +85,33 @@ def _octet_length(given: Given) -> pl.Expr:
 
 
 @TEXT.add(
-    "trim btrim",
+    "trim",
     (1, 2),
-    "Without spaces at both ends, or without the characters of the second text.",
+    "Without spaces at both ends; of two texts the second, without the characters of the first.",
     "trim('  a b ')",
     "'a b'",
 )
 def _trim(given: Given) -> pl.Expr:
-    return given.text(0).str.strip_chars(_stripped(given))
+    return given.text(len(given) - 1).str.strip_chars(_stripped(given))
 
 
-@TEXT.add(
-    "ltrim",
-    (1, 2),
-    "Without spaces at the start, or without the characters of the second text.",
-    "ltrim('xxaxx', 'x')",
-    "'axx'",
-)
+@TEXT.add("btrim", (1, 2), "Like trim, but the text comes first.", "btrim('xxaxx', 'x')", "'a'")
+def _btrim(given: Given) -> pl.Expr:
+    return given.text(0).str.strip_chars(given.said_text(1) if len(given) > 1 else " ")
+
+
+@TEXT.add("ltrim", (1, 2), "Like trim, at the start only.", "ltrim('x', 'xxaxx')", "'axx'")
 def _ltrim(given: Given) -> pl.Expr:
-    return given.text(0).str.strip_chars_start(_stripped(given))
+    return given.text(len(given) - 1).str.strip_chars_start(_stripped(given))
 
 
-@TEXT.add(
-    "rtrim",
-    (1, 2),
-    "Without spaces at the end, or without the characters of the second text.",
-    "rtrim('xxaxx', 'x')",
-    "'xxa'",
-)
+@TEXT.add("rtrim", (1, 2), "Like trim, at the end only.", "rtrim('x', 'xxaxx')", "'xxa'")
 def _rtrim(given: Given) -> pl.Expr:
-    return given.text(0).str.strip_chars_end(_stripped(given))
+    return given.text(len(given) - 1).str.strip_chars_end(_stripped(given))
 
 
 def _stripped(given: Given) -> str:
-    return given.said_text(1) if len(given) > 1 else " "
+    return given.said_text(0) if len(given) > 1 else " "
 
 
 @TEXT.add(
@@ -120,8 +122,8 @@ def _stripped(given: Given) -> str:
     "'007'",
 )
 def _lpad(given: Given) -> pl.Expr:
-    kept, filling = _padding(given)
-    return filling + kept
+    kept, wide, sign = _kept(given)
+    return kept.str.pad_start(wide, sign) if sign is not None else _filling(given, kept, wide) + kept
 
 
 @TEXT.add(
@@ -132,17 +134,20 @@ def _lpad(given: Given) -> pl.Expr:
     "'pen..'",
 )
 def _rpad(given: Given) -> pl.Expr:
-    kept, filling = _padding(given)
-    return kept + filling
+    kept, wide, sign = _kept(given)
+    return kept.str.pad_end(wide, sign) if sign is not None else kept + _filling(given, kept, wide)
 
 
-def _padding(given: Given) -> tuple[pl.Expr, pl.Expr]:
-    """What is kept of a text, and what fills it up."""
+def _kept(given: Given) -> tuple[pl.Expr, pl.Expr, str | None]:
+    """What is kept of a text, how wide it shall be, and the sign that fills it if it is a single one."""
     wide = given.whole(1).clip(lower_bound=0)
-    kept = given.text(0).str.slice(0, wide)
+    pad = given.arguments[2].literal if len(given) > 2 else " "
+    return cut(given.text(0), _NONE, wide), wide, pad if isinstance(pad, str) and len(pad) == 1 else None
+
+
+def _filling(given: Given, kept: pl.Expr, wide: pl.Expr) -> pl.Expr:
     missing = wide - length(kept)
-    pad = given.text(2) if len(given) > 2 else pl.lit(" ")
-    return kept, repeated(pad, missing).str.slice(0, missing)
+    return cut(repeated(given.text(2), missing), _NONE, missing)
 
 
 @TEXT.add(
@@ -160,12 +165,12 @@ def _substring(given: Given) -> pl.Expr:
     if many is None:
         return text.str.slice(first)
     last = start + many.clip(-(2**40), 2**40)
-    return text.str.slice(first, (last - first).clip(lower_bound=0))
+    return cut(text, first, last - first)
 
 
 @TEXT.add("left", (2, 2), "The first characters.", "left('penstock', 3)", "'pen'")
 def _left(given: Given) -> pl.Expr:
-    return given.text(0).str.slice(0, given.whole(1).clip(lower_bound=0))
+    return cut(given.text(0), _NONE, given.whole(1))
 
 
 @TEXT.add("right", (2, 2), "The last characters.", "right('penstock', 5)", "'stock'")

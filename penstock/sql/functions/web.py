@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Mapping
 
 import polars as pl
 
+from penstock.sql.functions.batches import batched
 from penstock.sql.functions.contract import Family, Given
 
 WEB = Family("Web addresses")
 
 _URL = r"^(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 #: what java.net.URI refuses: blanks, quotes, braces, a percent sign without two digits, a bare scheme
-_WRONG = r"[\x00-\x20\x7F\"<>\\^`{|}]|%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|^[^?#/]*[\[\]]|^[A-Za-z][A-Za-z0-9+.-]*:$"
+_WRONG = r"[\x00-\x20\x7F\"<>\\^`{|}]|%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|^[A-Za-z][A-Za-z0-9+.-]*:$"
 _OPAQUE = r"^[A-Za-z][A-Za-z0-9+.-]*:[^/]"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _TOP = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"^(?:[^@]*@)?((?:{_LABEL}\.)*{_TOP}\.?|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\[[0-9A-Fa-f:.]+\])(?::\d*)?$"
+_PIECES = ("scheme", "authority", "path", "query", "ref")
 _PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
 _KEPT = string.ascii_letters + string.digits + ".-_*"
+#: how signs of ASCII are written, and what is read for their codes
+_CODES = {chr(code): f"%{code:02X}" for code in range(128) if chr(code) not in _KEPT} | {" ": "+"}
+_SIGNS = {f"%{spelled}": chr(code) for code in range(128) for spelled in {f"{code:02X}", f"{code:02x}"}}
+_NO_CODE = r"%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)"
 _DIGITS = "0123456789abcdefABCDEF"
 #: UTF-8 as pairs of digits with a blank after each, so that matches begin at a byte
 _UTF8 = (
@@ -42,11 +49,17 @@ def _parse_url(given: Given) -> pl.Expr:
     if len(given) > 2 and part != "QUERY":
         raise given.bad(1, "QUERY, as a parameter is asked for")
     address = pl.when(~text.str.contains(_WRONG)).then(text)
-    pieces = address.str.extract_groups(_URL)
-    scheme, authority, path, query, ref = (pieces.struct.field(str(number)) for number in range(1, 6))
-    opaque = address.str.contains(_OPAQUE)
-    authority = pl.when(authority != "").then(authority)
-    path, query = pl.when(~opaque).then(path), pl.when(~opaque).then(query)
+    bound = pl.struct(parts=address.str.extract_groups(_URL), opaque=address.str.contains(_OPAQUE)).struct
+    pieces = {name: pl.field("parts").struct.field(str(at)) for at, name in enumerate(_PIECES, 1)}
+    sound = ~pieces["path"].str.contains(r"[\[\]]")
+    asked = _asked(given, part, pieces, ~pl.field("opaque"))
+    return bound.with_fields(it=pl.when(sound).then(asked)).struct.field("it")
+
+
+def _asked(given: Given, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Expr) -> pl.Expr:
+    """One part of an address, out of its pieces; `open_` says that they have a path and a query."""
+    authority = pl.when(pieces["authority"] != "").then(pieces["authority"])
+    path, query = (pl.when(open_).then(pieces[name]) for name in ("path", "query"))
     match part:
         case "HOST":
             return authority.str.extract(_HOST, 1)
@@ -57,9 +70,9 @@ def _parse_url(given: Given) -> pl.Expr:
         case "QUERY":
             return query
         case "REF":
-            return ref
+            return pieces["ref"]
         case "PROTOCOL":
-            return scheme
+            return pieces["scheme"]
         case "FILE":
             return pl.when(query.is_null()).then(path).otherwise(path + pl.lit("?") + query)
         case "AUTHORITY":
@@ -76,9 +89,18 @@ def _parse_url(given: Given) -> pl.Expr:
     "'a+b%26c'",
 )
 def _url_encode(given: Given) -> pl.Expr:
-    codes = given.text(0).str.encode("hex").str.to_uppercase().str.replace_all(r"(..)", "%${1}")
+    return batched("url_encode", _encoded, pl.String, given.text(0))
+
+
+def _encoded(text: pl.Series) -> pl.Series:
+    """ASCII sign by sign; other texts, which are fewer, byte by byte."""
+    easy = text.str.replace_many(list(_CODES), list(_CODES.values()))
+    hard = text.str.contains(r"[^\x00-\x7F]").fill_null(False)
+    if not hard.any():
+        return easy
+    codes = text.filter(hard).str.encode("hex").str.to_uppercase().str.replace_all(r"(..)", "%${1}")
     table = {f"%{ord(letter):02X}": letter for letter in _KEPT} | {"%20": "+"}
-    return codes.str.replace_many(list(table), list(table.values()))
+    return easy.scatter(hard.arg_true(), codes.str.replace_many(list(table), list(table.values())))
 
 
 @WEB.add(
@@ -89,12 +111,27 @@ def _url_encode(given: Given) -> pl.Expr:
     "'a b&c'",
 )
 def _url_decode(given: Given) -> pl.Expr:
-    text = given.text(0).str.replace_all("+", " ", literal=True)
-    right = ~text.str.contains(r"%(?:[^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)")
-    bytes_ = text.str.encode("hex").str.replace_all(r"(..)", "${1} ")
+    return batched("url_decode", _decoded, pl.String, given.text(0))
+
+
+def _decoded(encoded: pl.Series) -> pl.Series:
+    """Codes of ASCII one by one; texts with others, which are fewer, byte by byte. NULL for what is no code."""
+    text = encoded.str.replace_all("+", " ", literal=True)
+    easy = text.str.replace_many(list(_SIGNS), list(_SIGNS.values()))
+    wrong = text.str.contains(_NO_CODE).fill_null(False)
+    hard = text.str.contains("%[89A-Fa-f]").fill_null(False) & ~wrong
+    if wrong.any():
+        easy = easy.scatter(wrong.arg_true(), None)
+    if hard.any():
+        easy = easy.scatter(hard.arg_true(), _from_bytes(text.filter(hard)))
+    return easy
+
+
+def _from_bytes(text: pl.Series) -> pl.Series:
+    codes = text.str.encode("hex").str.replace_all(r"(..)", "${1} ")
     table = {
         f"25 {ord(high):02x} {ord(low):02x} ": f"{high}{low} ".lower() for high in _DIGITS for low in _DIGITS
     }
-    decoded = bytes_.str.replace_many(list(table), list(table.values()))
-    sound = pl.when(right & decoded.str.contains(_UTF8)).then(decoded)
+    decoded = codes.str.replace_many(list(table), list(table.values()))
+    sound = decoded.set(~decoded.str.contains(_UTF8), None)
     return sound.str.replace_all(" ", "", literal=True).str.decode("hex").cast(pl.String)

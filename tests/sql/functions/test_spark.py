@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -10,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
-from tests.sql.functions.cases import CASES, INSTANT, Case
+from tests.sql.functions.asking import INSTANT, Case
+from tests.sql.functions.cases import CASES
 from tests.sql.functions.evaluator import argument
 
 _TYPES = {
@@ -29,6 +31,7 @@ def plain(spark: SparkSession) -> Iterator[SparkSession]:
     session.conf.set("spark.sql.ansi.enabled", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    session.conf.set("spark.sql.variable.substitute", "false")
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     return session
 
@@ -51,7 +54,7 @@ def penstock_answers(case: Case) -> dict[str, list[object]]:
     for asked in case.asked:
         expr = argument(asked, dict(case.frame.schema)).expr
         answer = case.frame.with_columns(expr.alias("_it"))["_it"]
-        answers[asked] = (answer.to_physical() if isinstance(answer.dtype, pl.Datetime) else answer).to_list()
+        answers[asked] = (answer.to_physical() if answer.dtype.is_temporal() else answer).to_list()
     return answers
 
 
@@ -62,13 +65,21 @@ def spark_answers(plain: SparkSession, case: Case) -> dict[str, list[object]]:
     frame = plain.createDataFrame(rows, st.StructType(fields)).coalesce(1)
     for name in times:
         frame = frame.selectExpr(*(f"timestamp_micros({c}) {c}" if c == name else c for c in frame.columns))
-    answer = frame.selectExpr(*(f"{asked} AS a{at}" for at, asked in enumerate(case.asked)))
-    told = [
-        f"unix_micros({field.name}) {field.name}" if field.dataType == st.TimestampType() else field.name
-        for field in answer.schema
-    ]
-    collected = answer.selectExpr(*told).collect()
+    answer = frame.selectExpr(*(f"{_quoted(asked)} AS a{at}" for at, asked in enumerate(case.asked)))
+    collected = answer.selectExpr(*map(_told, answer.schema)).collect()
     return {asked: [row[at] for row in collected] for at, asked in enumerate(case.asked)}
+
+
+def _quoted(asked: str) -> str:
+    """A literal with quotes in it in Spark's other quotes, since doubled ones mean nothing to it here."""
+    plain = re.compile(r"'([^']*(?:''[^']*)+)'(?!')")
+    return plain.sub(lambda found: '"' + found[1].replace("''", "'") + '"', asked)
+
+
+def _told(field: st.StructField) -> str:
+    """Times and dates as numbers: Python has no days before the year 1 or after 9999."""
+    how = {st.TimestampType(): "unix_micros", st.DateType(): "unix_date"}.get(field.dataType, "")
+    return f"{how}({field.name})"
 
 
 def _spark_type(dtype: pl.DataType) -> st.DataType:
@@ -87,5 +98,5 @@ def alike(their: object, our: object) -> bool:
     if isinstance(their, float) and isinstance(our, float):
         if math.isnan(their) or math.isnan(our):
             return math.isnan(their) and math.isnan(our)
-        return math.isclose(their, our, rel_tol=1e-12, abs_tol=0.0)
+        return math.isclose(their, our, rel_tol=1e-12)
     return type(their) is type(our) and their == our

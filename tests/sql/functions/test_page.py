@@ -1,0 +1,13 @@
+"""The docs list the functions there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.sql.functions.page import page
+
+DOCS = Path(__file__).parents[3] / "docs" / "functions.md"
+
+
+def test_the_page_is_what_the_functions_say() -> None:
+    assert DOCS.read_text() == page(), "python -m penstock.sql.functions.page > docs/functions.md"
