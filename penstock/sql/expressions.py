@@ -56,7 +56,9 @@ class Expressions:
         """An expression with its type."""
         for kind in type(node).__mro__:
             if made := _MAKERS.get(kind):
-                return made(self, node)
+                _check_nothing_else(node)
+                answer = made(self, node)
+                return Argument(~answer.expr, answer.dtype, None, False) if negated(node) else answer
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             raise refused(
                 node,
@@ -304,6 +306,20 @@ class Expressions:
         return literal(int(text) if text.isdigit() else float(text))
 
 
+def negated(node: exp.Expr) -> bool:
+    """Whether a comparison is one with NOT before its word, as in NOT LIKE."""
+    return bool(node.args.get("negate")) or (isinstance(node, exp.Escape) and negated(node.this))
+
+
+def _check_nothing_else(node: exp.Expr) -> None:
+    """Raise for parts that nobody here would look at: they would change what it means."""
+    for name, part in node.args.items():
+        if part and name not in _READ and not (name == "safe" or name.startswith("_")):
+            raise refused(
+                node, "UNSUPPORTED_SQL", f"{name.upper()} is not part of {type(node).__name__.upper()} here"
+            )
+
+
 def split(condition: exp.Expr) -> Iterator[exp.Expr]:
     """The conditions that AND joins, in order."""
     waiting = [condition]
@@ -317,6 +333,13 @@ def split(condition: exp.Expr) -> Iterator[exp.Expr]:
             yield node
 
 
+#: the parts of nodes that the makers read
+_READ = frozenset(
+    (
+        *("this", "expression", "expressions", "negate", "is_string", "table", "db", "catalog", "unit", "to"),
+        *("low", "high", "ifs", "default", "true", "false", "query", "typed", "offset", "quoted"),
+    )
+)
 _E = Expressions
 _MAKERS: dict[type, Callable[[Expressions, Any], Argument]] = {
     exp.Paren: lambda self, node: self.of(node.this),
