@@ -16,7 +16,7 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.sql import arithmetic, types
-from penstock.sql.calls import FICKLE, called, fickle
+from penstock.sql.calls import FICKLE, called, check_known, fickle
 from penstock.sql.functions import Argument
 from penstock.sql.literals import alike, literal, pattern, plain_value
 from penstock.sql.places import located, nearest, place_of, refused
@@ -161,6 +161,7 @@ class Expressions:
 
     def _call(self, node: exp.Anonymous) -> Argument:
         name = node.name.lower()
+        check_known(node, name, self.scope.functions)
         arguments = [self.of(argument) for argument in node.expressions]
         with located(node):
             return self.typed(node, called(node, name, arguments, self.scope.functions))
@@ -219,7 +220,8 @@ class Expressions:
         if len(values) < len(given) - 1 or dtype.is_temporal():
             equal = functools.reduce(lambda left, right: left | right, [made[0] == one for one in made[1:]])
             return self.typed(node, equal)
-        found = made[0].is_in([value for value in values if value is not None])
+        known = [value for value in values if value is not None]
+        found = made[0].is_in(pl.lit(known, dtype=pl.List(dtype)))
         if None in values:
             found = pl.when(found).then(pl.lit(True))
         return self.typed(node, found)
