@@ -162,6 +162,7 @@ class Penstock(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             **{word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "SESSION"},
             "WINDOWING": WINDOWING,

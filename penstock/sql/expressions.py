@@ -161,6 +161,9 @@ class Expressions:
 
     def _call(self, node: exp.Anonymous) -> Argument:
         name = node.name.lower()
+        if name in types.NAMES and name not in self.scope.functions and len(node.expressions) == 1:
+            made = self.of(node.expressions[0])
+            return self.typed(node, types.cast(made.expr, made.dtype, types.NAMES[name], node))
         check_known(node, name, self.scope.functions)
         arguments = [self.of(argument) for argument in node.expressions]
         with located(node):

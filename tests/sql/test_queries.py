@@ -110,6 +110,12 @@ def test_expressions_names_and_nested_fields() -> None:
         ("price > 10", lambda row: row["price"] > 10),
         ("ts >= '1970-01-01 00:02:00'", lambda row: row["ts"] >= 120),
         ("ts + INTERVAL 10 SECONDS > TIMESTAMP '1970-01-01T00:02:00Z'", lambda row: row["ts"] > 110),
+        (
+            "bigint(ts) = 111 AND date(ts) = '1970-01-01' AND string(small) = '11'",
+            lambda row: row["ts"] == 111,
+        ),
+        ("'it''s' = \"it's\" AND 'a\\'b' = \"a'b\" AND small = 1", lambda row: row["small"] == 1),
+        ("product == `p0' AND `small` < 5", lambda row: row["product"] == "p0" and row["small"] < 5),
         ("CAST(ts AS BIGINT) = 111", lambda row: row["ts"] == 111),
         ("CAST(product AS INT) IS NULL AND small < 3", lambda row: row["small"] < 3),
         ("CAST(CAST(price AS STRING) AS DOUBLE) = 1.5", lambda row: row["price"] == 1.5),
