@@ -43,6 +43,14 @@ FICKLE = frozenset(
 )
 
 
+def check_known(node: exp.Expr, name: str, own: Mapping[str, UserFunction]) -> None:
+    """Raise for a function that is not there, or whose answer would not be the same again."""
+    if name not in own and name in FICKLE:
+        raise fickle(node, name)
+    if name not in own and name not in FUNCTIONS:
+        raise _unknown(node, name, own)
+
+
 def called(
     node: exp.Expr, name: str, arguments: Sequence[Argument], own: Mapping[str, UserFunction]
 ) -> pl.Expr:
@@ -59,11 +67,8 @@ def called(
                 f"the function {name} raised {type(failure).__name__}: {failure}",
                 "It is given Polars expressions and must return one.",
             ) from failure
-    if name in FICKLE:
-        raise fickle(node, name)
-    function = FUNCTIONS.get(name)
-    if function is None:
-        raise _unknown(node, name, own)
+    check_known(node, name, own)
+    function = FUNCTIONS[name]
     if not function.least <= len(arguments) <= (len(arguments) if function.most is None else function.most):
         wanted = f"{function.least}" if function.least == function.most else f"at least {function.least}"
         raise refused(

@@ -24,6 +24,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 WINDOWING = TokenType.PREWHERE
 #: what stands in the place of a table for `FROM *`
 ALL_STREAMS = "*"
+#: what lengths are counted in
+UNITS = frozenset(
+    f"{unit}{plural}"
+    for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "EVENT")
+    for plural in ("", "S")
+)
 #: in a text, what must be left alone, or (group 1) a string with a backtick for its opening quote
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'"
@@ -82,18 +88,17 @@ class PenstockParser(SparkParser):
     def parse_span(self) -> Span:
         """A number and a unit, or a text."""
         start = self._curr
-        if text := self._parse_string():
-            return self.expression(Span(this=text), start)
-        number = self._parse_number() or (self._parse_placeholder() or self._parse_parameter_sign())
+        number = self._parse_string() or self._parse_number()  # either may be a parameter
         if number is None:
             self.raise_error("Expected a length, such as 30 SECONDS or 100 EVENTS")
-        unit = self._parse_var(any_token=True)
-        if unit is None:
+        if isinstance(number, exp.Literal) and number.is_string:
+            return self.expression(Span(this=number), start)
+        unit = self._curr.text.upper()
+        if unit in UNITS:
+            self._advance()
+        elif not isinstance(number, exp.Parameter):
             self.raise_error("Expected a unit, such as SECONDS or EVENTS")
-        return self.expression(Span(this=number, unit=exp.var(unit.name.upper())), start)  # type: ignore[union-attr]
-
-    def _parse_parameter_sign(self) -> exp.Expr | None:
-        return self._parse_parameter() if self._match(TokenType.PARAMETER) else None
+        return self.expression(Span(this=number, unit=exp.var(unit) if unit in UNITS else None), start)
 
     def _parse_parameter(self) -> exp.Parameter:
         sign = self._prev
@@ -157,6 +162,7 @@ class Penstock(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             **{word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "SESSION"},
             "WINDOWING": WINDOWING,

@@ -16,7 +16,7 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.sql import arithmetic, types
-from penstock.sql.calls import FICKLE, called, fickle
+from penstock.sql.calls import FICKLE, called, check_known, fickle
 from penstock.sql.functions import Argument
 from penstock.sql.literals import alike, literal, pattern, plain_value
 from penstock.sql.places import located, nearest, place_of, refused
@@ -56,7 +56,9 @@ class Expressions:
         """An expression with its type."""
         for kind in type(node).__mro__:
             if made := _MAKERS.get(kind):
-                return made(self, node)
+                _check_nothing_else(node)
+                answer = made(self, node)
+                return Argument(~answer.expr, answer.dtype, None, False) if negated(node) else answer
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             raise refused(
                 node,
@@ -159,6 +161,10 @@ class Expressions:
 
     def _call(self, node: exp.Anonymous) -> Argument:
         name = node.name.lower()
+        if name in types.NAMES and name not in self.scope.functions and len(node.expressions) == 1:
+            made = self.of(node.expressions[0])
+            return self.typed(node, types.cast(made.expr, made.dtype, types.NAMES[name], node))
+        check_known(node, name, self.scope.functions)
         arguments = [self.of(argument) for argument in node.expressions]
         with located(node):
             return self.typed(node, called(node, name, arguments, self.scope.functions))
@@ -217,7 +223,8 @@ class Expressions:
         if len(values) < len(given) - 1 or dtype.is_temporal():
             equal = functools.reduce(lambda left, right: left | right, [made[0] == one for one in made[1:]])
             return self.typed(node, equal)
-        found = made[0].is_in([value for value in values if value is not None])
+        known = [value for value in values if value is not None]
+        found = made[0].is_in(pl.lit(known, dtype=pl.List(dtype)))
         if None in values:
             found = pl.when(found).then(pl.lit(True))
         return self.typed(node, found)
@@ -304,6 +311,20 @@ class Expressions:
         return literal(int(text) if text.isdigit() else float(text))
 
 
+def negated(node: exp.Expr) -> bool:
+    """Whether a comparison is one with NOT before its word, as in NOT LIKE."""
+    return bool(node.args.get("negate")) or (isinstance(node, exp.Escape) and negated(node.this))
+
+
+def _check_nothing_else(node: exp.Expr) -> None:
+    """Raise for parts that nobody here would look at: they would change what it means."""
+    for name, part in node.args.items():
+        if part and name not in _READ and not (name == "safe" or name.startswith("_")):
+            raise refused(
+                node, "UNSUPPORTED_SQL", f"{name.upper()} is not part of {type(node).__name__.upper()} here"
+            )
+
+
 def split(condition: exp.Expr) -> Iterator[exp.Expr]:
     """The conditions that AND joins, in order."""
     waiting = [condition]
@@ -317,6 +338,13 @@ def split(condition: exp.Expr) -> Iterator[exp.Expr]:
             yield node
 
 
+#: the parts of nodes that the makers read
+_READ = frozenset(
+    (
+        *("this", "expression", "expressions", "negate", "is_string", "table", "db", "catalog", "unit", "to"),
+        *("low", "high", "ifs", "default", "true", "false", "query", "typed", "offset", "quoted"),
+    )
+)
 _E = Expressions
 _MAKERS: dict[type, Callable[[Expressions, Any], Argument]] = {
     exp.Paren: lambda self, node: self.of(node.this),

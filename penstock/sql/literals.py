@@ -49,9 +49,9 @@ def alike(node: exp.Expr, given: Sequence[Argument]) -> tuple[list[pl.Expr], pl.
 def plain_value(given: Argument, dtype: pl.DataType) -> Scalar:
     """The value of a literal among values of a type."""
     value = given.literal
-    if isinstance(value, str) and dtype.is_numeric():
-        value = float(value) if dtype.is_float() else int(float(value))
-    return value
+    if dtype.is_float() and value is not None:
+        return float(value)
+    return int(float(value)) if isinstance(value, str) and dtype.is_integer() else value
 
 
 def pattern(node: exp.Expr, like: str, escape: str) -> str:

@@ -147,7 +147,7 @@ def _assignments(words: Words) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {}
     while True:
         words.expect("$")
-        name = words.name("the name of a parameter")
+        name = words.name("the name of a parameter", reserved=True)
         if not (words.accept("=") or words.accept("==")):
             words.refuse("= was expected here")
         found[name] = words.value()

@@ -41,23 +41,25 @@ class Sources:
             raise refused(alias, "UNSUPPORTED_SQL", "columns cannot be renamed here", "Use SELECT x AS y.")
         if isinstance(node, exp.Subquery):
             return Relation.of(self.query(node.this), node.alias or None)
+        if not isinstance(node, exp.Table):
+            raise refused(node, "UNSUPPORTED_SQL", "this cannot be read from", _HOW_FROM)
         _check_nothing_else(node)
-        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+        if isinstance(node.this, exp.Identifier):
             if node.args.get("db") is not None:
                 raise refused(node, "UNKNOWN_STREAM", "names of streams have one part", _quoted(node.name))
             if node.name == ALL_STREAMS and not node.this.args.get("quoted"):
                 return Relation.of(self._all(node), node.alias or None)
             return Relation.of(self.named(node, node.name), node.alias or node.name)
-        if isinstance(node, exp.Table) and is_window(node.this):
+        if is_window(node.this):
             return self._cut(node)
-        if isinstance(node, exp.Table) and node.this is not None and node.this.name.lower() == "latest":
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() == "latest":
             raise refused(
                 node,
                 "BAD_JOIN",
                 "LATEST belongs after JOIN",
                 "As in clicks JOIN LATEST(users) u ON u.id = ....",
             )
-        if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
+        if isinstance(node.this, exp.Anonymous):
             names = nearest(node.this.name, ["tumble", "hop", "session", "latest"])
             raise refused(
                 node, "UNKNOWN_FUNCTION", f"there is no table function {node.this.name}", names or _HOW_FROM

@@ -31,6 +31,19 @@ _PLAIN: dict[exp.DType, pl.DataType] = {
     _T.TIMESTAMPLTZ: INSTANT,
     _T.TIMESTAMPNTZ: pl.Datetime("us"),
 }
+#: types that can be called as functions, for a cast
+NAMES: dict[str, pl.DataType] = {
+    "tinyint": pl.Int8(),
+    "smallint": pl.Int16(),
+    "int": pl.Int32(),
+    "bigint": pl.Int64(),
+    "float": pl.Float32(),
+    "double": pl.Float64(),
+    "boolean": pl.Boolean(),
+    "string": pl.String(),
+    "date": pl.Date(),
+    "timestamp": INSTANT,
+}
 _KNOWN = (
     "Known are TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), BOOLEAN, STRING, DATE, TIMESTAMP, "
     "ARRAY<...> and STRUCT<name: TYPE, ...>."

@@ -86,8 +86,8 @@ class Words:
         if not self.accept(*words):
             self.refuse(f"{' '.join(words)} was expected here")
 
-    def name(self, what: str) -> str:
-        """Read a name."""
+    def name(self, what: str, *, reserved: bool = False) -> str:
+        """Read a name; words of the language are none, unless `reserved`."""
         if self.done:
             self.refuse(f"{what} was expected here")
         token = self.tokens[self.at]
@@ -95,7 +95,7 @@ class Words:
         if token.token_type != TokenType.IDENTIFIER:
             if token.token_type == TokenType.STRING or not _NAME.fullmatch(written):
                 self.refuse(f"{what} was expected here")
-            if written.upper() in RESERVED:
+            if written.upper() in RESERVED and not reserved:
                 self.refuse(
                     f"{written.upper()} is a word of the language; quote it, as in `{written}`, or choose "
                     "another name",

@@ -1,0 +1,150 @@
+"""Random conditions: each query's rows are those for which a small evaluator with three truth values says yes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.sql.parse import parse
+from penstock.sql.select import planned
+from penstock.sql.statements import Select
+from penstock.testing import ListSink, run_inline
+from tests.operators.harness import modestly
+from tests.sql.harness import Names, Row, events
+
+#: an expression: its text, and a function from a row to its value, None for NULL
+Said = tuple[str, Any]
+
+COLUMNS = ("clicks_count", "small", "price")
+ROWS: list[Row] = [
+    {"ts": n, "clicks_count": a, "small": b, "price": c, "product": text}
+    for n, (a, b, c, text) in enumerate(
+        (a, b, c, text)
+        for a in (None, -3, 0, 2)
+        for b in (None, -2, 0, 5)
+        for c in (None, -0.5, 0.0)
+        for text in (None, "ab", "b%")
+    )
+]
+
+
+def numbers() -> st.SearchStrategy[Said]:
+    columns = st.sampled_from(COLUMNS).map(lambda name: (name, lambda row: row[name]))
+    written = st.integers(-4, 6).map(lambda n: (str(n) if n >= 0 else f"({n})", lambda row: n))
+    halves = st.sampled_from([0.5, 1.5]).map(lambda x: (str(x), lambda row: x))
+    nothing = st.just(("NULL", lambda row: None))
+    return st.recursive(st.one_of(columns, columns, written, halves, nothing), calculated, max_leaves=4)
+
+
+def calculated(parts: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
+    def made(sign: str, left: Said, right: Said) -> Said:
+        def value(row: Row) -> Any:
+            a, b = left[1](row), right[1](row)
+            if a is None or b is None:
+                return None
+            if sign == "/":
+                return None if b == 0 else a / b
+            return a + b if sign == "+" else a - b if sign == "-" else a * b
+
+        return f"({left[0]} {sign} {right[0]})", value
+
+    return st.builds(made, st.sampled_from("+-*/"), parts, parts)
+
+
+def compared() -> st.SearchStrategy[Said]:
+    def made(sign: str, left: Said, right: Said) -> Said:
+        def value(row: Row) -> bool | None:
+            a, b = left[1](row), right[1](row)
+            if sign == "<=>":
+                return bool(a == b)
+            if a is None or b is None:
+                return None
+            return bool({"=": a == b, "==": a == b, "<>": a != b, "<": a < b, "<=": a <= b, ">": a > b}[sign])
+
+        return f"{left[0]} {sign} {right[0]}", value
+
+    def between(value: Said, low: Said, high: Said) -> Said:
+        def holds(row: Row) -> bool | None:
+            x, a, b = (one[1](row) for one in (value, low, high))
+            above = None if x is None or a is None else bool(x >= a)
+            below = None if x is None or b is None else bool(x <= b)
+            return both(above, below)
+
+        return f"{value[0]} BETWEEN {low[0]} AND {high[0]}", holds
+
+    def within(value: Said, others: list[Said]) -> Said:
+        def holds(row: Row) -> bool | None:
+            x = value[1](row)
+            found: bool | None = False
+            for other in others:
+                y = other[1](row)
+                found = either(found, None if x is None or y is None else bool(x == y))
+            return found
+
+        return f"{value[0]} IN ({', '.join(other[0] for other in others)})", holds
+
+    def null(value: Said) -> Said:
+        return f"{value[0]} IS NULL", lambda row: value[1](row) is None
+
+    texts = st.sampled_from(["ab", "b%", "z"]).map(
+        lambda text: (
+            f"product = '{text}'",
+            lambda row: None if row["product"] is None else row["product"] == text,
+        )
+    )
+    return st.one_of(
+        st.builds(made, st.sampled_from(["=", "==", "<>", "<", "<=", ">", "<=>"]), numbers(), numbers()),
+        st.builds(between, numbers(), numbers(), numbers()),
+        st.builds(within, numbers(), st.lists(numbers(), min_size=1, max_size=3)),
+        st.builds(null, numbers()),
+        texts,
+    )
+
+
+def both(a: bool | None, b: bool | None) -> bool | None:
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def either(a: bool | None, b: bool | None) -> bool | None:
+    return True if a or b else None if a is None or b is None else False
+
+
+def conditions() -> st.SearchStrategy[Said]:
+    def connected(parts: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
+        def made(word: str, left: Said, right: Said) -> Said:
+            connect = both if word == "AND" else either
+            return f"({left[0]}) {word} ({right[0]})", lambda row: connect(left[1](row), right[1](row))
+
+        def opposite(part: Said) -> Said:
+            def value(row: Row) -> bool | None:
+                held = part[1](row)
+                return None if held is None else not held
+
+            return f"NOT ({part[0]})", value
+
+        return st.one_of(
+            st.builds(made, st.sampled_from(["AND", "OR"]), parts, parts), st.builds(opposite, parts)
+        )
+
+    return st.recursive(compared(), connected, max_leaves=6)
+
+
+@settings(modestly, max_examples=60)
+@given(st.lists(conditions(), min_size=3, max_size=3))
+def test_rows_for_which_a_condition_holds(said: list[Said]) -> None:
+    scope = Names({"clicks": events("clicks", ROWS)})
+    outputs, sinks = [], []
+    for number, (text, _) in enumerate(said):
+        (query,) = parse(f"SELECT CAST(ts AS BIGINT) AS n FROM clicks WHERE {text}")
+        assert isinstance(query, Select)
+        sinks.append(ListSink())
+        outputs.append(ps.output(f"o{number}", planned(query, scope), sinks[-1]))
+    with tempfile.TemporaryDirectory() as folder:
+        run_inline(ps.app("test", *outputs), Path(folder) / "state", slices=1, buckets=2)
+    for (text, holds), sink in zip(said, sinks, strict=True):
+        assert [row["n"] for row in sink.rows()] == [row["ts"] for row in ROWS if holds(row)], text
