@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.job_windows import JOB
-from penstock.query.physical import Step, run_steps
+from penstock.query.physical import Step, computed, run_steps
 from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
@@ -216,14 +216,15 @@ class _Batch:
     def _masks(self) -> list[npt.NDArray[np.bool_] | PenstockError]:
         conditions = self.crowd.conditions
         try:
-            found = self.frame.select(c.fill_null(False).alias(str(n)) for n, c in enumerate(conditions))
+            masks = [c.fill_null(False).alias(f"_{n}") for n, c in enumerate(conditions)]
+            found = computed(self.frame, masks).select(f"_{n}" for n in range(len(masks)))
             return [mask.to_numpy() for mask in found]
         except Exception:  # one by one, to tell which it was
             return [self._mask(condition) for condition in conditions]
 
     def _mask(self, condition: pl.Expr) -> npt.NDArray[np.bool_] | PenstockError:
         try:
-            return self.frame.select(condition.fill_null(False)).to_series().to_numpy()
+            return computed(self.frame, [condition.fill_null(False).alias("_mask")])["_mask"].to_numpy()
         except Exception as failure:
             return cannot(condition, failure)
 

@@ -9,7 +9,7 @@ exchange and one slice stage: sub-queries of a level share both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeGuard
@@ -34,6 +34,25 @@ if TYPE_CHECKING:
 CARRIED = (*ORDER, HASH, INPUT)
 
 
+def computed(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
+    """The frame with these columns, which are the same whether a row is alone in it or not.
+
+    Polars divides a column by a constant by multiplying with its reciprocal, but divides a column of one row; so a row
+    is never left alone.
+    """
+    if frame.height != 1 or any(".python_udf(" in str(expr) for expr in expressions):
+        return frame.with_columns(expressions)
+    return pl.concat([frame, frame.clear(1)], rechunk=True).with_columns(expressions).head(1)
+
+
+def passed(frame: pl.DataFrame, predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+    """The rows that pass, of which the same is true."""
+    if frame.height != 1 or any(".python_udf(" in str(expr) for expr in predicates):
+        return frame.filter(*predicates)
+    mask = computed(frame, [pl.all_horizontal(predicates).alias("_passes")])["_passes"]
+    return frame if mask[0] else frame.clear()
+
+
 @dataclass(frozen=True)
 class MapStep:
     """Compute columns."""
@@ -42,7 +61,7 @@ class MapStep:
     origin: Origin
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(expr.alias(name) for name, expr in self.columns)
+        return computed(frame, [expr.alias(name) for name, expr in self.columns])
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,7 @@ class FilterStep:
     origin: Origin
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.filter(self.predicate)
+        return passed(frame, [self.predicate])
 
 
 @dataclass(frozen=True)
@@ -105,9 +124,9 @@ class MergedStep:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         predicates = [part.predicate for part in self.parts if isinstance(part, FilterStep)]
         if predicates:
-            return frame.filter(*predicates)
+            return passed(frame, predicates)
         columns = [column for part in self.parts if isinstance(part, MapStep) for column in part.columns]
-        return frame.with_columns(expr.alias(name) for name, expr in columns)
+        return computed(frame, [expr.alias(name) for name, expr in columns])
 
 
 @dataclass(frozen=True)

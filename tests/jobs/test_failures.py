@@ -90,7 +90,7 @@ def test_a_job_that_failed_runs_again_once_it_is_altered(tmp_path: Path) -> None
 def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path: Path) -> None:
     found = kit.events(120)
     sql = f"CREATE JOB bad AS {FAILING['column']}"
-    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
         before = jobs.commands
         number = jobs.catalogue.jobs["bad"].number
         jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
