@@ -218,6 +218,7 @@ class EpochRunner:
             place=self._place,
             engine_pid=os.getpid(),
             flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
+            previous=self._program.previous(epoch, plan),
             job_seconds=self._job_seconds,
         )
 

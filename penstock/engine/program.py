@@ -54,6 +54,9 @@ class Program(Protocol):
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
 
+    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+        """What jobs told in the epoch before this one, where the plan has others that read it (Arrow)."""
+
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         """Told that jobs failed in an epoch, before that is carried out without them. Kept for good."""
 
@@ -88,6 +91,9 @@ class Fixed:
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         return frozenset()
+
+    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+        return {}
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         raise AssertionError("a plan for life has no jobs that fail alone")

@@ -20,8 +20,9 @@ from penstock.engine.failures import Failures
 from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
 from penstock.logs.contract import Chunk, Span
-from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
+from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.query.physical import Edge, ScanPlan
+from penstock.state.ipc import from_stream
 
 #: how many rows put aside per chunk of input are kept word for word; all are counted
 KEPT_ASIDE = 1_000
@@ -52,9 +53,13 @@ class _Sums:
     failures: Failures = field(default_factory=Failures)
 
 
-def scan(task: EpochTask, spans: list[tuple[str, Span]]) -> Iterator[tuple[int, bytes]]:
-    """One scan task's work: `spans` are (stream, span)."""
+def scan(
+    task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True
+) -> Iterator[tuple[int, bytes]]:
+    """One scan task's work: `spans` are (stream, span). The `first` task also takes what jobs told before."""
     began, sums = time.perf_counter(), _Sums()
+    for job, rows in task.previous.items() if first else ():
+        _told_before(task, job, from_stream(rows), sums)
     for stream, span in spans:
         _scan_span(task, task.plan.scans[stream], span, sums)
     for source in list(sums.crowds):
@@ -126,6 +131,23 @@ def _first_steps(task: EpochTask, source: str, frame: pl.DataFrame, where: str, 
         waiting.append(frame)
         if sum(frame.height for frame in waiting) >= MOST_CHOSEN:
             _choose(task, source, sums)
+
+
+def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> None:
+    """What a job told in the epoch before; it happens as early as those who read it can take it in."""
+    for edge in task.plan.edges_from(f"previous:{job}"):
+        sub = task.plan.subqueries.get(edge.target)
+        marks = [task.streams[name].watermark for name in (() if sub is None else sub.streams)]
+        now = min((NEVER if mark is None else mark for mark in marks), default=NEVER)
+        placed = rows.with_columns(
+            pl.lit(now, pl.Int64).alias(TIME),
+            pl.lit(DERIVED, pl.UInt32).alias(PARTITION),
+            pl.int_range(pl.len(), dtype=pl.Int64).alias(SEQUENCE),
+        )
+        where = f"what {job} told in the epoch before"
+        made = prepared(task, edge, placed, where, sums.failures)
+        if made is not None:
+            sums.frames.setdefault(edge.id, []).append(made)
 
 
 def _choose(task: EpochTask, source: str, sums: _Sums) -> None:

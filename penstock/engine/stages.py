@@ -58,7 +58,7 @@ class SparkStages:
 
         def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
             _exhausted(numbers)
-            return scan_task(light(_unpacked(shipped.value)), shares[index])
+            return scan_task(light(_unpacked(shipped.value)), shares[index], first=not index)
 
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
             return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
@@ -99,7 +99,7 @@ class SparkStages:
 
 def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
     """All tasks of an epoch in this process, one after the other."""
-    sent = [list(scan_task(task, share)) for share in shares]
+    sent = [list(scan_task(task, share, first=not number)) for number, share in enumerate(shares)]
     for level in range(1, task.plan.levels + 1):
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
         for slice_, data in (pair for pairs in sent for pair in pairs):
@@ -112,10 +112,10 @@ def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
     return [data for box in told for data in box]
 
 
-def scan_task(task: EpochTask, spans: list[tuple[str, Span]]) -> Addressed:
+def scan_task(task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True) -> Addressed:
     """A scan task, with what can go wrong sent to the driver."""
     try:
-        yield from scan(task, spans)
+        yield from scan(task, spans, first=first)
     except PenstockError as error:
         yield 0, error_message(error).to_bytes()
     reached("scanned", task.epoch, task.engine_pid)

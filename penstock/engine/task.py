@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,8 @@ class EpochTask:
     engine_pid: int
     #: the numbers of jobs that tell their open windows in this epoch
     flush: frozenset[int] = frozenset()
+    #: what jobs told in the epoch before, by their names, where others read it (Arrow)
+    previous: Mapping[str, bytes] = field(default_factory=dict)
     #: how long a job's own code may keep a task, in seconds; 0: as long as it likes
     job_seconds: float = 0.0
 

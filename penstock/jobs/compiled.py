@@ -43,8 +43,9 @@ class Compiled:
     scans: Mapping[str, ScanPlan]
     #: the streams its rows come from, also by way of other jobs
     streams: tuple[str, ...]
-    #: the jobs it reads
+    #: the jobs it reads, and the columns it reads of what jobs told an epoch before
     reads: frozenset[str]
+    previous: Mapping[str, Mapping[str, pl.DataType]]
     level: int
     #: what its state depends on
     signature: str
@@ -103,7 +104,18 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
         level = 0 if simple.aggregated is None else 1
         alone = frozenset[str]()
         return Compiled(
-            name, number, output.node, simple, keys, None, scans, tuple(scans), alone, level, simple.signature
+            name,
+            number,
+            output.node,
+            simple,
+            keys,
+            None,
+            scans,
+            tuple(scans),
+            alone,
+            {},
+            level,
+            simple.signature,
         )
     plan = made.plan
     makers = [edge.source for edge in plan.edges if edge.target == f"out:{name}"]
@@ -121,6 +133,7 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
         plan.scans,
         tuple(dict.fromkeys([*plan.scans, *(s for node in read.values() for s in node.streams)])),
         frozenset(read),
+        {node.job: node.schema for node in nodes if isinstance(node, logical.Previous)},
         max(levels, default=0),
         _signature(plan, f"j{number}."),
     )

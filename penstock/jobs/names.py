@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import polars as pl
 
 from penstock.jobs.catalogue import Catalogue
 from penstock.query import logical
+from penstock.query.origin import here
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
 from penstock.sql.statements import Scalar
@@ -38,6 +41,22 @@ class JobScope:
             return None
         found = self.stream(name)
         return found if self.private is None else _by_itself(found, self.private)
+
+    def previous(self, name: str, columns: Mapping[str, pl.DataType] | None) -> Stream | None:
+        if columns is not None:
+            return Stream(logical.Previous(here(), columns, name, ()))
+        if name not in self.catalogue.jobs:
+            return None
+        node = self.job(name).node
+        streams = tuple(dict.fromkeys(s for one in _sources(node) for s in one.streams))
+        return Stream(logical.Previous(here(), node.schema, name, streams))
+
+
+def _sources(node: logical.Node) -> Iterator[logical.FromJob]:
+    if isinstance(node, logical.FromJob):
+        yield node
+    for before in node.inputs:
+        yield from _sources(before)
 
 
 def _by_itself(stream: Stream, number: int) -> Stream:

@@ -131,6 +131,7 @@ class _Planning:
             {source: crowd.crowd(source) for source, crowd in self._crowds.items()},
             self._members,
             self._owners,
+            _previous(placed.job for placed in self._jobs if placed.life == "running"),
         )
         outputs = {placed.job.name: _output(placed) for placed in self._jobs if placed.life == "running"}
         return Plan(
@@ -210,6 +211,15 @@ def _scans(jobs: Iterable[Compiled]) -> dict[str, ScanPlan]:
             found.setdefault(name, scan)
             wanted.setdefault(name, set()).update(scan.columns)
     return {name: replace(scan, columns=_ordered(scan.stream, wanted[name])) for name, scan in found.items()}
+
+
+def _previous(jobs: Iterable[Compiled]) -> dict[str, dict[str, pl.DataType]]:
+    """What is read of what jobs told an epoch before."""
+    found: dict[str, dict[str, pl.DataType]] = {}
+    for job in jobs:
+        for name, columns in job.previous.items():
+            found.setdefault(name, {}).update(columns)
+    return found
 
 
 def _ordered(stream: StreamDefinition, columns: Collection[str]) -> tuple[str, ...]:

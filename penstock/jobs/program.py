@@ -28,6 +28,7 @@ from penstock.query.stream import Stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 from penstock.state.durable import write_whole
+from penstock.state.ipc import stream_bytes
 from penstock.words.errors import PenstockError, UserError
 
 #: how many catalogues and plans are kept at hand
@@ -155,6 +156,15 @@ class Jobs:
         named = [command["name"] for command in said if command["do"] == "flush"]
         return frozenset(jobs[name].number for name in named if name in jobs)
 
+    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        assert plan.jobs is not None
+        for job, columns in plan.jobs.previous.items():
+            rows = self._results.of(job, epoch - 1)
+            if rows is not None:
+                found[job] = stream_bytes(_columns(rows, columns)).to_pybytes()
+        return found
+
     def failures(self, epoch: int) -> Collection[int]:
         return [int(number) for number in self._failures(epoch)]
 
@@ -228,6 +238,14 @@ class Jobs:
 
     def _failure_path(self, epoch: int) -> Path:
         return self._state / "failures" / f"{epoch:012d}.json"
+
+
+def _columns(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Rows with these columns; null where there is no such thing."""
+    return rows.select(
+        pl.col(name).cast(dtype, strict=False) if name in rows.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in wanted.items()
+    )
 
 
 def _close(sink: Any) -> None:

@@ -78,6 +78,13 @@ class Results:
         with self._lock:
             return self._latest.get(job)
 
+    def of(self, job: str, epoch: int) -> pl.DataFrame | None:
+        """A job's rows of one epoch."""
+        latest = self.latest(job)
+        if latest is not None and latest.epoch == epoch:
+            return latest.rows
+        return next((rows for name, rows in self._of(epoch) if name == job), None)
+
     def since(self, job: str, epoch: int) -> Iterator[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""
         with self._lock:

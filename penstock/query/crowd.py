@@ -97,12 +97,14 @@ class Member:
 @dataclass(frozen=True)
 class JobsPlan:
     """What a plan knows of jobs that come and go: its version, crowds by source, the members of groups by their
-    sub-query ("" for those that need none) and number, and the job to whom a sub-query belongs alone."""
+    sub-query ("" for those that need none) and number, the job to whom a sub-query belongs alone, and the columns
+    that are read of what jobs told in the epoch before."""
 
     version: int
     crowds: Mapping[str, Crowd]
     members: Mapping[str, Mapping[int, Member]]
     owners: Mapping[str, int]
+    previous: Mapping[str, Mapping[str, pl.DataType]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

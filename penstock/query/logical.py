@@ -88,6 +88,17 @@ class FromJob(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Previous(Node):
+    """What a job told in the epoch before, as a stream: so it may be read by those it reads, or by itself."""
+
+    job: str
+    streams: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"job {self.job}, an epoch before"
+
+
+@dataclass(frozen=True, eq=False)
 class Step(Node):
     """A stateless node: one input, no memory."""
 

@@ -72,6 +72,7 @@ class _Lowering:
         self._app = app
         self._prefix = prefix
         self._jobs: dict[str, logical.FromJob] = {}
+        self._previous: dict[str, logical.Previous] = {}
         self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
@@ -144,6 +145,9 @@ class _Lowering:
             case logical.FromJob():
                 self._jobs[f"job:{node.job}"] = node
                 return [_Flow(f"job:{node.job}")]
+            case logical.Previous():
+                self._previous[f"previous:{node.job}"] = node
+                return [_Flow(f"previous:{node.job}")]
             case logical.Stateful():
                 return [self._stateful(node)]
             case logical.Partitioned():
@@ -174,6 +178,13 @@ class _Lowering:
         level = 1 + max(self._level(flow.source) for flow in flows)
         name = f"{self._prefix}{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
+        if not streams:
+            raise UserError(
+                "NO_STREAM",
+                "what was told an epoch before has no time of its own",
+                where=str(node.origin),
+                hint="Read a stream beside it, as in FROM clicks JOIN LATEST(PREVIOUS(job, '...')) ON ....",
+            )
         self._kept[name] = {
             column if not port else f"{port}.{column}": str(part.schema[column])
             for port, part in enumerate(node.parts)
@@ -222,6 +233,8 @@ class _Lowering:
     def _streams_of(self, source: str) -> tuple[str, ...]:
         if source in self._jobs:
             return self._jobs[source].streams
+        if source in self._previous:
+            return self._previous[source].streams
         return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
 
 

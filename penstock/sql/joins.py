@@ -18,6 +18,7 @@ from penstock.query.stream import Stream
 from penstock.sql.expressions import Expressions, split
 from penstock.sql.literals import alike
 from penstock.sql.places import located, refused
+from penstock.sql.previous import is_previous
 from penstock.sql.relation import Relation
 from penstock.sql.sources import Sources, renamed
 from penstock.sql.windows import within
@@ -75,6 +76,8 @@ def _latest(node: exp.Expr) -> exp.Expr | None:
     call = node.this if isinstance(node, exp.Table) else None
     if not isinstance(call, exp.Anonymous) or call.name.lower() != "latest":
         return None
+    if len(call.expressions) == 1 and is_previous(call.expressions[0]):
+        return exp.Table(this=call.expressions[0].copy(), alias=node.args.get("alias"))
     if len(call.expressions) != 1 or not isinstance(call.expressions[0], exp.Column | exp.Table):
         raise refused(
             node, "BAD_JOIN", "LATEST takes the name of a stream or job", "As in JOIN LATEST(users) ON ...."
@@ -91,6 +94,8 @@ def _split(condition: exp.Expr, pair: Expressions, left: Stream, right: Stream, 
     """What a condition says, as keys and other conditions."""
     mine, theirs = set(left.columns), set(right.columns)
     for part in split(condition):
+        if isinstance(part, exp.Boolean) and part.this:
+            continue
         if isinstance(part, exp.EQ):
             given = [pair.of(part.this), pair.of(part.expression)]
             roots = [set(one.expr.meta.root_names()) for one in given]
@@ -126,7 +131,7 @@ def _looked_up(node: exp.Join, left: Stream, right: Stream, keys: _Keys, how: Ho
         raise refused(
             node.args["within"], "BAD_JOIN", "the latest row is found however old it is", "No WITHIN."
         )
-    if not keys.left or how not in ("inner", "left") or (keys.others and how == "left"):
+    if how not in ("inner", "left") or (keys.others and (how == "left" or not keys.left)):
         raise refused(
             node,
             "BAD_JOIN",
@@ -134,8 +139,12 @@ def _looked_up(node: exp.Join, left: Stream, right: Stream, keys: _Keys, how: Ho
             "As in [LEFT] JOIN LATEST(users) u ON clicks.user = u.id; with further conditions not LEFT.",
         )
     kind: Literal["inner", "left"] = "left" if how == "left" else "inner"
+    everyone = not keys.left  # ON TRUE: one row, for all
+    if everyone:
+        keys.left.append(_held(pl.lit(1), keys.left_made, {*left.columns, *right.columns}, "left"))
+        keys.right.append(_held(pl.lit(1), keys.right_made, {*left.columns, *right.columns}, "right"))
     mine, theirs = _keyed(left, keys.left_made), _keyed(right, keys.right_made)
-    stream = mine.key_by(*keys.left).lookup(theirs.key_by(*keys.right), how=kind)
+    stream = mine.key_by(*keys.left).lookup(theirs.key_by(*keys.right), how=kind, broadcast=everyone)
     for other in keys.others:
         stream = stream.filter(other)
     return stream

@@ -33,3 +33,6 @@ class Scope(Protocol):
 
     def rows(self, name: str) -> Stream | None:
         """A stream's events or a job's results; None when there is nothing of that name."""
+
+    def previous(self, name: str, columns: Mapping[str, pl.DataType] | None) -> Stream | None:
+        """What a job told in the epoch before, of these columns if they are said; None when there is no such job."""

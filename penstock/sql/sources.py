@@ -17,6 +17,7 @@ from penstock.sql.dialect import ALL_STREAMS
 from penstock.sql.expressions import Expressions
 from penstock.sql.literals import wider
 from penstock.sql.places import located, nearest, refused
+from penstock.sql.previous import is_previous, told_before
 from penstock.sql.relation import Field, Relation
 from penstock.sql.scope import Scope
 from penstock.sql.windows import cut_of_call, event_times, is_window
@@ -59,8 +60,10 @@ class Sources:
                 "LATEST belongs after JOIN",
                 "As in clicks JOIN LATEST(users) u ON u.id = ....",
             )
+        if is_previous(node):
+            return told_before(self.scope, node)
         if isinstance(node.this, exp.Anonymous):
-            names = nearest(node.this.name, ["tumble", "hop", "session", "latest"])
+            names = nearest(node.this.name, ["tumble", "hop", "session", "latest", "previous"])
             raise refused(
                 node, "UNKNOWN_FUNCTION", f"there is no table function {node.this.name}", names or _HOW_FROM
             )

@@ -48,6 +48,9 @@ class Names:
     def streams(self) -> Sequence[str]:
         return list(self.known)
 
+    def previous(self, name: str, columns: Mapping[str, pl.DataType] | None) -> ps.Stream | None:
+        return None
+
     def rows(self, name: str) -> ps.Stream | None:
         return self.known.get(name) or self.jobs.get(name)
 
