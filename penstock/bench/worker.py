@@ -13,10 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.bench.dataset import Dataset
+from penstock.bench.job_queries import Family, jobs_of
 from penstock.bench.operator_queries import Query
 from penstock.bench.outcome import Outcome, read, written
 from penstock.words.errors import InternalError
@@ -30,6 +32,7 @@ class Task:
     """What a process does: an engine ("penstock", "pyspark", a `transformWithState` method), a case, its input.
 
     `queries`: of the operator benchmark, one for each data set. `cores`: how many to use, all if not said.
+    `family`, `jobs` and `limit_seconds`: of the jobs benchmark, made of the words of the last data set.
     """
 
     engine: str
@@ -40,6 +43,9 @@ class Task:
     epoch_events: int = 1_000
     queries: tuple[Query, ...] = ()
     cores: int | None = None
+    family: Family = "template"
+    jobs: int = 0
+    limit_seconds: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)
@@ -58,25 +64,33 @@ class Task:
 def performed(task: Task) -> list[Outcome]:
     """The outcomes of a task, one for each data set; its state and checkpoints are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
-        place, printed = Path(folder), Path(folder) / "printed"
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        with open(printed, "wb") as log:
-            code = subprocess.run(
-                [sys.executable, "-m", "penstock.bench.worker", task.to_json(), str(place)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": path},
-                timeout=_DEADLINE_SECONDS,
-                check=False,
-            ).returncode
-        if code:
-            raise InternalError(
-                "BENCH_FAILED",
-                f"the process of {task.engine} for {task.case} ended with code {code}",
-                detail=printed.read_text(errors="replace")[-3000:],
-            )
+        place = Path(folder)
+        apart("penstock.bench.worker", [task.to_json(), str(place)], f"{task.engine} for {task.case}", place)
         return read(place / "outcomes.json")
+
+
+def apart(
+    module: str, arguments: Sequence[str], what: str, place: Path, settings: Mapping[str, str] | None = None
+) -> None:
+    """Run a module in a process of its own, with these environment variables set; `place` gets what it prints."""
+    printed = place / "printed"
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    with open(printed, "wb") as log:
+        code = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": path, **(settings or {})},
+            timeout=_DEADLINE_SECONDS,
+            check=False,
+        ).returncode
+    if code:
+        raise InternalError(
+            "BENCH_FAILED",
+            f"the process of {what} ended with code {code}",
+            detail=printed.read_text(errors="replace")[-3000:],
+        )
 
 
 def main(text: str, place: Path) -> None:
@@ -100,6 +114,12 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             from penstock.bench import pyspark_operators
 
             return pyspark_operators.runs(task.queries, datasets, task.cores, place)
+        case "pyspark", "jobs":
+            from penstock.bench import pyspark_jobs
+            from penstock.bench.jobs_reference import words_of
+
+            jobs = jobs_of(task.family, task.jobs, words_of(datasets[-1]))
+            return pyspark_jobs.runs([jobs] * len(datasets), datasets, task.cores, task.limit_seconds, place)
         case "penstock", _:
             from penstock.bench.penstock_runs import runs
 

@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,9 @@ from penstock.state.compact import MOST, pick
 from penstock.state.order import by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
+
+#: about how many rows are merged at a time
+_ROWS_AT_ONCE = 250_000
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
 #: what compaction makes of the rows of some runs; and whether these are all there are
@@ -71,6 +74,7 @@ class _Collection:
         else:
             self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
         self._entries.remove(entry)
+        self._scope.store.let_go(entry.name)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
@@ -96,15 +100,18 @@ class _Collection:
             return
         chosen = slice(found.start + start, len(self._entries))
         entries = self._entries[chosen]
-        rows = pl.concat(
-            [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
-        )
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(self._sorted(rows), chosen.start == 0), upto, time)
+        merged = self._write(self._merged(entries, merge, chosen.start == 0), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
             self._entries.insert(chosen.start, merged)
+
+    def _merged(self, entries: Sequence[RunEntry], merge: Merge, whole: bool) -> pl.DataFrame:
+        """The rows of some runs in one, part after part: what is needed meanwhile does not grow with the state."""
+        runs = [self._scope.store.section(entry, self._scope.buckets) for entry in entries]
+        made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in _parts(runs)]
+        return pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True)
 
 
 class Journal(_Collection):
@@ -375,6 +382,18 @@ class _Found:
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
         return rows.select(pl.all().gather(where))
+
+
+def _parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The runs cut at the same hashes, so that a part has about as many rows as are merged at a time."""
+    hashes = [run[HASH].to_numpy() for run in runs]
+    longest = max(hashes, key=len)
+    step = max(1, _ROWS_AT_ONCE * len(longest) // max(1, sum(map(len, hashes))))
+    cuts = longest[step::step]
+    ends = [np.append(np.searchsorted(there, cuts), len(there)) for there in hashes]
+    starts = [np.append(0, end[:-1]) for end in ends]
+    for part in range(len(cuts) + 1):
+        yield [run[s[part] : e[part]] for run, s, e in zip(runs, starts, ends, strict=True)]
 
 
 def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:
