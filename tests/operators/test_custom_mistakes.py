@@ -1,0 +1,200 @@
+"""Mistakes in operators of the user's own: told by name, with the user's line, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.operators import applied
+from penstock.testing.inline import run_inline
+from penstock.words.errors import UserError
+from tests.operators.custom_operators import (
+    HISTORY,
+    PIECES,
+    RISES,
+    TOTALS,
+    Kept,
+    KeptInObject,
+    MergedTotals,
+    Own,
+    Silent,
+    Totals,
+    rises,
+)
+from tests.operators.harness import Row, events_stream, fast_directory, told
+
+# -- while it runs -------------------------------------------------------------------------------
+
+BROKEN = {"now": True}
+
+
+class Breaks(Kept):
+    def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> Any:
+        if BROKEN["now"] and batch["n"].max() > 6:  # type: ignore[operator]
+            raise ValueError("seven")  # here
+        return super().process(batch, state, out, context)
+
+
+def test_a_failure_names_the_line_and_loses_nothing() -> None:
+    made = events_stream(HISTORY, PIECES).map(all=ps.lit(1)).key_by("all").apply(Breaks(), {"sum": pl.Int64})
+    app, rows = ps.app("c", ps.output("out", made)), []
+
+    def keep(report: Any) -> None:
+        rows.extend(report.rows["out"]["sum"].to_list() if "out" in report.rows else [])
+
+    with fast_directory() as folder:
+        BROKEN["now"] = True
+        with pytest.raises(UserError) as raised:
+            run_inline(app, Path(folder), watch=keep)
+        BROKEN["now"] = False
+        run_inline(app, Path(folder), watch=keep)
+    assert raised.value.condition == "USER_FUNCTION_FAILED"
+    assert "seven" in str(raised.value)
+    assert "# here" in str(raised.value.where)
+    assert rows == [sum(range(n + 1)) for n in range(12)]
+
+
+class Told(Kept):
+    """Tells whatever it was made with."""
+
+    def __init__(self, rows: Callable[[pl.DataFrame], Any], to: str = "") -> None:
+        self.rows = rows
+        self.to = to
+
+    def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> Any:
+        out.emit(self.rows(batch), to=self.to)
+
+
+class ToldBeforeMerge(MergedTotals):
+    def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
+        out.emit(batch)
+
+
+class Insatiable(Totals):
+    def wants_ticks(self, state: Any) -> bool:
+        return True
+
+
+FAULTS: dict[str, tuple[str, str, ps.CustomOperator]] = {
+    "a state of one's own": ("STATE_NOT_SERIALIZABLE", "KeptInObject", KeptInObject()),
+    "rows without their time": ("EMITTED_WRONG_COLUMNS", "_time", Told(lambda b: b.select(sum="n"))),
+    "rows without a column": ("EMITTED_WRONG_COLUMNS", "sum", Told(lambda b: b.select("_time"))),
+    "dicts without a column": ("EMITTED_WRONG_COLUMNS", "sum", Told(lambda b: [{"_time": 1}])),
+    "rows for nobody": ("UNKNOWN_OUTPUT", "'x'", Told(lambda b: b, "x")),
+    "rows of long ago": (
+        "EMITTED_IN_THE_PAST",
+        "before",
+        Told(lambda b: b.select(col("_time") - 1, sum="n")),
+    ),
+    "values that do not fit": (
+        "USER_FUNCTION_FAILED",
+        "InvalidOperationError",
+        Told(lambda b: b.select("_time", sum=ps.lit("many"))),
+    ),
+    "rows of part of a state": ("EMITTED_TOO_EARLY", "part of a state", ToldBeforeMerge()),
+    "ticks for ever": ("TICKS_WITHOUT_END", "Insatiable", Insatiable()),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_told_by_name(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applied, "MOST_TICKS", 50)
+    condition, named, operator = FAULTS[fault]
+    schema = TOTALS if isinstance(operator, Totals) else {"sum": pl.Int64}
+    with pytest.raises(UserError) as raised:
+        told(lambda events: events.key_by("user").apply(operator, schema), HISTORY)
+    assert raised.value.condition == condition
+    assert named in str(raised.value)
+    assert "test_custom_mistakes.py" in str(raised.value.where)
+
+
+def lost(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
+    emit({"n": "text"} if row["n"] else {})
+
+
+def kept_badly(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
+    return Own(1)
+
+
+def fails(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
+    return row["nothing"]  # not there
+
+
+@pytest.mark.parametrize(
+    ("function", "condition", "named"),
+    [
+        (lost, "EMITTED_WRONG_COLUMNS", "lost"),
+        (kept_badly, "STATE_NOT_SERIALIZABLE", "kept_badly"),
+        (fails, "USER_FUNCTION_FAILED", "# not there"),
+    ],
+)
+def test_a_fault_of_a_row_function_is_told_by_name(function: Any, condition: str, named: str) -> None:
+    with pytest.raises(UserError) as raised:
+        told(lambda events: events.key_by("user").apply_rows(function, {"n": pl.Int64}), HISTORY)
+    assert raised.value.condition == condition
+    assert named in str(raised.value)
+    assert "test_custom_mistakes.py" in str(raised.value.where)
+
+
+# -- where it is said ----------------------------------------------------------------------------
+
+
+class NoProcess(ps.CustomOperator):
+    def init_state(self) -> Any:
+        return None
+
+
+class NoEvery(Totals):
+    every = None
+
+
+class NoTicks(Kept):
+    every = "1s"
+
+
+class NoTime(Totals):
+    every = 0
+
+
+def keyed(**how: Any) -> Any:
+    return events_stream(HISTORY).key_by("user", **how)
+
+
+MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
+    "no operator": ("BAD_OPERATOR", "CustomOperator", lambda: keyed().apply(Kept, {})),
+    "no process": ("BAD_OPERATOR", "NoProcess", lambda: keyed().apply(NoProcess(), {})),
+    "ticks without a time": ("BAD_OPERATOR", "NoEvery", lambda: keyed().apply(NoEvery(), {})),
+    "a time without ticks": ("BAD_OPERATOR", "NoTicks", lambda: keyed().apply(NoTicks(), {})),
+    "no time between ticks": ("BAD_OPERATOR", "NoTime", lambda: keyed().apply(NoTime(), {})),
+    "an order that is none": ("BAD_ORDER", "'any'", lambda: keyed(order="any")),
+    "an order too weak": ("ORDER_TOO_WEAK", "Kept", lambda: keyed(order="epoch").apply(Kept(), {})),
+    "no such column": ("UNKNOWN_COLUMN", "'nn'", lambda: keyed().apply(Kept(), {}, columns=["nn"])),
+    "a reserved name": ("RESERVED_NAME", "'_a'", lambda: keyed().apply(Kept(), {"_a": pl.Int64})),
+    "no such output": ("UNKNOWN_OUTPUT", "'x'", lambda: keyed().apply(Kept(), {})["x"]),
+    "a beginning that cannot be kept": (
+        "STATE_NOT_SERIALIZABLE",
+        "Own",
+        lambda: keyed().apply_rows(rises, RISES, Own(1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+    condition, named, make = MISTAKES[mistake]
+    with pytest.raises(UserError) as raised:
+        make()
+    assert raised.value.condition == condition
+    assert named in str(raised.value)
+    assert "test_custom_mistakes.py" in str(raised.value.where)
+
+
+def test_an_operator_is_told_by_its_class_and_its_plain_parameters() -> None:
+    assert repr(Silent(3, "when")) == "Silent(asks='when', patience=3)"
+    assert "0x" not in repr(Told(lambda batch: batch))

@@ -1,0 +1,74 @@
+"""The user's own code in these queries: functions and operators as descriptions of them say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+import penstock as ps
+from tests.transparency.queries.columns import SECOND
+
+
+def copies(column: str, turn: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    def copied(frame: pl.DataFrame) -> pl.DataFrame:
+        times = frame[column].fill_null(0) % 3
+        return pl.concat([frame.filter(times >= n).with_columns(pl.lit(n).alias(turn)) for n in (1, 2)])
+
+    return copied
+
+
+def folded(key: str, value: str) -> Callable[..., Any]:
+    def after(before: Any, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
+        emit({"key": row[key], "value": row[value], "before": before})
+        if row[value] is not None and row[value] > 2:
+            emit({"key": row[key], "value": row[value], "before": None})
+        return row[value]
+
+    return after
+
+
+class Previous(ps.CustomOperator):
+    """Each value with the key's value before it."""
+
+    def __init__(self, key: str, value: str) -> None:
+        self.key, self.value = key, value
+
+    def init_state(self) -> dict[Any, Any]:
+        return {}
+
+    def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
+        before = []
+        for key, value in batch.select(self.key, self.value).iter_rows():
+            before.append(state.get(key))
+            state[key] = value
+        made = batch.select("_time", key=self.key, value=self.value)
+        out.emit(made.with_columns(pl.Series("before", before, dtype=batch.schema[self.value])))
+
+
+class Counting(ps.CustomOperator):
+    """How many rows each key had since the last tick."""
+
+    commutative = True
+
+    def __init__(self, key: str, every: int) -> None:
+        self.key, self.every = key, every / SECOND
+
+    def init_state(self) -> dict[Any, int]:
+        return {}
+
+    def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
+        for key in batch[self.key]:
+            state[key] = state.get(key, 0) + 1
+
+    def on_watermark(self, state: Any, out: ps.Out, context: ps.Context) -> Any:
+        out.emit([{"key": key, "told": count} for key, count in state.items()])
+        return {}
+
+
+class Adding(Counting):
+    """The same, with states that are added up."""
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
