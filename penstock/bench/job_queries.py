@@ -99,7 +99,7 @@ class Job:
 
     def sql(self) -> str:
         """The query in Penstock's SQL."""
-        told = ", ".join((*self.keys, *(aggregate.sql() for aggregate in self.aggregates)))
+        told = ", ".join(("window_start", *self.keys, *(aggregate.sql() for aggregate in self.aggregates)))
         keys = ", ".join(self.keys)
         query = f"SELECT {told} FROM {STREAM} WHERE {self.where_sql()} GROUP BY {keys}"
         if self.top is not None:

@@ -64,7 +64,10 @@ class _Gathering:
         self._groups.setdefault(group, []).append((chosen, job))
 
     def crowd(self, source: str) -> Crowd:
-        groups = tuple(Group(target, tuple(self._found(members))) for target, members in self._groups.items())
+        groups = tuple(
+            Group(target, tuple(self._found(members)), _ordered_events(members[0][1]))
+            for target, members in self._groups.items()
+        )
         return Crowd(
             source,
             tuple(condition for _, condition in self._conditions.values()),
@@ -95,6 +98,11 @@ class _Gathering:
 
     def _condition(self, key: Hashable, condition: pl.Expr) -> int:
         return self._conditions.setdefault(key, (len(self._conditions), condition))[0]
+
+
+def _ordered_events(job: Compiled) -> bool:
+    assert job.standard is not None
+    return job.standard.aggregated is None or job.standard.aggregated.ordered
 
 
 def _template(chosen: Chosen) -> Hashable:

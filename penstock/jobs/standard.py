@@ -16,6 +16,8 @@ import polars as pl
 
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.count_sum import Count
+from penstock.operators.functions.summary import of_column, summed_up, taken
 from penstock.operators.functions.user import User
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
@@ -47,6 +49,11 @@ class Aggregated:
         """What jobs have in common that can be worked on together; windows may differ where none overlap."""
         window = "" if self.window.size == self.window.advance else repr(self.window)
         return f"{self.key_types}|{self.aggregates!r}|{window}"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it reads the order of events."""
+        return any(aggregate.sequential for aggregate in self.aggregates)
 
     def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
@@ -82,7 +89,8 @@ class Standard:
         """What its state depends on: kept as long as this stays the same."""
         if self.aggregated is None:
             return "stateless"
-        said = [self.aggregated.shape, repr(self.aggregated.window), *map(_said, self.steps)]
+        asked = [_said(step) for step in (*self.steps, self.after[0])]
+        said = [self.aggregated.shape, repr(self.aggregated.window), *asked]
         return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
 
     @property
@@ -132,31 +140,67 @@ def _standard(output: logical.Output) -> Standard | None:
     source, before = _peeled(aggregate.parts[0])
     if not isinstance(source, logical.Source) or any(isinstance(s, FilterStep) for s in _rest(before)):
         return None
-    keys = {key: f"k{number}" for number, key in enumerate(found.keys)}
-    plain = [replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(found.aggregates)]
-    given = aggregate.parts[0].schema
-    aggregated = Aggregated(tuple(given[key] for key in found.keys), tuple(plain), found.window)
-    columns = [(name, pl.col(key)) for key, name in keys.items()]
-    columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]
-    last = MapStep(tuple(columns), aggregate.origin), KeepStep(tuple(n for n, _ in columns), aggregate.origin)
-    steps = pruned((*_rest(before), *last), {name for name, _ in columns})
-    names = [(key, pl.col(name)) for key, name in keys.items()]
-    names += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
-    named = MapStep(tuple(names), aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
+    plain = _plain(found, aggregate.parts[0].schema)
+    last = (
+        MapStep(plain.columns, aggregate.origin),
+        KeepStep(tuple(name for name, _ in plain.columns), aggregate.origin),
+    )
+    wanted = {name for name, _ in plain.columns}
+    steps = pruned((*_rest(before), *last), wanted)
+    named = MapStep(plain.named, aggregate.origin), KeepStep(tuple(aggregate.schema), aggregate.origin)
     conditions, equal = _conditions(before, source.schema)
     return Standard(
         source,
         conditions,
         equal,
         steps,
-        aggregated,
+        plain.aggregated,
         (*named, *after),
         top,
         finally_,
         output.node.schema,
         unranked,
-        _columns(source, (*_first(before), *steps), {name for name, _ in columns}),
+        _columns(source, (*_first(before), *steps), wanted),
     )
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """An aggregate in plain names: the columns it reads, what is aggregated, and its answers in the job's own names."""
+
+    columns: tuple[tuple[str, pl.Expr], ...]
+    aggregated: Aggregated
+    named: tuple[tuple[str, pl.Expr], ...]
+
+
+def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
+    """The plain form: the fewer forms there are, the more jobs can be worked on together. So whole numbers that are
+    keys are texts in it, and of whole numbers all that is simple is computed, whichever of it a job asked for."""
+    columns: list[tuple[str, pl.Expr]] = []
+    named: list[tuple[str, pl.Expr]] = []
+    types: list[pl.DataType] = []
+    for number, key in enumerate(found.keys):
+        dtype, name = given[key], f"k{number}"
+        whole = dtype.is_integer()
+        types.append(pl.String() if whole else dtype)
+        columns.append((name, pl.col(key).cast(pl.String) if whole else pl.col(key)))
+        named.append((key, pl.col(name).cast(dtype) if whole else pl.col(name)))
+    aggregates: list[AggregateFunction] = []
+    if all(type(a) is Count or summed_up(a) for a in found.aggregates):
+        values = list(dict.fromkeys(a.column for a in found.aggregates if a.column is not None))
+        columns += [(f"v{n}", pl.col(column).cast(pl.Int64)) for n, column in enumerate(values)]
+        aggregates = [Count("rows", None), *(of_column(f"a{n}", f"v{n}") for n in range(len(values)))]
+        for a in found.aggregates:
+            told = pl.col("rows") if a.column is None else taken(a, f"a{values.index(a.column)}")
+            named.append((a.alias, told))
+    else:
+        columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]
+        aggregates = [
+            replace(a, alias=f"a{n}", column=a.column and f"v{n}") for n, a in enumerate(found.aggregates)
+        ]
+        named += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
+    aggregated = Aggregated(tuple(types), tuple(aggregates), found.window)
+    return _Plain(tuple(columns), aggregated, tuple(named))
 
 
 def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> Standard:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.operators.contract import PARTITION, SEQUENCE
 from penstock.operators.job_windows import JOB
 from penstock.query.physical import Step, computed, run_steps
 from penstock.words.errors import PenstockError, UserError
@@ -46,10 +47,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that are worked on together: by the sub-query of this name, or (with no name) by none."""
+    """Jobs that are worked on together: by the sub-query of this name, or (with no name) by none.
+
+    `ordered`: what works on them reads the order of events, not only their times.
+    """
 
     target: str
     members: tuple[Chosen, ...]
+    ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,18 @@ class Crowd:
         """The rows of every group, in pieces; of each job all or, if it failed, perhaps none."""
         batch = _Batch(self, frame, failed)
         for group, tables in zip(self.groups, self._tables, strict=True):
+            waiting: list[pl.DataFrame] = []
             for projection, table in tables.items():
                 for rows, jobs in _pieces(batch.pairs(table)):
-                    made = batch.projected(projection, rows, jobs)
+                    made = batch.projected(group, projection, rows, jobs)
                     if made is not None and made.height:
-                        yield group, made
+                        waiting.append(made)
+                    # only what goes to one sub-query has the same columns
+                    if waiting and (not group.target or sum(frame.height for frame in waiting) >= MOST_ROWS):
+                        yield group, pl.concat(waiting)
+                        waiting = []
+            if waiting:
+                yield group, pl.concat(waiting)
 
     @cached_property
     def _tables(self) -> list[dict[int, _Table]]:
@@ -173,8 +185,14 @@ class _Batch:
             met = found.join(constants.cast({n: values.schema[n] for n in names}), on=names, how="inner")
             yield met["row"].cast(pl.Int64).to_numpy(), met[JOB].to_numpy()
 
-    def projected(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
+    def projected(
+        self, group: Group, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]
+    ) -> pl.DataFrame | None:
         """What is computed of these rows, with their jobs."""
+        made = self._made(projection, rows, jobs)
+        return made if made is None or group.ordered else made.drop(PARTITION, SEQUENCE)
+
+    def _made(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
         if projection not in self._projected:
             steps = self.crowd.projections[projection]
             try:

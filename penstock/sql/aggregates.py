@@ -52,7 +52,7 @@ class Collected:
 
     def values(self, expr: pl.Expr) -> pl.Expr:
         """How many values are not null."""
-        return self.base(functions.sum_, expr.is_not_null().cast(pl.Int64))
+        return self.base(functions.count_of, expr)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Aggregate functions: every one the product offers, and the contract they keep."""
 
 from penstock.operators.functions.contract import AggregateFunction
-from penstock.operators.functions.count_sum import avg, count, sum_
+from penstock.operators.functions.count_sum import avg, count, count_of, sum_
 from penstock.operators.functions.distinct import approx_count_distinct, count_distinct
 from penstock.operators.functions.ends import collect, first, in_a_place, last
 from penstock.operators.functions.extremes import max_, min_
@@ -14,6 +14,7 @@ __all__ = [
     "AggregateFunction",
     "in_a_place",
     "count",
+    "count_of",
     "sum_",
     "min_",
     "max_",

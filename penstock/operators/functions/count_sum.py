@@ -40,6 +40,21 @@ class Count(AggregateFunction):
 
 
 @dataclass(frozen=True)
+class CountValues(AggregateFunction):
+    """How many events have a value in a column."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        return pl.Int64()
+
+    def pieces(self) -> tuple[Piece, ...]:
+        assert self.column is not None
+        return (count_values(self.part("n"), pl.col(self.column)),)
+
+    def result(self) -> pl.Expr:
+        return pl.col(self.part("n")).alias(self.alias)
+
+
+@dataclass(frozen=True)
 class _Summing(AggregateFunction):
     """A function of the sum of a column."""
 
@@ -124,6 +139,11 @@ class Avg(_Summing):
 def count(alias: str = "count") -> AggregateFunction:
     """How many events."""
     return Count(alias, None)
+
+
+def count_of(column: str, alias: str | None = None) -> AggregateFunction:
+    """How many events have a value in a column."""
+    return CountValues(alias or f"count_{column}", column)
 
 
 def sum_(column: str, alias: str | None = None) -> AggregateFunction:

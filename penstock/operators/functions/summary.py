@@ -1,0 +1,70 @@
+"""What whole numbers come to in every simple respect: how many there are, their sum, mean, least and greatest.
+
+For jobs that ask for some of these: all can be worked on together, and each takes what it asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.functions.count_sum import Avg, CountValues, Sum
+from penstock.operators.functions.extremes import Extreme, Max, Min
+
+#: the respects, and the functions that ask for them
+ASKED: dict[type[AggregateFunction], str] = {
+    CountValues: "n",
+    Sum: "sum",
+    Avg: "mean",
+    Min: "least",
+    Max: "greatest",
+}
+
+
+@dataclass(frozen=True)
+class Summary(AggregateFunction):
+    """All of it, of a column of Int64, as a struct."""
+
+    def answers(self, given: pl.DataType) -> pl.DataType:
+        whole = pl.Int64()
+        return pl.Struct({"n": whole, "sum": whole, "mean": pl.Float64(), "least": whole, "greatest": whole})
+
+    def pieces(self) -> tuple[Piece, ...]:
+        assert self.column is not None
+        value = pl.col(self.column)
+        ends = (Extreme(self.part(end), value, greatest=end == "hi") for end in ("lo", "hi"))
+        return (*self._mean.pieces(), *ends)
+
+    def result(self) -> pl.Expr:
+        total = Sum(self.alias, self.column, self.of)
+        return pl.struct(
+            pl.col(self.part("n")).alias("n"),
+            total.result().alias("sum"),
+            self._mean.result().alias("mean"),
+            pl.col(self.part("lo")).alias("least"),
+            pl.col(self.part("hi")).alias("greatest"),
+        ).alias(self.alias)
+
+    @property
+    def _mean(self) -> Avg:
+        return Avg(self.alias, self.column, self.of)
+
+
+def summed_up(function: AggregateFunction) -> bool:
+    """Whether a summary of its column answers a function."""
+    whole = function.of is not None and function.of.is_integer() and function.of not in (pl.UInt64, pl.Int128)
+    return type(function) in ASKED and whole
+
+
+def taken(function: AggregateFunction, summary: str) -> pl.Expr:
+    """What a function asks for, of the summary in a column of this name."""
+    found = pl.col(summary).struct.field(ASKED[type(function)])
+    answer = function.answers(function.given)
+    return found.cast(answer).alias(function.alias)
+
+
+def of_column(alias: str, column: str) -> Summary:
+    """The summary of a column."""
+    return replace(Summary(alias, column), of=pl.Int64())
