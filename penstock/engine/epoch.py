@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,7 @@ class EpochRunner:
         self._deliver(epoch, result.rows, result.aside)
         reached("delivered", epoch)
         self._state.commit(result.manifest)
+        self._forget(self._manifest.runs() - result.manifest.runs())
         self._manifest = result.manifest
         reached("committed", epoch)
         units: dict[str, int] = {}
@@ -163,10 +164,13 @@ class EpochRunner:
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
-        gone = self._state.recycle(keep)
+        self._forget(self._state.recycle(keep))
+
+    def _forget(self, runs: Iterable[str]) -> None:
+        """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
         if self._place.cache is not None:
             cache = HostCache(Path(self._place.cache), self._place.cache_bytes)
-            for run in gone:
+            for run in runs:
                 cache.forget(run)
 
     def _task(self, epoch: int, record: Mapping[str, Any], slices: int) -> EpochTask:

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import as_table, from_file, write_file
+from penstock.state.ipc import dense_table, from_file, write_file
 
 
 def default_cache_root() -> Path:
@@ -58,7 +58,7 @@ class HostCache:
         """Keep a frame, or the table that was made of it, under a run's name, unless there is no room."""
         path = self._path(name)
         with contextlib.suppress(OSError, pa.ArrowException, pl.exceptions.PolarsError):
-            table = as_table(frame) if isinstance(frame, pl.DataFrame) else frame
+            table = dense_table(frame) if isinstance(frame, pl.DataFrame) else frame
             if path.exists() or table.nbytes > self._room():
                 return
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

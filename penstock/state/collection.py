@@ -23,6 +23,9 @@ from penstock.state.order import by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
 
+#: rows that are merged at a time, as far as buckets let them be taken apart
+_ROWS_AT_ONCE = 250_000
+
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
 #: what compaction makes of the rows of some runs; and whether these are all there are
 Merge = Callable[[pl.DataFrame, bool], pl.DataFrame]
@@ -71,6 +74,7 @@ class _Collection:
         else:
             self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
         self._entries.remove(entry)
+        self._scope.store.let_go(entry.name)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
@@ -96,15 +100,20 @@ class _Collection:
             return
         chosen = slice(found.start + start, len(self._entries))
         entries = self._entries[chosen]
-        rows = pl.concat(
-            [self._scope.store.section(entry, self._scope.buckets) for entry in entries], rechunk=True
-        )
         upto = max(entry.upto for entry in entries)
-        merged = self._write(merge(self._sorted(rows), chosen.start == 0), upto, time)
+        merged = self._write(self._merged(entries, merge, chosen.start == 0), upto, time)
         for entry in entries:
             self._drop(entry)
         if merged is not None:
             self._entries.insert(chosen.start, merged)
+
+    def _merged(self, entries: Sequence[RunEntry], merge: Merge, whole: bool) -> pl.DataFrame:
+        """The rows of some runs in one, part after part: what is needed meanwhile does not grow with the state."""
+        made = []
+        for part in _parts(entries, self._scope.buckets):
+            rows = [self._scope.store.section(entry, part) for entry in entries if entry.rows_in(part)]
+            made.append(merge(self._sorted(pl.concat(rows, rechunk=True)), whole))
+        return pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True)
 
 
 class Journal(_Collection):
@@ -375,6 +384,21 @@ class _Found:
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
         return rows.select(pl.all().gather(where))
+
+
+def _parts(entries: Sequence[RunEntry], buckets: frozenset[int]) -> list[frozenset[int]]:
+    """The buckets in order, as many at a time as have enough rows in these runs together."""
+    parts: list[frozenset[int]] = []
+    some: set[int] = set()
+    rows = 0
+    for bucket in sorted(buckets):
+        here = sum(entry.sections[bucket][1] for entry in entries if bucket in entry.sections)
+        if some and rows + here > _ROWS_AT_ONCE:
+            parts.append(frozenset(some))
+            some, rows = set(), 0
+        some.add(bucket)
+        rows += here
+    return [*parts, frozenset(some)]
 
 
 def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 #: anything that holds bytes
 Buffer = Any
@@ -18,6 +19,13 @@ Buffer = Any
 def write_whole(path: Path, *content: Buffer) -> None:
     """Put `content`, one piece after the other, at `path` in one step, replacing what was there."""
     temporary = _written(path, *content)
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def write_filled(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+    """As `write_whole`, with what `fill` writes into the file."""
+    temporary = _filled(path, fill)
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -36,12 +44,19 @@ def write_once(path: Path, content: bytes) -> bool:
 
 
 def _written(path: Path, *content: Buffer) -> Path:
+    def fill(file: IO[bytes]) -> None:
+        for piece in content:
+            file.write(piece)
+
+    return _filled(path, fill)
+
+
+def _filled(path: Path, fill: Callable[[IO[bytes]], None]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(temporary, "xb") as file:
-            for piece in content:
-                file.write(piece)
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

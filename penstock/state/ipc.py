@@ -4,12 +4,12 @@ Receives frames; hands buffers that runs, the cache and messages store or send.
 
 Written by pyarrow, which took a quarter of Polars' own writer's time for frames of text. Text travels as views
 into shared buffers; a frame that uses little of its buffers is made dense first, or a few rows would drag
-megabytes along.
+megabytes along. What is kept is always dense: it takes half the room of views, and less time to compress.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,13 +29,11 @@ def stream_bytes(frame: pl.DataFrame) -> pa.Buffer:
     return out.getvalue()
 
 
-def file_bytes(table: pa.Table, compression: Literal["lz4", "zstd"]) -> pa.Buffer:
-    """A table as a compressed Arrow file."""
-    out = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=pa.Codec(compression), use_threads=False)
+def write_compressed(table: pa.Table, out: Any) -> None:
+    """Write a table as a compressed Arrow file to an open file. Nothing is gathered in memory before."""
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("lz4"), use_threads=False)
     with pa.ipc.new_file(out, table.schema, options=options) as writer:
         writer.write_table(table)
-    return out.getvalue()
 
 
 def write_file(table: pa.Table, path: str) -> None:
@@ -62,6 +60,11 @@ def as_table(frame: pl.DataFrame) -> pa.Table:
     held = sum(_held(column) for column in table.itercolumns())
     if held <= 65_536 or held <= _SLACK * _used(table):
         return table
+    return dense_table(frame)
+
+
+def dense_table(frame: pl.DataFrame) -> pa.Table:
+    """The frame in Arrow's terms with its texts one after the other, as it is kept."""
     return frame.to_arrow(compat_level=_DENSE)
 
 

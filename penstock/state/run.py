@@ -18,6 +18,7 @@ import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,8 @@ import pyarrow as pa
 
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
-from penstock.state.durable import write_whole
-from penstock.state.ipc import as_table, file_bytes, from_file
+from penstock.state.durable import write_filled
+from penstock.state.ipc import dense_table, from_file, write_compressed
 from penstock.words.errors import ExternalError, InternalError
 
 _MAGIC = b"PSRUN1\n"
@@ -95,11 +96,18 @@ class RunStore:
         header = json.dumps(
             {"format": 1, "collection": collection, "epoch": epoch, "rows": frame.height}
         ).encode()
-        table = as_table(frame)
-        head, body = b"".join((_MAGIC, struct.pack(">I", len(header)), header)), file_bytes(table, "lz4")
-        checksum = struct.pack(">I", zlib.crc32(body, zlib.crc32(head)))
+        table, size = dense_table(frame), 0
+
+        def fill(file: IO[bytes]) -> None:
+            nonlocal size
+            out = _Checked(file)
+            out.write(b"".join((_MAGIC, struct.pack(">I", len(header)), header)))
+            write_compressed(table, out)
+            out.write(struct.pack(">I", out.checksum))
+            size = out.written
+
         try:
-            write_whole(self.directory / name, head, body, checksum)
+            write_filled(self.directory / name, fill)
         except OSError as failure:
             raise unwritable(self.directory / name, failure) from failure
         if self._cache is not None:
@@ -110,7 +118,7 @@ class RunStore:
         if time is not None and frame.height:
             low, high = frame[time].min(), frame[time].max()
         sections = sections_of(frame[HASH].to_numpy(), buckets)
-        return RunEntry(name, upto, frame.height, len(head) + body.size + 4, sections, low, high)  # type: ignore[arg-type]
+        return RunEntry(name, upto, frame.height, size, sections, low, high)  # type: ignore[arg-type]
 
     def read(self, name: str) -> pl.DataFrame:
         """The whole run, from memory, the host's cache or the directory, in this order."""
@@ -124,6 +132,11 @@ class RunStore:
                 self._cache.put(name, frame)
         self._remember(name, frame)
         return frame
+
+    def let_go(self, name: str) -> None:
+        """Hold a run no longer in this process's memory: its rows are in another run now, or gone."""
+        if (held := self._open.pop(name, None)) is not None:
+            self._held_bytes -= int(held.estimated_size())
 
     def section(self, entry: RunEntry, buckets: frozenset[int]) -> pl.DataFrame:
         """The rows of these buckets, in the order of the run."""
@@ -142,6 +155,25 @@ class RunStore:
         self._held_bytes += int(frame.estimated_size())
         while self._held_bytes > self._remembered_bytes and len(self._open) > 1:
             self._held_bytes -= int(self._open.popitem(last=False)[1].estimated_size())
+
+
+class _Checked:
+    """A file that knows how much was written to it, and the CRC-32 of that. An Arrow writer takes it for its sink."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.written = 0
+        self.checksum = 0
+
+    def write(self, data: bytes) -> int:
+        self.checksum = zlib.crc32(data, self.checksum)
+        self.written += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Whoever opened the file flushes it."""
 
 
 def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple[int, int]]:
