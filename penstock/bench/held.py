@@ -1,17 +1,27 @@
-"""How much memory a process holds, now and at most.
+"""How much memory a process holds: at a moment, at most, and at rest.
 
 Receives folders whose files are memory too (a cache in shared memory); hands bytes beyond what there was at first.
-Counts the pages that are the process's own (`RssAnon`): files it maps are counted once, as the files they are.
+
+Counted are the pages that are the process's own (`RssAnon`), and those folders' files, whether mapped or not, once each;
+files that are gone but still mapped as well.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import polars as pl
+import pyarrow as pa
+
 _OFTEN_SECONDS = 0.02
+#: the allocators of the engine's workers give back what they have not used for ten seconds
+_REST_SECONDS = 12.0
 
 
 class Held:
@@ -20,7 +30,7 @@ class Held:
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
         self._over = threading.Event()
-        self._most = 0
+        self._first = self._most = 0
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
@@ -36,9 +46,21 @@ class Held:
 
     def now(self) -> int:
         """Bytes held beyond those at the beginning."""
-        held = max(0, own_bytes() - self._first) + sum(map(file_bytes, self._folders))
+        files = sum(file_bytes(folder) + unlinked_bytes(folder) for folder in self._folders)
+        held = max(0, own_bytes() - self._first) + files
         self._most = max(self._most, held)
         return held
+
+    def at_rest(self, seconds: float = _REST_SECONDS) -> int:
+        """Bytes held once the allocators have given back what is free."""
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        ctypes.CDLL(None).malloc_trim(0)
+        time.sleep(seconds)
+        pl.DataFrame({"n": range(1_000)}).sort(
+            "n"
+        )  # Polars' allocator looks at its pages when it is asked for some
+        return self.now()
 
     @property
     def most(self) -> int:
@@ -66,4 +88,14 @@ def file_bytes(folder: Path) -> int:
             total += path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:
             continue
+    return total
+
+
+def unlinked_bytes(folder: Path) -> int:
+    """The size of files that were in a folder and are there no more, but are mapped into this process."""
+    total = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if str(folder) in line and line.endswith("(deleted)"):
+            low, high = line.split(maxsplit=1)[0].split("-")
+            total += int(high, 16) - int(low, 16)
     return total

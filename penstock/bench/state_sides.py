@@ -3,16 +3,17 @@
 Receives a stream of keys; hands what it took: seconds of inserting and of flushing, bytes held, and a digest of
 the aggregates (how many events and how many bytes each page had).
 
-Inserting begins with a batch in columns. To Penstock's side belongs all that a slice does in an epoch: reducing, hashing,
-sorting, the run on disk (synced), the host's cache, compaction, the manifest. Flushing ends with a frame of all aggregates.
+Inserting begins with a batch in columns. To Penstock's side belongs all that a slice does in an epoch: reducing,
+hashing, sorting, the run on disk (synced), the host's cache, compaction, the manifest. Flushing ends with a frame of all
+aggregates.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -45,12 +46,16 @@ _BATCH_MICROS = 1_000_000
 
 @dataclass(frozen=True)
 class Taken:
-    """What one side took. `held` and `most` are bytes of memory, at the end of inserting and at any time;
-    `disk` those of the runs that the state consists of then, `kept` of older ones to go back to."""
+    """What one side took; bytes and seconds, of which the CPU's are of all threads.
+
+    `held` is memory at rest after inserting, `most` memory at any time. `disk` are the runs that the state consists of,
+    `kept` all else on disk: older runs to go back to.
+    """
 
     events: int
     keys: int
     insert_seconds: float
+    insert_cpu_seconds: float
     flush_seconds: float
     held: int
     most: int
@@ -168,8 +173,10 @@ class Collections:
         state = self._state()
         rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
-        self._manifest = self._manifest.advanced(self._manifest.epoch + 1, changes)
+        before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)
         self._directory.commit(self._manifest)
+        for run in before.runs() - self._manifest.runs():
+            self._cache.forget(run)
         self._before = after
         return rows
 
@@ -179,25 +186,27 @@ class Collections:
         return SliceState(_OPERATOR, self._manifest.collections.get(_OPERATOR, {}), scope)
 
 
-def measured(state: State, stream: KeyStream, *memory: Path) -> Taken:
+def measured(
+    state: State, stream: KeyStream, memory: Sequence[Path] = (), rest_seconds: float = 12.0
+) -> Taken:
     """Fill a state and read it once. Making a batch, and looking at the aggregates, is not in the clock.
 
-    `memory`: folders whose files are memory.
+    `memory`: folders whose files are memory. `rest_seconds`: how long to wait before what is held is told.
     """
-    inserting = 0.0
+    inserting = working = 0.0
     with Held(*memory) as holding:
         for batch in stream.batches():
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             state.insert(batch)
             inserting += time.perf_counter() - began
-        gc.collect()
-        held, (disk, kept) = holding.now(), state.disk()
+            working += time.process_time() - worked
+        held, (disk, kept) = holding.at_rest(rest_seconds), state.disk()
         began = time.perf_counter()
         totals = state.flush()
         flushing = time.perf_counter() - began
         most = holding.most
     return Taken(
-        stream.events, totals.height, inserting, flushing, held, most, disk, kept, digest(totals)
+        stream.events, totals.height, inserting, working, flushing, held, most, disk, kept, digest(totals)
     )
 
 
@@ -219,7 +228,7 @@ def main(side: Side, stream: KeyStream, place: Path, cache: Path) -> None:
             state = Reduced()
         case _:
             state = Collections(place / "state", cache, told=side == "penstock, told")
-    taken = measured(state, stream, cache)
+    taken = measured(state, stream, [cache])
     (place / "taken.json").write_text(json.dumps(asdict(taken)))
 
 
