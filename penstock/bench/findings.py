@@ -52,8 +52,8 @@ class Finding:
 
     @property
     def best(self) -> float:
-        """The fastest run: of times and lengths the least, of speeds the greatest."""
-        return min(self.runs) if self.unit in ("us", "ms", "s") else max(self.runs)
+        """The best run: of times and bytes the least, of speeds the greatest."""
+        return min(self.runs) if self.unit in ("us", "ms", "s", "bytes/key") else max(self.runs)
 
     @property
     def met(self) -> bool | None:

@@ -2,8 +2,8 @@
 
 Receives folders whose files are memory too (a cache in shared memory); hands bytes beyond what there was at first.
 
-Counted are the pages that are the process's own (`RssAnon`), and those folders' files, whether mapped or not, once each;
-files that are gone but still mapped as well.
+Counted are the pages that are the process's own (`RssAnon`), and those folders' files, mapped or not, once each; files
+that are gone but still mapped as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 _OFTEN_SECONDS = 0.02
 #: the allocators of the engine's workers give back what they have not used for ten seconds
-_REST_SECONDS = 12.0
+REST_SECONDS = 12.0
 
 
 class Held:
@@ -51,7 +51,7 @@ class Held:
         self._most = max(self._most, held)
         return held
 
-    def at_rest(self, seconds: float = _REST_SECONDS) -> int:
+    def at_rest(self, seconds: float = REST_SECONDS) -> int:
         """Bytes held once the allocators have given back what is free."""
         gc.collect()
         pa.default_memory_pool().release_unused()

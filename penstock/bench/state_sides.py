@@ -4,8 +4,8 @@ Receives a stream of keys; hands what it took: seconds of inserting and of flush
 the aggregates (how many events and how many bytes each page had).
 
 Inserting begins with a batch in columns. To Penstock's side belongs all that a slice does in an epoch: reducing,
-hashing, sorting, the run on disk (synced), the host's cache, compaction, the manifest. Flushing ends with a frame of all
-aggregates.
+hashing, sorting, the run on disk (synced), the host's cache, compaction, the manifest. Flushing ends with a frame
+of all aggregates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 import numpy as np
 import polars as pl
 
-from penstock.bench.held import Held, file_bytes
+from penstock.bench.held import REST_SECONDS, Held, file_bytes
 from penstock.bench.key_stream import BYTES, PAGE, KeyStream
 from penstock.engine.settings import Settings
 from penstock.logs.draw import mixed
@@ -62,20 +62,6 @@ class Taken:
     disk: int
     kept: int
     digest: int
-
-    @property
-    def inserts_per_second(self) -> float:
-        return self.events / self.insert_seconds
-
-    @property
-    def bytes_per_key(self) -> float:
-        """The state at rest, in memory and on disk."""
-        return (self.held + self.disk) / self.keys
-
-    @property
-    def most_per_key(self) -> float:
-        """The memory at its most."""
-        return self.most / self.keys
 
 
 class State(Protocol):
@@ -187,7 +173,7 @@ class Collections:
 
 
 def measured(
-    state: State, stream: KeyStream, memory: Sequence[Path] = (), rest_seconds: float = 12.0
+    state: State, stream: KeyStream, memory: Sequence[Path] = (), rest_seconds: float = REST_SECONDS
 ) -> Taken:
     """Fill a state and read it once. Making a batch, and looking at the aggregates, is not in the clock.
 
@@ -218,7 +204,7 @@ def digest(totals: pl.DataFrame) -> int:
     return int(np.add.reduce(words, dtype=np.uint64))
 
 
-def main(side: Side, stream: KeyStream, place: Path, cache: Path) -> None:
+def main(side: Side, stream: KeyStream, place: Path, cache: Path, rest_seconds: float) -> None:
     """In the process: run one side, and leave in `place` what it took."""
     state: State
     match side:
@@ -228,10 +214,11 @@ def main(side: Side, stream: KeyStream, place: Path, cache: Path) -> None:
             state = Reduced()
         case _:
             state = Collections(place / "state", cache, told=side == "penstock, told")
-    taken = measured(state, stream, [cache])
+    taken = measured(state, stream, [cache], rest_seconds)
     (place / "taken.json").write_text(json.dumps(asdict(taken)))
 
 
 if __name__ == "__main__":
     task = json.loads(sys.argv[1])
-    main(task["side"], KeyStream(**task["stream"]), Path(sys.argv[2]), Path(sys.argv[3]))
+    rest = REST_SECONDS if task["rest_seconds"] is None else task["rest_seconds"]
+    main(task["side"], KeyStream(**task["stream"]), Path(sys.argv[2]), Path(sys.argv[3]), rest)

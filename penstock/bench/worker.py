@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,25 +59,33 @@ class Task:
 def performed(task: Task) -> list[Outcome]:
     """The outcomes of a task, one for each data set; its state and checkpoints are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
-        place, printed = Path(folder), Path(folder) / "printed"
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        with open(printed, "wb") as log:
-            code = subprocess.run(
-                [sys.executable, "-m", "penstock.bench.worker", task.to_json(), str(place)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": path},
-                timeout=_DEADLINE_SECONDS,
-                check=False,
-            ).returncode
-        if code:
-            raise InternalError(
-                "BENCH_FAILED",
-                f"the process of {task.engine} for {task.case} ended with code {code}",
-                detail=printed.read_text(errors="replace")[-3000:],
-            )
+        place = Path(folder)
+        apart("penstock.bench.worker", [task.to_json(), str(place)], f"{task.engine} for {task.case}", place)
         return read(place / "outcomes.json")
+
+
+def apart(
+    module: str, arguments: Sequence[str], what: str, place: Path, settings: Mapping[str, str] | None = None
+) -> None:
+    """Run a module in a process of its own, with these environment variables set; `place` gets what it prints."""
+    printed = place / "printed"
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    with open(printed, "wb") as log:
+        code = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": path, **(settings or {})},
+            timeout=_DEADLINE_SECONDS,
+            check=False,
+        ).returncode
+    if code:
+        raise InternalError(
+            "BENCH_FAILED",
+            f"the process of {what} ended with code {code}",
+            detail=printed.read_text(errors="replace")[-3000:],
+        )
 
 
 def main(text: str, place: Path) -> None:

@@ -30,7 +30,7 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 #: Spark gives each task a core, so a worker's Polars gets one thread. Workers use the same megabytes for chunk
 #: after chunk: giving pages back to the system between them costs page faults. This is for
 #: the C library, and for the allocator inside Polars.
-_MEMORY = {
+WORKER_MEMORY = {
     "POLARS_MAX_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -44,7 +44,7 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name, value in _MEMORY.items():
+    for name, value in WORKER_MEMORY.items():
         os.environ.setdefault(name, value)
     builder = SparkSession.builder.master(settings.master).appName("penstock")
     for key, value in (_defaults(settings) | settings.spark).items():
