@@ -14,7 +14,7 @@ from penstock.bench.outcome import Answer
 
 WINDOW_SECONDS = 30
 TOP = 10
-_FIELDS = (
+FIELDS = (
     "host",
     "ident",
     "user",
@@ -54,7 +54,7 @@ def windows(dataset: Dataset) -> Answer:
 def _events(dataset: Dataset, further: Sequence[str]) -> pl.DataFrame:
     """All events in the order of the files, read as blank-separated values with quotes."""
     frames = [
-        pl.scan_csv(path, separator=" ", has_header=False, schema=dict.fromkeys(_FIELDS, pl.String))
+        pl.scan_csv(path, separator=" ", has_header=False, schema=dict.fromkeys(FIELDS, pl.String))
         for path in dataset.files
     ]
     wanted = {
