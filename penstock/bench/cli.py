@@ -14,10 +14,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
 from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
+from penstock.bench.jobs import Jobs
 from penstock.bench.operators import Operators
 from penstock.words.errors import PenstockError
 
@@ -42,6 +44,14 @@ class OperatorCase(StrEnum):
     product = "product"
     windows = "windows"
     order = "order"
+
+
+class JobCase(StrEnum):
+    """A case of the jobs benchmark."""
+
+    state = "state"
+    template = "template"
+    arbitrary = "arbitrary"
 
 
 class Bench(Protocol):
@@ -92,6 +102,20 @@ def operators(
     _tell(
         lambda told: Operators(operators_sized(quick, events, runs), cache_root(), told, wanted), wanted, json
     )
+
+
+@bench_app.command()
+def jobs(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[JobCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """What the state of aggregates costs beside a dictionary, and many jobs at once beside plain PySpark."""
+    wanted = [*JobCase] if only is None else [only]
+    size = jobs_bench.QUICK if quick else jobs_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: Jobs(size, cache_root(), told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

@@ -158,9 +158,10 @@ def _arbitrary(number: int, words: Words, drawn: random.Random) -> Job:
     where = tuple(_condition(column, words, drawn) for column in columns[: drawn.randint(1, 3)])
     keys = tuple(dict.fromkeys(drawn.choices(_KEYS if top is None else _NEVER_NULL, k=drawn.randint(1, 2))))
     seconds, every = HOPPING if number % 8 == 7 else (drawn.choice(SECONDS),) * 2
-    functions = list(drawn.sample(_FUNCTIONS, drawn.randint(1, 3)))
+    functions: list[Function] = list(drawn.sample(_FUNCTIONS, drawn.randint(1, 3)))
     if top is not None:  # what is ranked is never null
-        functions = ["COUNT", *(function for function in functions if function != "COUNT")]
+        others = [function for function in functions if function != "COUNT"]
+        functions = ["COUNT", *others[:2]]
     aggregates = tuple(_aggregate(at, function, drawn) for at, function in enumerate(functions))
     return Job(number, where, keys, aggregates, seconds, every, top)
 

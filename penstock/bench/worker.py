@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.bench.dataset import Dataset
+from penstock.bench.job_queries import Family, jobs_of
 from penstock.bench.operator_queries import Query
 from penstock.bench.outcome import Outcome, read, written
 from penstock.words.errors import InternalError
@@ -31,6 +32,7 @@ class Task:
     """What a process does: an engine ("penstock", "pyspark", a `transformWithState` method), a case, its input.
 
     `queries`: of the operator benchmark, one for each data set. `cores`: how many to use, all if not said.
+    `family`, `jobs` and `limit_seconds`: of the jobs benchmark, made of the words of the last data set.
     """
 
     engine: str
@@ -41,6 +43,9 @@ class Task:
     epoch_events: int = 1_000
     queries: tuple[Query, ...] = ()
     cores: int | None = None
+    family: Family = "template"
+    jobs: int = 0
+    limit_seconds: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)
@@ -109,6 +114,12 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             from penstock.bench import pyspark_operators
 
             return pyspark_operators.runs(task.queries, datasets, task.cores, place)
+        case "pyspark", "jobs":
+            from penstock.bench import pyspark_jobs
+            from penstock.bench.jobs_reference import words_of
+
+            jobs = jobs_of(task.family, task.jobs, words_of(datasets[-1]))
+            return pyspark_jobs.runs([jobs] * len(datasets), datasets, task.cores, task.limit_seconds, place)
         case "penstock", _:
             from penstock.bench.penstock_runs import runs
 
