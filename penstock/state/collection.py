@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,7 @@ from penstock.state.order import by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
 
-#: rows that are merged at a time, as far as buckets let them be taken apart
+#: about how many rows are merged at a time
 _ROWS_AT_ONCE = 250_000
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
@@ -109,10 +109,8 @@ class _Collection:
 
     def _merged(self, entries: Sequence[RunEntry], merge: Merge, whole: bool) -> pl.DataFrame:
         """The rows of some runs in one, part after part: what is needed meanwhile does not grow with the state."""
-        made = []
-        for part in _parts(entries, self._scope.buckets):
-            rows = [self._scope.store.section(entry, part) for entry in entries if entry.rows_in(part)]
-            made.append(merge(self._sorted(pl.concat(rows, rechunk=True)), whole))
+        runs = [self._scope.store.section(entry, self._scope.buckets) for entry in entries]
+        made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in _parts(runs)]
         return pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True)
 
 
@@ -386,19 +384,16 @@ class _Found:
         return rows.select(pl.all().gather(where))
 
 
-def _parts(entries: Sequence[RunEntry], buckets: frozenset[int]) -> list[frozenset[int]]:
-    """The buckets in order, as many at a time as have enough rows in these runs together."""
-    parts: list[frozenset[int]] = []
-    some: set[int] = set()
-    rows = 0
-    for bucket in sorted(buckets):
-        here = sum(entry.sections[bucket][1] for entry in entries if bucket in entry.sections)
-        if some and rows + here > _ROWS_AT_ONCE:
-            parts.append(frozenset(some))
-            some, rows = set(), 0
-        some.add(bucket)
-        rows += here
-    return [*parts, frozenset(some)]
+def _parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The runs cut at the same hashes, so that a part has about as many rows as are merged at a time."""
+    hashes = [run[HASH].to_numpy() for run in runs]
+    longest = max(hashes, key=len)
+    step = max(1, _ROWS_AT_ONCE * len(longest) // max(1, sum(map(len, hashes))))
+    cuts = longest[step::step]
+    ends = [np.append(np.searchsorted(there, cuts), len(there)) for there in hashes]
+    starts = [np.append(0, end[:-1]) for end in ends]
+    for part in range(len(cuts) + 1):
+        yield [run[s[part] : e[part]] for run, s, e in zip(runs, starts, ends, strict=True)]
 
 
 def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:
