@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.state import collection
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.collection import Changes, Journal, Scope, Table
 from penstock.state.compact import FAN_IN, MOST, pick
@@ -20,6 +22,14 @@ from tests.operators.harness import fast_directory, modestly
 
 BUCKETS = 8
 Key = str | None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _parts_of_two_rows() -> Iterator[None]:
+    """Merges take a few rows at a time, so that small states have many parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collection, "_ROWS_AT_ONCE", 2)
+        yield
 
 
 def hashed(keys: list[Key], collide: bool) -> pl.DataFrame:

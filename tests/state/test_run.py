@@ -159,6 +159,31 @@ def test_the_cache_declines_what_is_beyond_its_limit(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) <= 100_000
 
 
+def test_a_run_that_is_let_go_is_read_again(tmp_path: Path) -> None:
+    store = RunStore(tmp_path, None)
+    frame = sorted_by_hash(FRAME, "user")
+    entry = written(store, frame)
+    held = store.read(entry.name)
+    assert store.read(entry.name) is held
+    store.let_go(entry.name)
+    store.let_go(entry.name)
+    again = store.read(entry.name)
+    assert again is not held
+    assert again.equals(frame)
+
+
+def test_a_run_keeps_what_its_rows_use_of_long_texts_and_no_more(tmp_path: Path) -> None:
+    texts = pl.DataFrame({"user": [f"{i:09d}" + "x" * 50 for i in range(10_000)]})
+    some = sorted_by_hash(texts[::5], "user")
+    cache = HostCache(tmp_path / "cache", 1 << 30)
+    entry = written(RunStore(tmp_path / "runs", cache), some)
+    (file,) = (tmp_path / "cache").iterdir()
+    assert file.stat().st_size < 2_000 * (59 + 8 + 8) * 1.05
+    kept = cache.get(entry.name)
+    assert kept is not None
+    assert kept.equals(some)
+
+
 def test_clearing_the_cache_leaves_nothing(tmp_path: Path) -> None:
     cache = HostCache(tmp_path / "cache", 1 << 20)
     cache.put("one", FRAME)
