@@ -16,6 +16,7 @@ from penstock.engine.task import run_store
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
+from penstock.testing import inline
 from penstock.testing.inline import InlineStages, run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
@@ -143,3 +144,15 @@ def test_spans_are_dealt_out_whole_and_evenly() -> None:
     assert sorted(sum(span.end for _, span in share) for share in shares) == [110, 111]
     assert dealt([], 4) == [[]]
     assert len(dealt(spans[:1], 4)) == 1
+
+
+def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(inline, "state_place", lambda directory, *_: state_place(directory, cache, 1 << 30))
+    run_inline(build(ListSink()), state, epoch_units=5)
+    directory = StateDirectory(state)
+    needed = {run.replace("/", "_") + ".arrow" for run in directory.latest().runs()}
+    assert {path.name for path in cache.glob("*/*.arrow")} == needed
+    assert len(list(directory.run_names())) > len(needed), "older ones stay on disk, to go back to"
