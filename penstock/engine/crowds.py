@@ -17,6 +17,7 @@ from penstock.engine.message import Message
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
+from penstock.operators.panes import PaneOperator
 from penstock.query.crowd import Group, Member
 from penstock.query.physical import Edge, run_steps
 from penstock.state.buckets import HASH
@@ -44,15 +45,19 @@ def chosen(
     """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
     crowd = task.plan.jobs.crowds[source]
-    for group, rows in crowd.selected(frame, failures.add):
+    for selection in crowd.selected(frame, failures.add):
+        group = selection.group
         if not group.target:
-            yield group, rows
+            yield group, selection.rows
             continue
         operator = task.plan.subqueries[group.target].operator
         try:
-            yield group, operator.prepare(rows)
+            if selection.keys is not None and isinstance(operator, PaneOperator):
+                yield group, operator.prepare_coded(selection.rows, selection.keys)
+            else:
+                yield group, operator.prepare(selection.plain())
         except PenstockError:
-            prepared = list(_one_by_one(operator, rows, failures))
+            prepared = list(_one_by_one(operator, selection.plain(), failures))
             if prepared:
                 yield group, pl.concat(prepared)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,17 @@ class JobTimes:
     windows: tuple[tuple[int, int, int], ...]
 
     @cached_property
-    def _columns(self) -> npt.NDArray[np.int64]:
-        return np.array(self.windows, dtype=np.int64).reshape(-1, 3).T
+    def _tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Sizes and offsets by the jobs' numbers; zero where there is no job."""
+        most = max((job for job, _, _ in self.windows), default=0)
+        sizes, offsets = np.zeros(most + 2, np.int64), np.zeros(most + 2, np.int64)
+        for job, size, offset in self.windows:
+            sizes[job], offsets[job] = size, offset
+        return sizes, offsets
+
+    @property
+    def step(self) -> int:
+        return gcd(*(part for _, size, offset in self.windows for part in (size, offset))) or 1
 
     def held(self, time: pl.Expr) -> pl.Expr | None:
         return None
@@ -50,12 +60,9 @@ class JobTimes:
         return pl.Series(self._of(jobs)[0] > 0)
 
     def _of(self, jobs: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        numbers, sizes, offsets = self._columns
-        if not len(numbers):
-            return np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64)
-        wanted = jobs.to_numpy()
-        at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-        return np.where(numbers[at] == wanted, sizes[at], 0), offsets[at]
+        sizes, offsets = self._tables
+        at = np.minimum(jobs.to_numpy(), len(sizes) - 1)
+        return sizes[at], offsets[at]
 
     def _ends(self, rows: pl.Series) -> pl.Series:
         times = rows.struct.field("t").to_numpy()

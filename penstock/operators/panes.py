@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from penstock.operators.cells import PANE, cells
+from penstock.operators.codes import CODE, Dictionary
 from penstock.operators.contract import TIME, Operator, SliceState
 from penstock.operators.functions import AggregateFunction, in_a_place
 from penstock.operators.windows import Panes
 from penstock.state.buckets import HASH, with_hash
+
+_PACKED = "_packed"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,41 @@ class PaneOperator(Operator):
         reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
         # whichever way, the same columns in the same order: the receiver puts them one below the other
         return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
+
+    def prepare_coded(self, frame: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
+        """The same of rows of jobs whose keys are numbers: the first key is the job, the others are in one number.
+
+        Job, keys and pane are put into one number, by which rows are grouped.
+        """
+        held = self.window.held(pl.col(TIME))
+        if held is not None:
+            frame = frame.filter(held)
+        if not frame.height:
+            return self.prepare(frame.drop(CODE).with_columns(keys.decoded(frame[CODE].to_numpy())))
+        job, codes = self.keys[0], frame[CODE].to_numpy()
+        panes = frame.select(self.pane().alias(PANE))[PANE].to_numpy()
+        jobs = frame[job].to_numpy().astype(np.int64)
+        step, first, least = self.window.step, int(panes.min()), int(jobs.min())
+        many_panes, many_jobs = int(panes.max() - first) // step + 1, int(jobs.max()) - least + 1
+        if many_jobs * many_panes * (int(codes.max()) + 1) >= 2**62:
+            rows = frame.sort(CODE)
+            return self.prepare(rows.drop(CODE).with_columns(keys.decoded(rows[CODE].to_numpy())))
+        packed = (codes * many_panes + (panes - first) // step) * many_jobs + (jobs - least)
+        reduced = (
+            frame.drop(CODE)
+            .with_columns(pl.Series(_PACKED, packed))
+            .group_by(_PACKED)
+            .agg(e for a in self.aggregates for e in a.of_events())
+            .sort(_PACKED)
+        )
+        rest, jobs = np.divmod(reduced[_PACKED].to_numpy(), many_jobs)
+        codes, places = np.divmod(rest, many_panes)
+        made = reduced.with_columns(
+            pl.Series(job, jobs + least, dtype=frame.schema[job]),
+            pl.Series(PANE, places * step + first),
+            *keys.decoded(codes),
+        )
+        return with_hash(made, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
 
     def pane(self) -> pl.Expr:
         """The pane of an event."""

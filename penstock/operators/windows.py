@@ -10,6 +10,7 @@ is a range of panes, and there are at most two panes to an advance, whatever the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,10 @@ class Panes(Protocol):
     def pane(self, time: pl.Expr) -> pl.Expr:
         """What names the pane an instant is in."""
 
+    @property
+    def step(self) -> int:
+        """What divides the distance of any two panes' names, in microseconds."""
+
     def describe(self) -> str:
         """For `explain`."""
 
@@ -54,6 +59,11 @@ class TimeWindow:
     def alone(self) -> bool:
         """Whether no instant is in two windows."""
         return self.size <= self.advance
+
+    @property
+    def step(self) -> int:
+        """What divides the distance of any two panes' names."""
+        return gcd(self.size, self.advance)
 
     def start(self, number: Any) -> Any:
         """When a window begins; of a number or an array of numbers."""

@@ -12,7 +12,7 @@ A job that fails fails alone: it is named, and the others get their events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.contract import PARTITION, SEQUENCE
+from penstock.operators.codes import CODE, Column, Dictionary, Keys, together
+from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.physical import Step, computed, run_steps
+from penstock.query.physical import MapStep, Step, computed, run_steps
 from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
@@ -58,6 +59,22 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Rows of a group's jobs; with a dictionary, their keys are numbers in the column `_code`."""
+
+    group: Group
+    rows: pl.DataFrame
+    keys: Dictionary | None
+
+    def plain(self) -> pl.DataFrame:
+        """The rows with their keys as they are."""
+        if self.keys is None:
+            return self.rows
+        ordered = self.rows.sort(CODE)
+        return ordered.drop(CODE).with_columns(self.keys.decoded(ordered[CODE].to_numpy()))
+
+
+@dataclass(frozen=True)
 class Crowd:
     """All jobs that choose among the events of a source."""
 
@@ -68,22 +85,21 @@ class Crowd:
     projections: tuple[tuple[Step, ...], ...]
     groups: tuple[Group, ...]
 
-    def selected(self, frame: pl.DataFrame, failed: Failed) -> Iterator[tuple[Group, pl.DataFrame]]:
+    def selected(self, frame: pl.DataFrame, failed: Failed) -> Iterator[Selection]:
         """The rows of every group, in pieces; of each job all or, if it failed, perhaps none."""
         batch = _Batch(self, frame, failed)
         for group, tables in zip(self.groups, self._tables, strict=True):
-            waiting: list[pl.DataFrame] = []
+            waiting: list[tuple[pl.DataFrame, Keys | None]] = []
             for projection, table in tables.items():
                 for rows, jobs in _pieces(batch.pairs(table)):
                     made = batch.projected(group, projection, rows, jobs)
-                    if made is not None and made.height:
+                    if made is not None and made[0].height:
                         waiting.append(made)
                     # only what goes to one sub-query has the same columns
-                    if waiting and (not group.target or sum(frame.height for frame in waiting) >= MOST_ROWS):
-                        yield group, pl.concat(waiting)
+                    if not group.target or sum(piece.height for piece, _ in waiting) >= MOST_ROWS:
+                        yield from _selections(group, waiting)
                         waiting = []
-            if waiting:
-                yield group, pl.concat(waiting)
+            yield from _selections(group, waiting)
 
     @cached_property
     def _tables(self) -> list[dict[int, _Table]]:
@@ -162,6 +178,8 @@ class _Batch:
     failed: Failed
     _passing: dict[tuple[int, ...], Rows | None] = field(default_factory=dict)
     _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
+    _columns: dict[Hashable, Column] = field(default_factory=dict)
+    _keys: dict[int, Keys] = field(default_factory=dict)
 
     def pairs(self, table: _Table) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
         """Rows and the jobs they are for."""
@@ -187,30 +205,54 @@ class _Batch:
 
     def projected(
         self, group: Group, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]
-    ) -> pl.DataFrame | None:
-        """What is computed of these rows, with their jobs."""
-        made = self._made(projection, rows, jobs)
-        return made if made is None or group.ordered else made.drop(PARTITION, SEQUENCE)
+    ) -> tuple[pl.DataFrame, Keys | None] | None:
+        """What is computed of these rows, with their jobs; keys as numbers where only equality matters."""
+        whole = self._whole(projection)
+        if whole is None:
+            made = self._one_by_one(projection, rows, jobs)
+            return None if made is None else (made, None)
+        numbered = pl.Series(JOB, jobs, dtype=pl.UInt32)
+        if not group.target or group.ordered:
+            return whole[rows].with_columns(numbered), None
+        keys = self._coded(projection, whole)
+        codes = keys.codes(whole.height)[rows]
+        light = whole.select(name for name in whole.columns if name == TIME or name[0] == "v")
+        return light[rows].with_columns(numbered, pl.Series(CODE, codes)), keys
 
-    def _made(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
+    def _whole(self, projection: int) -> pl.DataFrame | None:
+        """What is computed of all events; None where that fails, perhaps for an event that no job has chosen."""
         if projection not in self._projected:
             steps = self.crowd.projections[projection]
             try:
                 self._projected[projection] = run_steps(steps, self.frame, self.crowd.source)
-            except PenstockError:  # perhaps of an event that no job here has chosen
+            except PenstockError:
                 self._projected[projection] = None
-        whole = self._projected[projection]
-        if whole is not None:
-            return whole[rows].with_columns(pl.Series(JOB, jobs, dtype=pl.UInt32))
+        return self._projected[projection]
+
+    def _coded(self, projection: int, whole: pl.DataFrame) -> Keys:
+        if projection not in self._keys:
+            first = self.crowd.projections[projection][0]
+            said = dict(first.columns) if isinstance(first, MapStep) else {}
+            columns = []
+            for name in (name for name in whole.columns if name[0] == "k"):
+                # most keys are plain columns, and of many jobs
+                meant = (
+                    str(said[name]) if name in said and said[name].meta.is_column() else (projection, name)
+                )
+                if meant not in self._columns:
+                    self._columns[meant] = Column.of(whole[name])
+                columns.append(self._columns[meant])
+            self._keys[projection] = Keys(tuple(columns))
+        return self._keys[projection]
+
+    def _one_by_one(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
+        """What is computed of each job's events by itself."""
         made = []
         for job in np.unique(jobs):
             try:
                 mine = self.frame[rows[jobs == job]]
-                made.append(
-                    run_steps(self.crowd.projections[projection], mine, f"{self.crowd.source}").with_columns(
-                        pl.lit(job, pl.UInt32).alias(JOB)
-                    )
-                )
+                found = run_steps(self.crowd.projections[projection], mine, self.crowd.source)
+                made.append(found.with_columns(pl.lit(job, pl.UInt32).alias(JOB)))
             except PenstockError as error:
                 self.failed(int(job), error)
         return pl.concat(made) if made else None
@@ -265,6 +307,22 @@ def cannot(what: pl.Expr, failure: Exception) -> PenstockError:
         detail=str(failure).splitlines()[0] if str(failure) else type(failure).__name__,
         hint="Alter the job, or have its events mended; then resume it.",
     )
+
+
+def _selections(group: Group, made: Sequence[tuple[pl.DataFrame, Keys | None]]) -> Iterator[Selection]:
+    """Rows put together: those with their keys as they are, and those with numbers."""
+    plain = [rows for rows, keys in made if keys is None]
+    if plain:
+        yield Selection(group, pl.concat(plain), None)
+    coded = [(rows, keys) for rows, keys in made if keys is not None]
+    if coded:
+        names = [f"k{number}" for number in range(len(coded[0][1].columns))]
+        dictionary = together(names, [keys for _, keys in coded])
+        moved = [
+            rows.with_columns(pl.col(CODE) + first)
+            for (rows, _), (first, _) in zip(coded, dictionary.parts, strict=True)
+        ]
+        yield Selection(group, pl.concat(moved), dictionary)
 
 
 def _pieces(
