@@ -52,6 +52,7 @@ class JobCase(StrEnum):
     state = "state"
     template = "template"
     arbitrary = "arbitrary"
+    latency = "latency"
 
 
 class Bench(Protocol):

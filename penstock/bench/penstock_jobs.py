@@ -1,21 +1,99 @@
 """Penstock's side of the jobs benchmark: many jobs in one engine.
 
-Receives jobs as SQL texts over the stream `clicks`; hands one outcome. Not built yet: this says what it has to do.
+Receives jobs and data sets; hands outcomes.
 """
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from penstock.bench.dataset import Dataset
-from penstock.bench.outcome import Outcome
+from penstock.bench.job_queries import STREAM, Job, answer
+from penstock.bench.outcome import Outcome, span_seconds
+from penstock.bench.penstock_runs import clicks, files_of, started
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.settings import Settings
+from penstock.jobs.program import Jobs
 from penstock.words.errors import InternalError
 
+#: the longest epoch there may be, in seconds, in which many jobs still answer soon
+EPOCH_SECONDS = 1.5
+#: what the first epoch takes: with a thousand jobs it must not be much
+FIRST_BYTES = 2_000_000
 
-def penstock_jobs(sqls: Sequence[str], dataset: Dataset, cores: int | None) -> Outcome:
-    """All jobs in one engine on so many cores, over a data set's whole files until they are read.
 
-    `seconds` and `epochs` by Spark's progress reports (`span_seconds`). `answer` has a row for each job, in order: what
-    `job_queries.answer` makes of the rows it told. `stages` has `jobs`, and where the time went.
-    """
-    raise InternalError("BENCH_FAILED", f"Penstock cannot run {len(sqls)} jobs yet")
+def runs(jobs: Sequence[Job], datasets: Sequence[Dataset], cores: int | None, place: Path) -> list[Outcome]:
+    """The jobs over each data set in turn, in one session; the first ones warm it up for the last."""
+    spark = started("local[*]" if cores is None else f"local[{cores}]")
+    return [_run(jobs, dataset, spark, place / str(number)) for number, dataset in enumerate(datasets)]
+
+
+def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outcome:
+    state = place / "state"
+    before = _memory()
+    program = Jobs("bench", state, streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs))
+    settings = Settings(
+        state=state,
+        drain=True,
+        epoch_seconds=EPOCH_SECONDS,
+        catch_up_seconds=EPOCH_SECONDS,
+        first_epoch_units=FIRST_BYTES,
+    )
+    queries: list[Any] = []
+    stages: dict[str, float] = defaultdict(float)
+    lengths: list[float] = []
+
+    def watch(report: EpochReport) -> None:
+        if not queries:
+            queries.extend(spark.streams.active)
+            stages["driver memory a job, kB"] = (_memory() - before) / 1000 / len(jobs)
+        lengths.append(report.seconds)
+        for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
+            stages[stage] += seconds
+
+    done = Engine(program, settings, spark).run(watch)
+    if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
+        raise InternalError(
+            "BENCH_EVENTS_LOST",
+            f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
+        )
+    seconds, epochs = span_seconds(queries[0].recentProgress)
+    stages["longest epoch, s"] = max(lengths)
+    return Outcome(
+        done.events,
+        seconds,
+        epochs,
+        [_answered(program, job) for job in jobs],
+        samples=[length * 1000 for length in lengths],
+        stages={**stages, "jobs": float(len(jobs)), "jobs done": float(len(jobs)), "share read": 1.0},
+    )
+
+
+def script(jobs: Sequence[Job]) -> str:
+    """The jobs in SQL."""
+    return ";\n".join(f"CREATE JOB {name_of(job)} AS {job.sql()}" for job in jobs)
+
+
+def name_of(job: Job) -> str:
+    """What a job is called."""
+    return f"job_{job.number}"
+
+
+def _answered(program: Jobs, job: Job) -> list[Any]:
+    found = [told.rows for told in program.since(name_of(job), 0)]
+    if not found:
+        return [job.number, 0, 0]
+    return answer(job, pl.concat(found))
+
+
+def _memory() -> float:
+    """Bytes this process holds now."""
+    with open("/proc/self/statm") as file:
+        return float(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))

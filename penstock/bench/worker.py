@@ -114,6 +114,18 @@ def _outcomes(task: Task, place: Path) -> list[Outcome]:
             from penstock.bench import pyspark_operators
 
             return pyspark_operators.runs(task.queries, datasets, task.cores, place)
+        case "penstock", "jobs":
+            from penstock.bench import penstock_jobs
+            from penstock.bench.jobs_reference import words_of
+
+            jobs = jobs_of(task.family, task.jobs, words_of(datasets[-1]))
+            return penstock_jobs.runs(jobs, datasets, task.cores, place)
+        case "penstock", "job latency":
+            from penstock.bench.job_latency import latency
+            from penstock.bench.jobs_reference import words_of
+
+            jobs = jobs_of(task.family, task.jobs, words_of(datasets[-1]))
+            return latency(jobs, task.epochs, task.epoch_events, place)
         case "pyspark", "jobs":
             from penstock.bench import pyspark_jobs
             from penstock.bench.jobs_reference import words_of

@@ -52,10 +52,12 @@ def chosen(
             continue
         operator = task.plan.subqueries[group.target].operator
         try:
-            if selection.keys is not None and isinstance(operator, PaneOperator):
-                yield group, operator.prepare_coded(selection.rows, selection.keys)
-            else:
+            if selection.keys is None or not isinstance(operator, PaneOperator):
                 yield group, operator.prepare(selection.plain())
+            elif selection.tallied:
+                yield group, operator.decoded(selection.rows, selection.keys)
+            else:
+                yield group, operator.prepare_coded(selection.rows, selection.keys)
         except PenstockError:
             prepared = list(_one_by_one(operator, selection.plain(), failures))
             if prepared:

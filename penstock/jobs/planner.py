@@ -60,7 +60,8 @@ class _Gathering:
             for key, (operand, value) in zip(keys.operands, said.equal, strict=True)
         ]
         projection, _ = self._projections.setdefault(keys.projection, (len(self._projections), said.steps))
-        chosen = Chosen(job.number, conditions, tuple(sorted(equal, key=_operand)), projection)
+        pane = None if said.aggregated is None else said.aggregated.tallied
+        chosen = Chosen(job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane)
         self._groups.setdefault(group, []).append((chosen, job))
 
     def crowd(self, source: str) -> Crowd:

@@ -17,7 +17,7 @@ import polars as pl
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.count_sum import Count
-from penstock.operators.functions.summary import of_column, summed_up, taken
+from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
 from penstock.operators.functions.user import User
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
@@ -27,6 +27,7 @@ from penstock.query import logical
 from penstock.query.physical import FilterStep, KeepStep, MapStep, Step
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
+from penstock.query.tally import PaneOf
 
 #: types of which constants can be looked up in a table
 _COMPARED = (pl.String, pl.Boolean, pl.Date)
@@ -54,6 +55,17 @@ class Aggregated:
     def ordered(self) -> bool:
         """Whether it reads the order of events."""
         return any(aggregate.sequential for aggregate in self.aggregates)
+
+    @property
+    def tallied(self) -> PaneOf | None:
+        """How panes are named, where all that is asked for can be tallied; else None."""
+        size, advance, offset = self.window.size, self.window.advance, self.window.offset
+        simple = all(
+            isinstance(a, Summary) or (type(a) is Count and a.alias == ROWS) for a in self.aggregates
+        )
+        if not simple or size % advance:
+            return None
+        return advance, offset, size if size == advance else 0
 
     def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
@@ -189,9 +201,9 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
     if all(type(a) is Count or summed_up(a) for a in found.aggregates):
         values = list(dict.fromkeys(a.column for a in found.aggregates if a.column is not None))
         columns += [(f"v{n}", pl.col(column).cast(pl.Int64)) for n, column in enumerate(values)]
-        aggregates = [Count("rows", None), *(of_column(f"a{n}", f"v{n}") for n in range(len(values)))]
+        aggregates = [Count(ROWS, None), *(of_column(f"a{n}", f"v{n}") for n in range(len(values)))]
         for a in found.aggregates:
-            told = pl.col("rows") if a.column is None else taken(a, f"a{values.index(a.column)}")
+            told = pl.col(ROWS) if a.column is None else taken(a, f"a{values.index(a.column)}")
             named.append((a.alias, told))
     else:
         columns += [(f"v{n}", pl.col(a.column)) for n, a in enumerate(found.aggregates) if a.column]

@@ -89,8 +89,13 @@ class PaneOperator(Operator):
         made = reduced.with_columns(
             pl.Series(job, jobs + least, dtype=frame.schema[job]),
             pl.Series(PANE, places * step + first),
-            *keys.decoded(codes),
+            pl.Series(CODE, codes),
         )
+        return self.decoded(made, keys)
+
+    def decoded(self, cells: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
+        """Partial answers, in order of the numbers that stand for their keys, with the keys themselves."""
+        made = cells.with_columns(keys.decoded(cells[CODE].to_numpy()))
         return with_hash(made, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
 
     def pane(self) -> pl.Expr:

@@ -13,17 +13,18 @@ A job that fails fails alone: it is named, and the others get their events.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.codes import CODE, Column, Dictionary, Keys, together
+from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, together
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.physical import MapStep, Step, computed, run_steps
+from penstock.query.tally import Counted, Mask, PaneOf, Tally, can_be_added
 from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
@@ -44,6 +45,8 @@ class Chosen:
     #: the operand, and the value it must have
     equal: tuple[tuple[int, object], ...] = ()
     projection: int = 0
+    #: how its panes are named, where its answers can be tallied
+    pane: PaneOf | None = None
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows of a group's jobs; with a dictionary, their keys are numbers in the column `_code`."""
+    """Rows of a group's jobs; with a dictionary, their keys are numbers in the column `_code`. `tallied`: they are
+    partial answers already."""
 
     group: Group
     rows: pl.DataFrame
     keys: Dictionary | None
+    tallied: bool = False
 
     def plain(self) -> pl.DataFrame:
         """The rows with their keys as they are."""
@@ -90,7 +95,13 @@ class Crowd:
         batch = _Batch(self, frame, failed)
         for group, tables in zip(self.groups, self._tables, strict=True):
             waiting: list[tuple[pl.DataFrame, Keys | None]] = []
+            counted, keys = Counted(), list[Keys]()
             for projection, table in tables.items():
+                if table.panes and (tally := batch.tally(projection)) is not None:
+                    first = sum(part.count for part in keys)
+                    keys.append(batch.keys(projection))
+                    batch.count(table, tally, counted, first)
+                    table = replace(table, alone={})
                 for rows, jobs in _pieces(batch.pairs(table)):
                     made = batch.projected(group, projection, rows, jobs)
                     if made is not None and made[0].height:
@@ -100,6 +111,9 @@ class Crowd:
                         yield from _selections(group, waiting)
                         waiting = []
             yield from _selections(group, waiting)
+            if counted.found:
+                names = [f"k{number}" for number in range(len(keys[0].columns))]
+                yield Selection(group, counted.frame(), together(names, keys), tallied=True)
 
     @cached_property
     def _tables(self) -> list[dict[int, _Table]]:
@@ -139,6 +153,8 @@ class JobsPlan:
 class _Table:
     """Jobs by how they are found: by conditions alone, or by a join with their constants."""
 
+    #: how panes are named, by job; only where all can be tallied
+    panes: Mapping[int, PaneOf]
     #: by conditions: those jobs
     alone: Mapping[tuple[int, ...], npt.NDArray[np.uint32]]
     #: by conditions and operands: the constants (columns named by operand) and the jobs
@@ -155,6 +171,7 @@ class _Table:
             else:
                 alone.setdefault(member.conditions, []).append(member.job)
         return _Table(
+            {member.job: member.pane for member in members if member.pane is not None},
             {conditions: np.array(jobs, dtype=np.uint32) for conditions, jobs in alone.items()},
             {key: _constants(found) for key, found in joined.items()},
         )
@@ -176,10 +193,12 @@ class _Batch:
     crowd: Crowd
     frame: pl.DataFrame
     failed: Failed
-    _passing: dict[tuple[int, ...], Rows | None] = field(default_factory=dict)
+    _passing: dict[tuple[int, ...], Rows] = field(default_factory=dict)
     _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
     _columns: dict[Hashable, Column] = field(default_factory=dict)
     _keys: dict[int, Keys] = field(default_factory=dict)
+    _numbers: dict[int, Codes] = field(default_factory=dict)
+    _orders: dict[tuple[int, ...], Codes] = field(default_factory=dict)
 
     def pairs(self, table: _Table) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
         """Rows and the jobs they are for."""
@@ -214,8 +233,7 @@ class _Batch:
         numbered = pl.Series(JOB, jobs, dtype=pl.UInt32)
         if not group.target or group.ordered:
             return whole[rows].with_columns(numbered), None
-        keys = self._coded(projection, whole)
-        codes = keys.codes(whole.height)[rows]
+        codes, keys = self._codes(projection)[rows], self.keys(projection)
         light = whole.select(name for name in whole.columns if name == TIME or name[0] == "v")
         return light[rows].with_columns(numbered, pl.Series(CODE, codes)), keys
 
@@ -229,21 +247,50 @@ class _Batch:
                 self._projected[projection] = None
         return self._projected[projection]
 
-    def _coded(self, projection: int, whole: pl.DataFrame) -> Keys:
+    def keys(self, projection: int) -> Keys:
+        """The keys of all events."""
         if projection not in self._keys:
-            first = self.crowd.projections[projection][0]
+            whole, first = self._whole(projection), self.crowd.projections[projection][0]
+            assert whole is not None
             said = dict(first.columns) if isinstance(first, MapStep) else {}
             columns = []
             for name in (name for name in whole.columns if name[0] == "k"):
-                # most keys are plain columns, and of many jobs
-                meant = (
-                    str(said[name]) if name in said and said[name].meta.is_column() else (projection, name)
-                )
-                if meant not in self._columns:
-                    self._columns[meant] = Column.of(whole[name])
-                columns.append(self._columns[meant])
+                meant = _plain_column(said[name]) if name in said else None
+                known: Hashable = meant or (projection, name)
+                if known not in self._columns:
+                    self._columns[known] = Column.of(whole[name])
+                columns.append(self._columns[known])
             self._keys[projection] = Keys(tuple(columns))
         return self._keys[projection]
+
+    def tally(self, projection: int) -> Tally | None:
+        """The events with a projection's keys and values, for tallies; None where that cannot be."""
+        whole = self._whole(projection)
+        if whole is None:
+            return None
+        values = [whole[name] for name in whole.columns if name[0] == "v"]
+        if not all(map(can_be_added, values)):
+            return None
+        codes, keys = self._codes(projection), self.keys(projection)
+        meant = tuple(map(id, keys.columns))
+        if meant not in self._orders:
+            self._orders[meant] = pl.Series(codes).arg_sort().to_numpy()
+        return Tally(codes, self._orders[meant], whole[TIME].to_numpy(), values)
+
+    def count(self, table: _Table, tally: Tally, counted: Counted, first: int) -> None:
+        """Tally the events of jobs that are found by conditions alone."""
+        for conditions, jobs in table.alone.items():
+            mask = self._chosen(conditions, jobs)
+            for job in jobs if mask is not None else ():
+                assert mask is not None
+                cells = tally.cells(mask, table.panes[int(job)])
+                if cells is not None:
+                    counted.add(int(job), cells, first)
+
+    def _codes(self, projection: int) -> Codes:
+        if projection not in self._numbers:
+            self._numbers[projection] = self.keys(projection).codes(self.frame.height)
+        return self._numbers[projection]
 
     def _one_by_one(self, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]) -> pl.DataFrame | None:
         """What is computed of each job's events by itself."""
@@ -259,20 +306,26 @@ class _Batch:
 
     def _rows(self, conditions: tuple[int, ...], jobs: npt.NDArray[np.uint32]) -> Rows | None:
         """The rows that pass all of some conditions; None, and the jobs failed, where one cannot be computed."""
+        mask = self._chosen(conditions, jobs)
+        if mask is None:
+            return None
         if conditions not in self._passing:
-            if not conditions:
-                self._passing[conditions] = np.arange(self.frame.height, dtype=np.int64)
-            else:
-                masks = [self._masks[number] for number in conditions]
-                passing = np.logical_and.reduce([m for m in masks if not isinstance(m, PenstockError)])
-                self._passing[conditions] = np.flatnonzero(passing)
-        for number in conditions:
-            error = self._masks[number]
-            if isinstance(error, PenstockError):
-                for job in jobs:
-                    self.failed(int(job), error)
-                return None
+            self._passing[conditions] = np.flatnonzero(mask)
         return self._passing[conditions]
+
+    def _chosen(self, conditions: tuple[int, ...], jobs: npt.NDArray[np.uint32]) -> Mask | None:
+        """Whether each row passes all of some conditions."""
+        masks: list[Mask] = []
+        for number in conditions:
+            found = self._masks[number]
+            if isinstance(found, PenstockError):
+                for job in jobs:
+                    self.failed(int(job), found)
+                return None
+            masks.append(found)
+        if not masks:
+            return np.ones(self.frame.height, dtype=np.bool_)
+        return masks[0] if len(masks) == 1 else np.logical_and.reduce(masks)
 
     @cached_property
     def _masks(self) -> list[npt.NDArray[np.bool_] | PenstockError]:
@@ -297,6 +350,16 @@ class _Batch:
             for job in jobs:
                 self.failed(int(job), cannot(self.crowd.operands[operands[0]], failure))
             return None
+
+
+def _plain_column(expr: pl.Expr) -> str | None:
+    """What tells a key that is a column, or a column as text, from others; most keys are, and of many jobs."""
+    roots = expr.meta.root_names()
+    if len(roots) != 1:
+        return None
+    if expr.meta.is_column():
+        return f"column {roots[0]}"
+    return f"text of {roots[0]}" if expr.meta.eq(pl.col(roots[0]).cast(pl.String)) else None
 
 
 def cannot(what: pl.Expr, failure: Exception) -> PenstockError:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.service.job_client import JobClient, running_state
+from penstock.engine.job_client import JobClient, running_state
 
 jobs_app = typer.Typer(help="Create, change and look at the jobs of a running engine.", no_args_is_help=True)
 

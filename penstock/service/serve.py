@@ -18,10 +18,10 @@ from types import FrameType
 from rich.console import Console
 
 from penstock.engine.engine import Engine
+from penstock.engine.job_server import JobServer
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
-from penstock.service.job_server import JobServer
 from penstock.service.summary import summary
 from penstock.service.view import view_for
 

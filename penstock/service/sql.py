@@ -14,9 +14,9 @@ from rich.console import Console
 
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
+from penstock.engine.job_client import JobClient
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
-from penstock.service.job_client import JobClient
 from penstock.service.options import Drain, For, Master, as_seconds
 from penstock.service.serve import Stopping
 from penstock.sql.parse import parse

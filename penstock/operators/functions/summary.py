@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.operators.functions.count_sum import Avg, CountValues, Sum
+from penstock.operators.functions.count_sum import Avg, Count, CountValues, Sum
 from penstock.operators.functions.extremes import Extreme, Max, Min
+from penstock.operators.functions.sums import LIMB
 
 #: the respects, and the functions that ask for them
 ASKED: dict[type[AggregateFunction], str] = {
@@ -63,6 +66,27 @@ def taken(function: AggregateFunction, summary: str) -> pl.Expr:
     found = pl.col(summary).struct.field(ASKED[type(function)])
     answer = function.answers(function.given)
     return found.cast(answer).alias(function.alias)
+
+
+#: the partial answer of how many rows there are, under the name that summaries stand beside
+ROWS = "rows"
+COUNTED = Count(ROWS, None).part("n")
+
+
+def part_columns(
+    alias: str,
+    n: npt.NDArray[np.int64],
+    total: npt.NDArray[np.int64],
+    least: npt.NDArray[np.int64],
+    greatest: npt.NDArray[np.int64],
+) -> list[pl.Series]:
+    """The partial answers of a summary, of totals that fit into 64 bits."""
+    summary = of_column(alias, "")
+    none = pl.Series(n == 0)
+    limbs = {"s": total & (LIMB - 1), "h": total // LIMB, "n": n}
+    made = [pl.Series(summary.part(name), limb) for name, limb in limbs.items()]
+    ends = {"lo": least, "hi": greatest}
+    return made + [pl.Series(summary.part(name), end).set(none, None) for name, end in ends.items()]
 
 
 def of_column(alias: str, column: str) -> Summary:

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from penstock.engine.job_server import socket_of
 from penstock.engine.message import as_error
-from penstock.service.job_server import socket_of
 from penstock.words.errors import ExternalError, UserError
 
 

@@ -1,0 +1,144 @@
+"""Tallies: counts, sums, least and greatest of whole numbers per key, for one choice of a batch's events after another.
+
+Receives a batch of events as numbers, once; hands, for every choice (a mask), the totals of each key and pane.
+
+The events are put in order of their keys once; a choice then is a walk over them, and its totals are those of
+stretches of equal keys. That costs a few nanoseconds an event and choice, where grouping costs hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from penstock.operators.cells import PANE
+from penstock.operators.codes import CODE
+from penstock.operators.functions.summary import COUNTED, part_columns
+from penstock.operators.job_windows import JOB
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+#: panes are named `t - (t - offset) % step + shift`
+PaneOf = tuple[int, int, int]
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class _Values:
+    """A column of whole numbers in order of the keys; `known` where some are null."""
+
+    plain: Numbers
+    low: Numbers
+    high: Numbers
+    known: Numbers | None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Totals, one row for each key and pane: how many events, and of each column n, sum, least and greatest."""
+
+    codes: Numbers
+    panes: Numbers
+    rows: Numbers
+    columns: tuple[tuple[Numbers, Numbers, Numbers, Numbers], ...]
+
+
+class Tally:
+    """A batch's events with one choice of keys and values, ready for any choice of events."""
+
+    def __init__(self, codes: Numbers, order: Numbers, times: Numbers, values: Sequence[pl.Series]) -> None:
+        self._order, self._codes, self._times = order, codes[order], times[order]
+        self._first, self._last = int(times.min()), int(times.max())
+        self._values = [_in_order(column, order) for column in values]
+
+    def cells(self, mask: Mask, pane: PaneOf) -> Cells | None:
+        """The totals of the events a mask chooses; None when it chooses none."""
+        at = np.flatnonzero(mask[self._order])
+        if not len(at):
+            return None
+        codes = self._codes[at]
+        new = codes[1:] != codes[:-1]
+        step, offset, shift = pane
+        first = self._first - (self._first - offset) % step
+        if self._last < first + step:  # all in one pane, as nearly always
+            starts = np.append(0, np.flatnonzero(new) + 1)
+            panes = np.full(len(starts), first + shift)
+        else:
+            times = self._times[at]
+            each = times - (times - offset) % step + shift
+            starts = np.append(0, np.flatnonzero(new | (each[1:] != each[:-1])) + 1)
+            panes = each[starts]
+        rows = np.diff(np.append(starts, len(at)))
+        columns = tuple(_totals(values, at, starts, rows) for values in self._values)
+        return Cells(codes[starts], panes, rows, columns)
+
+
+def _in_order(column: pl.Series, order: Numbers) -> _Values:
+    plain = column.fill_null(0).to_numpy()[order]
+    if not column.null_count():
+        return _Values(plain, plain, plain, None)
+    known = column.is_not_null().to_numpy()[order]
+    low, high = np.where(known, plain, _MOST), np.where(known, plain, _LEAST)
+    return _Values(plain, low, high, known.astype(np.int64))
+
+
+def _totals(
+    values: _Values, at: Numbers, starts: Numbers, rows: Numbers
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    chosen = values.plain[at]
+    total = np.add.reduceat(chosen, starts)
+    if values.known is None:
+        return rows, total, np.minimum.reduceat(chosen, starts), np.maximum.reduceat(chosen, starts)
+    least = np.minimum.reduceat(values.low[at], starts)
+    return (
+        np.add.reduceat(values.known[at], starts),
+        total,
+        least,
+        np.maximum.reduceat(values.high[at], starts),
+    )
+
+
+def can_be_added(column: pl.Series) -> bool:
+    """Whether no sum of a column's numbers can be beyond 64 bits."""
+    low, high = column.min(), column.max()
+    if low is None or high is None:
+        return True
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    return max(-low, high) * len(column) < 2**62
+
+
+@dataclass
+class Counted:
+    """The totals of many jobs of a group, put together."""
+
+    jobs: list[int] = field(default_factory=list)
+    found: list[Cells] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+
+    def add(self, job: int, cells: Cells, first: int) -> None:
+        """A job's totals, whose keys' numbers begin at `first`."""
+        self.jobs.append(job)
+        self.found.append(cells)
+        self.firsts.append(first)
+
+    def frame(self) -> pl.DataFrame:
+        """All of it, as partial answers with the keys' numbers, in their order."""
+        lengths = [len(cells.codes) for cells in self.found]
+        codes = np.concatenate([cells.codes for cells in self.found]) + np.repeat(self.firsts, lengths)
+        columns = [
+            pl.Series(JOB, np.repeat(np.array(self.jobs, dtype=np.uint32), lengths)),
+            pl.Series(CODE, codes),
+            pl.Series(PANE, np.concatenate([cells.panes for cells in self.found])),
+            pl.Series(COUNTED, np.concatenate([cells.rows for cells in self.found])),
+        ]
+        for number in range(len(self.found[0].columns)):
+            parts = [
+                np.concatenate([cells.columns[number][part] for cells in self.found]) for part in range(4)
+            ]
+            columns += part_columns(f"a{number}", *parts)
+        return pl.DataFrame(columns).sort(CODE)
