@@ -61,7 +61,9 @@ class _Gathering:
         ]
         projection, _ = self._projections.setdefault(keys.projection, (len(self._projections), said.steps))
         pane = None if said.aggregated is None else said.aggregated.tallied
-        chosen = Chosen(job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane)
+        chosen = Chosen(
+            job.number, conditions, tuple(sorted(equal, key=_operand)), projection, pane, said.ends
+        )
         self._groups.setdefault(group, []).append((chosen, job))
 
     def crowd(self, source: str) -> Crowd:

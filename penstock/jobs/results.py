@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 
 from penstock.state.durable import write_once
 from penstock.state.ipc import from_stream, stream_bytes
@@ -48,10 +49,9 @@ class Results:
         for epoch in reversed(self._epochs):
             if not missing:
                 break
-            for name, rows in self._of(epoch):
-                if name in missing:
-                    self._latest[name] = Answer(epoch, rows)
-                    missing.discard(name)
+            for name, rows in self._of(epoch, missing):
+                self._latest[name] = Answer(epoch, rows)
+                missing.discard(name)
 
     def put(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
         """Keep the rows of an epoch."""
@@ -83,16 +83,15 @@ class Results:
         latest = self.latest(job)
         if latest is not None and latest.epoch == epoch:
             return latest.rows
-        return next((rows for name, rows in self._of(epoch) if name == job), None)
+        return next((rows for _, rows in self._of(epoch, [job])), None)
 
     def since(self, job: str, epoch: int) -> Iterator[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""
         with self._lock:
             epochs = [number for number in self._epochs if number >= epoch]
         for number in epochs:
-            for name, rows in self._of(number):
-                if name == job:
-                    yield Answer(number, rows)
+            for _, rows in self._of(number, [job]):
+                yield Answer(number, rows)
 
     def forget(self, job: str) -> None:
         """A job is gone; another of its name has no answer yet."""
@@ -108,9 +107,11 @@ class Results:
             self._path(epoch).unlink(missing_ok=True)
         self._epochs = [epoch for epoch in self._epochs if epoch not in set(old)]
 
-    def _of(self, epoch: int) -> Iterator[tuple[str, pl.DataFrame]]:
+    def _of(self, epoch: int, jobs: Collection[str]) -> Iterator[tuple[str, pl.DataFrame]]:
+        """The rows of some jobs in one epoch."""
         try:
-            packed = from_stream(self._path(epoch).read_bytes())
+            with pa.memory_map(str(self._path(epoch))) as file:
+                packed = from_stream(file.read_buffer()).filter(pl.col("job").is_in(list(jobs)))
         except FileNotFoundError:
             return
         for name, rows in packed.iter_rows():

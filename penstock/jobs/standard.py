@@ -17,6 +17,7 @@ import polars as pl
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.count_sum import Count
+from penstock.operators.functions.extremes import Max, Min
 from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
 from penstock.operators.functions.user import User
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
@@ -95,6 +96,8 @@ class Standard:
     #: the columns before the rows are ranked, and those needed of the source
     unranked: Mapping[str, pl.DataType]
     needed: frozenset[str]
+    #: of which of its values it asks for the least or the greatest
+    ends: tuple[bool, ...] = ()
 
     @property
     def signature(self) -> str:
@@ -173,6 +176,7 @@ def _standard(output: logical.Output) -> Standard | None:
         output.node.schema,
         unranked,
         _columns(source, (*_first(before), *steps), wanted),
+        plain.ends,
     )
 
 
@@ -183,6 +187,7 @@ class _Plain:
     columns: tuple[tuple[str, pl.Expr], ...]
     aggregated: Aggregated
     named: tuple[tuple[str, pl.Expr], ...]
+    ends: tuple[bool, ...] = ()
 
 
 def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
@@ -198,10 +203,13 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
         columns.append((name, pl.col(key).cast(pl.String) if whole else pl.col(key)))
         named.append((key, pl.col(name).cast(dtype) if whole else pl.col(name)))
     aggregates: list[AggregateFunction] = []
+    ends: tuple[bool, ...] = ()
     if all(type(a) is Count or summed_up(a) for a in found.aggregates):
         values = list(dict.fromkeys(a.column for a in found.aggregates if a.column is not None))
         columns += [(f"v{n}", pl.col(column).cast(pl.Int64)) for n, column in enumerate(values)]
         aggregates = [Count(ROWS, None), *(of_column(f"a{n}", f"v{n}") for n in range(len(values)))]
+        extreme = {a.column for a in found.aggregates if isinstance(a, Min | Max)}
+        ends = tuple(column in extreme for column in values)
         for a in found.aggregates:
             told = pl.col(ROWS) if a.column is None else taken(a, f"a{values.index(a.column)}")
             named.append((a.alias, told))
@@ -212,7 +220,7 @@ def _plain(found: Aggregation, given: Mapping[str, pl.DataType]) -> _Plain:
         ]
         named += [(a.alias, pl.col(f"a{n}")) for n, a in enumerate(found.aggregates)]
     aggregated = Aggregated(tuple(types), tuple(aggregates), found.window)
-    return _Plain(tuple(columns), aggregated, tuple(named))
+    return _Plain(tuple(columns), aggregated, tuple(named), ends)
 
 
 def _stateless(output: logical.Output, source: logical.Source, steps: tuple[Step, ...]) -> Standard:

@@ -31,7 +31,7 @@ class Column:
 
     @staticmethod
     def of(column: pl.Series) -> Column:
-        encoded = column.to_arrow().combine_chunks() if column.n_chunks() > 1 else column.to_arrow()
+        encoded = column.to_arrow()
         if pa.types.is_string_view(encoded.type):
             encoded = encoded.cast(pa.large_string())
         found = encoded.dictionary_encode()

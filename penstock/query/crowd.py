@@ -45,8 +45,9 @@ class Chosen:
     #: the operand, and the value it must have
     equal: tuple[tuple[int, object], ...] = ()
     projection: int = 0
-    #: how its panes are named, where its answers can be tallied
+    #: how its panes are named, where its answers can be tallied, and of which values it asks for least or greatest
     pane: PaneOf | None = None
+    ends: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,10 @@ class Crowd:
             waiting: list[tuple[pl.DataFrame, Keys | None]] = []
             counted, keys = Counted(), list[Keys]()
             for projection, table in tables.items():
-                if table.panes and (tally := batch.tally(projection)) is not None:
+                if table.tallied and (values := batch.values(projection)) is not None:
                     first = sum(part.count for part in keys)
                     keys.append(batch.keys(projection))
-                    batch.count(table, tally, counted, first)
+                    batch.count(projection, table, values, counted, first)
                     table = replace(table, alone={})
                 for rows, jobs in _pieces(batch.pairs(table)):
                     made = batch.projected(group, projection, rows, jobs)
@@ -153,8 +154,8 @@ class JobsPlan:
 class _Table:
     """Jobs by how they are found: by conditions alone, or by a join with their constants."""
 
-    #: how panes are named, by job; only where all can be tallied
-    panes: Mapping[int, PaneOf]
+    #: those jobs, by number, whose answers can be tallied
+    tallied: Mapping[int, Chosen]
     #: by conditions: those jobs
     alone: Mapping[tuple[int, ...], npt.NDArray[np.uint32]]
     #: by conditions and operands: the constants (columns named by operand) and the jobs
@@ -171,7 +172,7 @@ class _Table:
             else:
                 alone.setdefault(member.conditions, []).append(member.job)
         return _Table(
-            {member.job: member.pane for member in members if member.pane is not None},
+            {member.job: member for member in members if member.pane is not None},
             {conditions: np.array(jobs, dtype=np.uint32) for conditions, jobs in alone.items()},
             {key: _constants(found) for key, found in joined.items()},
         )
@@ -195,10 +196,12 @@ class _Batch:
     failed: Failed
     _passing: dict[tuple[int, ...], Rows] = field(default_factory=dict)
     _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
-    _columns: dict[Hashable, Column] = field(default_factory=dict)
+    _kept: dict[Hashable, pl.Series] = field(default_factory=dict)
+    _coded: dict[int, Column] = field(default_factory=dict)
+    _addable: dict[int, bool] = field(default_factory=dict)
+    _tallies: dict[tuple[int, ...], Tally] = field(default_factory=dict)
     _keys: dict[int, Keys] = field(default_factory=dict)
     _numbers: dict[int, Codes] = field(default_factory=dict)
-    _orders: dict[tuple[int, ...], Codes] = field(default_factory=dict)
 
     def pairs(self, table: _Table) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
         """Rows and the jobs they are for."""
@@ -250,42 +253,64 @@ class _Batch:
     def keys(self, projection: int) -> Keys:
         """The keys of all events."""
         if projection not in self._keys:
-            whole, first = self._whole(projection), self.crowd.projections[projection][0]
-            assert whole is not None
-            said = dict(first.columns) if isinstance(first, MapStep) else {}
-            columns = []
-            for name in (name for name in whole.columns if name[0] == "k"):
-                meant = _plain_column(said[name]) if name in said else None
-                known: Hashable = meant or (projection, name)
-                if known not in self._columns:
-                    self._columns[known] = Column.of(whole[name])
-                columns.append(self._columns[known])
-            self._keys[projection] = Keys(tuple(columns))
+            columns = self._columns_of(projection, "k")
+            assert columns is not None
+            for column in columns:
+                if id(column) not in self._coded:
+                    self._coded[id(column)] = Column.of(column)
+            self._keys[projection] = Keys(tuple(self._coded[id(column)] for column in columns))
         return self._keys[projection]
 
-    def tally(self, projection: int) -> Tally | None:
-        """The events with a projection's keys and values, for tallies; None where that cannot be."""
-        whole = self._whole(projection)
-        if whole is None:
+    def values(self, projection: int) -> list[pl.Series] | None:
+        """The values of all events, for tallies; None where they cannot be."""
+        found = self._columns_of(projection, "v")
+        if found is None or self._columns_of(projection, "k") is None:
             return None
-        values = [whole[name] for name in whole.columns if name[0] == "v"]
-        if not all(map(can_be_added, values)):
-            return None
-        codes, keys = self._codes(projection), self.keys(projection)
-        meant = tuple(map(id, keys.columns))
-        if meant not in self._orders:
-            self._orders[meant] = pl.Series(codes).arg_sort().to_numpy()
-        return Tally(codes, self._orders[meant], whole[TIME].to_numpy(), values)
+        for column in found:
+            if id(column) not in self._addable:
+                self._addable[id(column)] = can_be_added(column)
+        return found if all(self._addable[id(column)] for column in found) else None
 
-    def count(self, table: _Table, tally: Tally, counted: Counted, first: int) -> None:
+    def count(
+        self, projection: int, table: _Table, values: list[pl.Series], counted: Counted, first: int
+    ) -> None:
         """Tally the events of jobs that are found by conditions alone."""
+        meant = tuple(map(id, self.keys(projection).columns))
+        if meant not in self._tallies:
+            self._tallies[meant] = Tally(self._codes(projection), self.frame[TIME].to_numpy())
+        tally = self._tallies[meant]
         for conditions, jobs in table.alone.items():
             mask = self._chosen(conditions, jobs)
             for job in jobs if mask is not None else ():
+                member = table.tallied[int(job)]
                 assert mask is not None
-                cells = tally.cells(mask, table.panes[int(job)])
+                assert member.pane is not None
+                cells = tally.cells(mask, member.pane, values, member.ends)
                 if cells is not None:
                     counted.add(int(job), cells, first)
+
+    def _columns_of(self, projection: int, kind: str) -> list[pl.Series] | None:
+        """The columns of a projection that are keys (`k`) or values (`v`); None where it fails for some event.
+
+        Most are plain columns, and of many jobs: these are the very same, whatever the projection.
+        """
+        steps = self.crowd.projections[projection]
+        said = steps[0].columns if len(steps) == 2 and isinstance(steps[0], MapStep) else ()
+        plain = [(name, _plain_column(expr)) for name, expr in said]
+        if said and all(meant is not None for _, meant in plain):
+            wanted = [meant for name, meant in plain if name[0] == kind and meant is not None]
+            return [self._plain(*meant) for meant in wanted]
+        whole = self._whole(projection)
+        if whole is None:
+            return None
+        names = [name for name in whole.columns if name[0] == kind]
+        return [self._kept.setdefault((projection, name), whole[name]) for name in names]
+
+    def _plain(self, name: str, dtype: pl.DataType | None) -> pl.Series:
+        if (name, dtype) not in self._kept:
+            column = self.frame[name]
+            self._kept[name, dtype] = column if dtype is None else column.cast(dtype, strict=False)
+        return self._kept[name, dtype]
 
     def _codes(self, projection: int) -> Codes:
         if projection not in self._numbers:
@@ -352,14 +377,17 @@ class _Batch:
             return None
 
 
-def _plain_column(expr: pl.Expr) -> str | None:
-    """What tells a key that is a column, or a column as text, from others; most keys are, and of many jobs."""
+def _plain_column(expr: pl.Expr) -> tuple[str, pl.DataType | None] | None:
+    """The column that an expression is, and the type as which, if that is all it is."""
     roots = expr.meta.root_names()
     if len(roots) != 1:
         return None
     if expr.meta.is_column():
-        return f"column {roots[0]}"
-    return f"text of {roots[0]}" if expr.meta.eq(pl.col(roots[0]).cast(pl.String)) else None
+        return roots[0], None
+    for dtype in (pl.String(), pl.Int64()):
+        if expr.meta.eq(pl.col(roots[0]).cast(dtype)):
+            return roots[0], dtype
+    return None
 
 
 def cannot(what: pl.Expr, failure: Exception) -> PenstockError:

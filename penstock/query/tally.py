@@ -48,15 +48,19 @@ class Cells:
 
 
 class Tally:
-    """A batch's events with one choice of keys and values, ready for any choice of events."""
+    """A batch's events in order of one choice of keys, ready for any choice of events and values."""
 
-    def __init__(self, codes: Numbers, order: Numbers, times: Numbers, values: Sequence[pl.Series]) -> None:
-        self._order, self._codes, self._times = order, codes[order], times[order]
+    def __init__(self, codes: Numbers, times: Numbers) -> None:
+        self._order = pl.Series(codes).arg_sort().to_numpy()
+        self._codes, self._times = codes[self._order], times[self._order]
         self._first, self._last = int(times.min()), int(times.max())
-        self._values = [_in_order(column, order) for column in values]
+        self._values: dict[int, _Values] = {}
 
-    def cells(self, mask: Mask, pane: PaneOf) -> Cells | None:
-        """The totals of the events a mask chooses; None when it chooses none."""
+    def cells(
+        self, mask: Mask, pane: PaneOf, values: Sequence[pl.Series], asked: Sequence[bool]
+    ) -> Cells | None:
+        """The totals of the events a mask chooses; None when it chooses none. `asked`: of which values also the least
+        and the greatest are."""
         at = np.flatnonzero(mask[self._order])
         if not len(at):
             return None
@@ -73,8 +77,17 @@ class Tally:
             starts = np.append(0, np.flatnonzero(new | (each[1:] != each[:-1])) + 1)
             panes = each[starts]
         rows = np.diff(np.append(starts, len(at)))
-        columns = tuple(_totals(values, at, starts, rows) for values in self._values)
+        columns = tuple(
+            _totals(self._ordered(column), at, starts, rows, ends)
+            for column, ends in zip(values, asked, strict=True)
+        )
         return Cells(codes[starts], panes, rows, columns)
+
+    def _ordered(self, column: pl.Series) -> _Values:
+        """A column in order of the keys; the same column is put in order once."""
+        if id(column) not in self._values:
+            self._values[id(column)] = _in_order(column, self._order)
+        return self._values[id(column)]
 
 
 def _in_order(column: pl.Series, order: Numbers) -> _Values:
@@ -87,19 +100,15 @@ def _in_order(column: pl.Series, order: Numbers) -> _Values:
 
 
 def _totals(
-    values: _Values, at: Numbers, starts: Numbers, rows: Numbers
+    values: _Values, at: Numbers, starts: Numbers, rows: Numbers, ends: bool
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     chosen = values.plain[at]
     total = np.add.reduceat(chosen, starts)
-    if values.known is None:
-        return rows, total, np.minimum.reduceat(chosen, starts), np.maximum.reduceat(chosen, starts)
-    least = np.minimum.reduceat(values.low[at], starts)
-    return (
-        np.add.reduceat(values.known[at], starts),
-        total,
-        least,
-        np.maximum.reduceat(values.high[at], starts),
-    )
+    n = rows if values.known is None else np.add.reduceat(values.known[at], starts)
+    if not ends:
+        return n, total, total, total
+    low, high = (chosen, chosen) if values.known is None else (values.low[at], values.high[at])
+    return n, total, np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
 
 
 def can_be_added(column: pl.Series) -> bool:
