@@ -35,7 +35,7 @@ HOPPING = (60, 10)
 #: the columns of whole numbers; all others that a job names are texts
 NUMBERS = ("status", "bytes")
 #: columns to group by, the likelier the more often they stand here; those that are never null come first
-_NEVER_NULL = ("path", "path", "path", "path", "status", "status", "method", "session")
+_NEVER_NULL = ("path", "path", "path", "path", "status", "status", "method")
 _KEYS = (*_NEVER_NULL, "agent", "agent", "referer", "referer")
 _FUNCTIONS: tuple[Function, ...] = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 

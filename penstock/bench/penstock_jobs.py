@@ -6,6 +6,7 @@ Receives jobs and data sets; hands outcomes.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
     queries: list[Any] = []
     stages: dict[str, float] = defaultdict(float)
     lengths: list[float] = []
+    sizes: list[int] = []
+    ends: list[float] = []
     told: dict[str, list[pl.DataFrame]] = defaultdict(list)
 
     def watch(report: EpochReport) -> None:
@@ -56,6 +59,8 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
             queries.extend(spark.streams.active)
             stages["driver memory a job, kB"] = (_memory() - before) / 1000 / len(jobs)
         lengths.append(report.seconds)
+        sizes.append(report.events)
+        ends.append(time.perf_counter())
         for name, rows in report.rows.items():
             told[name].append(rows)
         for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
@@ -68,14 +73,21 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
     seconds, epochs = span_seconds(queries[0].recentProgress)
-    stages["longest epoch, s"] = max(lengths)
+    # from the end of the first epoch to the end of the last but one
+    lasting = sum(sizes[1:-1]) / (ends[-2] - ends[0]) if len(ends) > 2 else done.events / seconds
     return Outcome(
         done.events,
         seconds,
         epochs,
         [_answered(job, told[name_of(job)]) for job in jobs],
         samples=[length * 1000 for length in lengths],
-        stages={**stages, "jobs": float(len(jobs)), "jobs done": float(len(jobs)), "share read": 1.0},
+        stages={
+            **stages,
+            "jobs": float(len(jobs)),
+            "jobs done": float(len(jobs)),
+            "share read": 1.0,
+            "lasting": lasting,
+        },
     )
 
 

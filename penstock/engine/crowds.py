@@ -18,8 +18,9 @@ from penstock.engine.task import EpochTask
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
+from penstock.query.choosing import selected
 from penstock.query.crowd import Group, Member
-from penstock.query.physical import Edge, run_steps
+from penstock.query.physical import Edge, run_at_once, run_steps
 from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError
 
@@ -45,7 +46,7 @@ def chosen(
     """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
     crowd = task.plan.jobs.crowds[source]
-    for selection in crowd.selected(frame, failures.add):
+    for selection in selected(crowd, frame, failures.add):
         group = selection.group
         if not group.target:
             yield group, selection.rows
@@ -88,7 +89,8 @@ def results(
             continue
         made = None
         with failures.of(member.job, task.job_seconds):
-            made = run_steps(member.steps, ordered[int(start) : int(end)], f"the results of {member.output}")
+            mine = ordered.slice(int(start), int(end - start))
+            made = run_at_once(member.steps, mine, f"the results of {member.output}")
         if made is not None and made.height:
             yield member, made
 

@@ -281,6 +281,27 @@ def run_steps(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.Da
     return frame
 
 
+def run_at_once(steps: tuple[Step, ...], frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """The same in one go, where all steps are simple: sparing what each costs by itself."""
+    if frame.height < 2 or not all(isinstance(step, MapStep | KeepStep | FilterStep) for step in steps):
+        return run_steps(steps, frame, where)
+    lazy, names = frame.lazy(), frame.columns
+    for step in steps:
+        match step:
+            case MapStep():
+                lazy = lazy.with_columns(expr.alias(name) for name, expr in step.columns)
+                names = list(dict.fromkeys([*names, *(name for name, _ in step.columns)]))
+            case KeepStep():
+                names = [*(name for name in CARRIED if name in names), *step.names]
+                lazy = lazy.select(names)
+            case FilterStep():
+                lazy = lazy.filter(step.predicate)
+    try:
+        return lazy.collect()
+    except Exception:  # one by one, to tell which it was
+        return run_steps(steps, frame, where)
+
+
 def located(error: PenstockError, at: str | None, where: str) -> PenstockError:
     """The same error, saying the user's line and where in the stream it happened."""
     detail = f"{error.detail}; while working on {where}" if error.detail else f"while working on {where}"
