@@ -77,7 +77,8 @@ class _Clock:
             yield
             return
         before = signal.signal(signal.SIGALRM, self._ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # again and again: what is interrupted may be tried in another way first
+        signal.setitimer(signal.ITIMER_REAL, seconds, min(seconds, 1.0))
         try:
             yield
         finally:
