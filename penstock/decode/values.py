@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -64,7 +65,25 @@ def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr
         return text.str.to_date(how or "%Y-%m-%d", strict=False)
     if dtype == pl.Time:
         return text.str.to_time(how or "%H:%M:%S", strict=False)
+    if dtype.is_nested() or isinstance(dtype, pl.Decimal):
+        return pl.when(_fits(text, dtype)).then(text.cast(dtype, strict=False))
     return text.cast(dtype, strict=False)
+
+
+def _fits(text: pl.Expr, dtype: Any) -> pl.Expr:
+    """Whether every decimal in a value, now text, has room in its type."""
+    if isinstance(dtype, pl.Decimal):
+        written = text.str.extract(r"\.([0-9]*?)0*(?:[eE]|$)").str.len_bytes().fill_null(0).cast(pl.Int64)
+        shifted = text.str.extract("[eE]([+-]?[0-9]+)$").cast(pl.Int64, strict=False).fill_null(0)
+        exact = written - shifted <= dtype.scale
+        return text.is_null() | (exact & text.cast(dtype, strict=False).is_not_null())
+    if isinstance(dtype, pl.Array):
+        return _fits(text.arr.to_list(), pl.List(dtype.inner))
+    if isinstance(dtype, pl.List):
+        return text.list.eval(_fits(pl.element(), dtype.inner)).list.all().fill_null(True)
+    if isinstance(dtype, pl.Struct):
+        return pl.all_horizontal(_fits(text.struct.field(one.name), one.dtype) for one in dtype.fields)
+    return pl.lit(True)
 
 
 def _instant(text: pl.Expr, dtype: pl.Datetime, how: str) -> pl.Expr:
