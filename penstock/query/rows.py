@@ -63,6 +63,32 @@ def _check_timed(node: logical.Node, origin: Origin) -> None:
         _check_timed(before, origin)
 
 
+def stream_given(given: object, origin: Origin, what: str) -> Stream:
+    """What the user gave, if it is a stream; raises if it is not, or not yet one."""
+    from penstock.query.stream import Stream  # the stream's own methods come back here
+    from penstock.query.windowed import Windowed
+
+    if isinstance(given, Stream):
+        return given
+    if isinstance(given, KeyedRows):
+        cut = isinstance(given, Windowed)
+        raise UserError(
+            "MISSING_AGGREGATE",
+            f"{what} has {'windows' if cut else 'keys'}, but nothing is computed of them",
+            where=str(origin),
+            hint="Say what, as in .count() or .aggregate(ps.sum_(...))."
+            if cut
+            else 'Say what, as in .window("1m").count() or .last(3, "page"); to hand the rows on as they are, leave '
+            "key_by away.",
+        )
+    raise UserError(
+        "NOT_A_STREAM",
+        f"{what} needs a stream, but this is a {type(given).__name__}",
+        where=str(origin),
+        hint="Give it what ps.stream(...) returned, or what was made of that.",
+    )
+
+
 def stream_of(node: logical.Node) -> Stream:
     """A node as a stream."""
     from penstock.query.stream import Stream  # the stream's own methods come back here

@@ -29,7 +29,7 @@ from penstock.query.keyed import Keyed
 from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import Order, stateful
+from penstock.query.rows import Order, stateful, stream_given
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -54,6 +54,7 @@ def stream(
     not believed and goes to the late output too (None: every date is).
     """
     origin = here()
+    _given(name, log, decoder, origin)
     schema = dict(decoder.schema())
     check.names_free([*schema], origin)
     check.columns_exist([time] if time is not None else [], schema, origin, "the event time")
@@ -146,7 +147,7 @@ class Stream(Demux, Distincts, Products):
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
         origin = here()
-        parts = (self.node, *(other.node for other in others))
+        parts = (self.node, *(stream_given(other, origin, "a union").node for other in others))
         return Stream(logical.Union(origin, check.united([part.schema for part in parts], origin), parts))
 
     def late(self) -> Stream:
@@ -256,6 +257,25 @@ class Stream(Demux, Distincts, Products):
         origin = here()
         schema = check.mapped(self.node.schema, columns, only, origin)
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
+
+
+def _given(name: object, log: object, decoder: object, origin: Origin) -> None:
+    """Raise unless a stream has a name, a log and a decoder."""
+    wrong = None
+    if not isinstance(name, str):
+        wrong = "BAD_NAME", f"{name!r} cannot name a stream", 'As in ps.stream("clicks", ...).'
+    elif not isinstance(log, Log):
+        hint = f"Say that these are files: ps.files({log!r})." if isinstance(log, str) else None
+        wrong = "NOT_A_LOG", f"{log!r} is no log", hint or "Use ps.files(...) or ps.generated(...)."
+    elif not isinstance(decoder, Decoder):
+        called = f"Call it: {decoder.__name__}(...)." if isinstance(decoder, type) else None
+        wrong = (
+            "NOT_A_DECODER",
+            f"{decoder!r} cannot say what the bytes of {name!r} mean",
+            called or "Use ps.json_lines({...}), ps.Delimited({...}), ps.Pattern(...) or ps.combined_log().",
+        )
+    if wrong:
+        raise UserError(wrong[0], wrong[1], where=str(origin), hint=wrong[2])
 
 
 def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:

@@ -99,6 +99,13 @@ class Windowed(KeyedRows):
         """Several aggregates at once, as in `.aggregate(count(), sum_("bytes"), median("bytes"))`."""
         origin = here()
         schema = self.node.schema
+        if not aggregates:
+            raise UserError(
+                "MISSING_AGGREGATE",
+                "aggregate does not say what to compute",
+                where=str(origin),
+                hint='As in .aggregate(ps.count(), ps.sum_("bytes")); .count() counts the events.',
+            )
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:
