@@ -213,13 +213,14 @@ class Stream(Demux, Distincts, Products):
         *,
         per: str | Sequence[str] = (),
         least: bool = False,
-        changes_only: bool = True,
+        changes_only: bool | None = None,
     ) -> Stream:
         """The k best rows of a window's, or of running, aggregates; `by` is the last column if not given.
 
         With `per`, the k best of every value of these columns; of running totals, these must be keys.
         Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before, of
-        its group where there are groups.
+        its group where there are groups; unless it is said otherwise, that is so of running aggregates, while
+        every window is told.
         """
         origin = here()
         aggregated = _aggregate_under(self.node)
@@ -247,7 +248,8 @@ class Stream(Demux, Distincts, Products):
                 where=str(origin),
                 hint=f"Let per be some of the keys: {', '.join(aggregated.keys) or 'there are none'}.",
             )
-        made = TopK(k, by, aggregated.keys, running, not least, changes_only)
+        changes = running if changes_only is None else changes_only
+        made = TopK(k, by, aggregated.keys, running, not least, changes)
         if groups:
             ranking = GroupTop(groups, made, columns_of(schema))
             return stateful(origin, ranking.schema(), ranking, self.node)

@@ -4,7 +4,7 @@ import pytest
 
 import penstock as ps
 from penstock.words.errors import UserError
-from tests.regressions.harness import COLUMNS, stream
+from tests.regressions.harness import COLUMNS, ev, run, stream
 from tests.regressions.test_answers import ROWS
 
 DECODER = ps.json_lines(COLUMNS, times={"time": "us"})
@@ -51,3 +51,19 @@ def test_which_output_is_doubled(s):
     twice = refused("BAD_APP", lambda: ps.app("x", ps.output("a", s), ps.output("b", s), ps.output("b", s)))
     assert "'b'" in twice.primary
     refused("BAD_APP", lambda: ps.app("x"))
+
+
+def test_every_window_is_told_by_top():
+    rows = [ev(second, user="a", n=1) for second in (0, 10, 20)]
+    counted = stream(rows).key_by("user").window("10s").count()
+    assert [row["count"] for row in run(counted.top(1))] == [1, 1, 1]
+    assert len(run(counted.top(1, changes_only=True))) == 1
+    assert len(run(counted.top(1, per="user"))) == 3
+    assert len(run(counted.top(1, per="user", changes_only=True))) == 1
+
+
+def test_running_totals_are_told_by_top_when_they_change():
+    rows = [ev(second, user=user, n=1) for second, user in ((0, "a"), (1, "a"), (2, "b"), (3, "b"))]
+    counted = stream(rows).key_by("user").running("1s").count()
+    assert [row["count"] for row in run(counted.top(1))] == [1, 2]
+    assert [row["count"] for row in run(counted.top(1, changes_only=False))] == [1, 2, 2, 2]
