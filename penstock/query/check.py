@@ -6,7 +6,6 @@ Receives what the user said of a step and the columns it starts from; hands the 
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ import polars as pl
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
 from penstock.query.origin import Origin
-from penstock.query.purity import check_row_wise
+from penstock.query.purity import calls_python, check_row_wise
 from penstock.state.buckets import can_be_key
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -131,9 +130,9 @@ def mapped(
     for name, expr in columns.items():
         no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
-    frame = pl.LazyFrame(schema=dict(schema))
-    aliased = [expr.alias(name) for name, expr in columns.items()]
-    found = _resolved(frame.select(aliased) if only else frame.with_columns(aliased), origin)
+    found = _resolved(
+        schema, {f"the column {name!r}": expr.alias(name) for name, expr in columns.items()}, only, origin
+    )
     for name, expr in columns.items():
         check_row_wise(expr, schema, f"the column {name!r}", origin)
     return found
@@ -149,7 +148,7 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
     expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
     no_wildcard(expr, origin)
     columns_exist(expr.meta.root_names(), schema, origin, what)
-    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(expr.alias("condition")), origin)
+    found = _resolved(schema, {what: expr.alias("condition")}, True, origin)
     if found["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
@@ -199,17 +198,36 @@ def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
     return first
 
 
-def _resolved(frame: pl.LazyFrame, origin: Origin) -> dict[str, pl.DataType]:
+def _resolved(
+    schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
+) -> dict[str, pl.DataType]:
+    """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
+    empty = pl.DataFrame(schema=dict(schema))
+    for name, expr in columns.items():
+        failure = _failure(empty, expr)
+        # what some rows make it fail with may be their fault; what any rows do is its own
+        if isinstance(failure, pl.exceptions.ComputeError):
+            failure = None if calls_python(expr) else _failure(empty.clear(1), expr)
+        if failure is not None:
+            raise UserError(
+                "TYPE_MISMATCH",
+                f"{name} does not fit its columns",
+                where=str(origin),
+                detail=str(failure).split("\n\n")[0],
+                hint=_types_here(expr, schema),
+            ) from failure
+    made = empty.lazy().select(columns.values()) if only else empty.lazy().with_columns(columns.values())
+    return dict(made.collect_schema())
+
+
+def _types_here(expr: pl.Expr, schema: Schema) -> str:
+    types = ", ".join(f"{name!r} is {schema[name]}" for name in dict.fromkeys(expr.meta.root_names()))
+    return f"Here {types}; .cast(...) makes one type of another." if types else f"The expression is {expr}."
+
+
+def _failure(frame: pl.DataFrame, expr: pl.Expr) -> pl.exceptions.PolarsError | None:
     try:
-        found = dict(frame.collect_schema())
-        # some misfits show only when it runs; what depends on the data cannot be told without any
-        with contextlib.suppress(pl.exceptions.ComputeError):
-            frame.collect()
+        frame.select(expr)
     except pl.exceptions.PolarsError as failure:
-        raise UserError(
-            "TYPE_MISMATCH",
-            "this expression does not fit its columns",
-            where=str(origin),
-            detail=str(failure),
-        ) from failure
-    return found
+        return failure
+    return None

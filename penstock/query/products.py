@@ -54,7 +54,7 @@ class Products(Rows):
         sides = [self.node, _renamed(other, renamed, origin)]
         schema = {**sides[0].schema, **sides[1].schema}
         if where is not None:
-            check.condition(schema, where, origin, "the product")
+            check.condition(schema, where, origin, "the product's where")
         condition = Condition.of(where)
         columns = tuple(sides[0].schema), tuple(sides[1].schema)
         if events is not None:

@@ -37,11 +37,16 @@ _FICKLE = {
 
 def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if an expression's answer for a row depends on other rows or on chance, as far as a trial can tell."""
-    if "python_udf" in str(expr) or ".map_batches(" in str(expr):
+    if calls_python(expr):
         return  # a function of the user's: not to be called while a query is written
     _try_out(expr, schema, what, origin)
     if not _steps_apart(expr):
         raise _not_row_wise(what, origin)
+
+
+def calls_python(expr: pl.Expr) -> bool:
+    """Whether an expression calls a function of the user's."""
+    return "python_udf" in str(expr) or ".map_batches(" in str(expr)
 
 
 def _try_out(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:

@@ -1,12 +1,15 @@
 """What somebody new to the stream API said, and was not understood: it works, or is refused with a way out."""
 
+import polars as pl
 import pytest
 
 import penstock as ps
+from penstock import col
 from penstock.words.errors import UserError
 from tests.regressions.harness import COLUMNS, ev, run, stream
 from tests.regressions.test_answers import ROWS
 
+STEP = ps.step("z", col("n") == 1)
 DECODER = ps.json_lines(COLUMNS, times={"time": "us"})
 
 
@@ -67,3 +70,25 @@ def test_running_totals_are_told_by_top_when_they_change():
     counted = stream(rows).key_by("user").running("1s").count()
     assert [row["count"] for row in run(counted.top(1))] == [1, 2]
     assert [row["count"] for row in run(counted.top(1, changes_only=False))] == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        col("n") == "a",
+        col("user") == 1,
+        col("user") > col("x"),
+        pl.when(col("n") == "a").then(True).otherwise(False),
+        col("user").str.contains("("),
+    ],
+)
+def test_types_that_cannot_be_compared(s, wrong):
+    told = [
+        refused("TYPE_MISMATCH", lambda: s.filter(wrong)),
+        refused("TYPE_MISMATCH", lambda: s.map(same=wrong)),
+        refused("TYPE_MISMATCH", lambda: s.demux(some=wrong)),
+        refused("TYPE_MISMATCH", lambda: s.key_by("user").pattern(ps.step("a", wrong), STEP, within="1s")),
+        refused("TYPE_MISMATCH", lambda: s.key_by("page").join(s.key_by("page"), within="1s", where=wrong)),
+    ]
+    assert all(error.detail for error in told)
+    assert ["filter" in error.text() for error in told[1:]] == [False] * 4
