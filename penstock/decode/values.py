@@ -18,6 +18,7 @@ import polars as pl
 from penstock.decode.contract import ROW
 from penstock.decode.records import Faults, keep_rows
 from penstock.words.errors import UserError
+from penstock.words.origin import here
 
 #: epoch units a time may be written in, with their count in a second
 EPOCH_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
@@ -33,7 +34,14 @@ def checked_schema(
     schema: Mapping[str, object], times: Mapping[str, str], nested: bool = False
 ) -> dict[str, pl.DataType]:
     """The schema with instances of types; refuses types that text cannot be turned into."""
-    types = {name: pl.Series(dtype=dtype).dtype for name, dtype in schema.items()}  # type: ignore[arg-type]
+    if not isinstance(schema, Mapping):
+        raise _bad_schema(f"columns are given with their types, but this is a {type(schema).__name__}")
+    types: dict[str, pl.DataType] = {}
+    for name, dtype in schema.items():
+        try:
+            types[name] = pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
+        except (TypeError, pl.exceptions.PolarsError):
+            raise _bad_schema(f"column {name}: {dtype!r} is no type") from None
     for name, how in times.items():
         kind = types.get(name)
         if kind is None or not kind.is_temporal():
@@ -50,6 +58,15 @@ def checked_schema(
         if name == ROW or (kind.is_nested() and not nested) or kind in (pl.Object, pl.Binary):
             raise UserError("BAD_SCHEMA", f"column {name} cannot be a {kind} read from text")
     return types
+
+
+def _bad_schema(primary: str) -> UserError:
+    return UserError(
+        "BAD_SCHEMA",
+        primary,
+        where=str(here()),
+        hint='As in {"time": ps.Datetime("us", "UTC"), "user": ps.String, "n": ps.Int64}.',
+    )
 
 
 def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:

@@ -26,6 +26,36 @@ _LONGEST = 365_250 * 86_400_000_000
 Schema = Mapping[str, pl.DataType]
 
 
+def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, ...]:
+    """The names of columns the user gave, one by one or in lists; raises for anything else."""
+    found: list[str] = []
+    for one in given:
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            found += names(one, origin, example)
+        else:
+            raise UserError(
+                "NOT_A_COLUMN_NAME",
+                f"a column's name is needed here, but this is {_told(one)}",
+                where=str(origin),
+                hint=_named_instead(one, example),
+            )
+    return tuple(found)
+
+
+def _told(thing: object) -> str:
+    return f"the expression {thing}" if isinstance(thing, pl.Expr) else f"{thing!r}"
+
+
+def _named_instead(thing: object, example: str) -> str:
+    if isinstance(thing, pl.Expr) and thing.meta.is_column():
+        return f"Write its name: {thing.meta.output_name()!r}."
+    if isinstance(thing, pl.Expr):
+        return f"Make it a column first, with .map(name={thing}), and then say its name."
+    return f"As in {example}."
+
+
 def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: str) -> None:
     """Raise unless every name is a column."""
     for name in names:
@@ -128,6 +158,14 @@ def mapped(
     """The columns after a map or select."""
     names_free(columns, origin)
     for name, expr in columns.items():
+        if not isinstance(expr, pl.Expr):
+            raise UserError(
+                "NOT_AN_EXPRESSION",
+                f"the column {name!r} needs an expression, but this is {expr!r}",
+                where=str(origin),
+                hint=f"For the value itself write ps.lit({expr!r})"
+                + (f", for the column of that name ps.col({expr!r})." if isinstance(expr, str) else "."),
+            )
         no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
     found = _resolved(
@@ -135,6 +173,25 @@ def mapped(
     )
     for name, expr in columns.items():
         check_row_wise(expr, schema, f"the column {name!r}", origin)
+    return found
+
+
+def selected(given: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
+    """Columns to keep, by their names: names, expressions that have one, and lists of these."""
+    found: dict[str, pl.Expr] = {}
+    for one in given:
+        if isinstance(one, list | tuple):
+            made = selected(one, origin)
+        elif isinstance(one, pl.Expr):
+            no_wildcard(one, origin)
+            made = {one.meta.output_name(): one}
+        else:
+            name = names([one], origin, '.select("user", pages=col("n") + 1)')[0]
+            made = {name: pl.col(name)}
+        for name, expr in made.items():
+            if name in found and str(found[name]) != str(expr):
+                names_differ([name, name], origin)
+            found[name] = expr
     return found
 
 

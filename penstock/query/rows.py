@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.operators.ordering import Ordering
 from penstock.query import logical
+from penstock.query.unknown import unknown
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ class Rows:
     """The rows a node puts out."""
 
     node: logical.Node
+
+    if not TYPE_CHECKING:  # a checker must go on to find wrong names itself
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown(self, name)
 
 
 @dataclass(frozen=True, eq=False)

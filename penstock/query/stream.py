@@ -9,8 +9,10 @@ Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import polars as pl
 
@@ -84,15 +86,24 @@ class Stream(Demux, Distincts, Products):
         """Add columns, or replace those of the same name."""
         return self._mapped(columns, only=False)
 
-    def select(self, *names: str, **columns: pl.Expr) -> Stream:
-        """Keep these columns only, and add computed ones."""
-        return self._mapped({name: pl.col(name) for name in names} | columns, only=True)
+    def select(self, *names: str | pl.Expr | Sequence[str | pl.Expr], **columns: pl.Expr) -> Stream:
+        """Keep these columns only, and add computed ones; an expression has the name that Polars gives it."""
+        return self._mapped(check.selected(names, here()) | columns, only=True)
 
-    def filter(self, predicate: pl.Expr) -> Stream:
-        """Keep the events for which a condition holds."""
+    def filter(self, *predicates: pl.Expr) -> Stream:
+        """Keep the events for which a condition, or all of several, holds."""
         origin = here()
-        check.filtered(self.node.schema, predicate, origin)
-        return Stream(logical.Filter(origin, self.node.schema, self.node, predicate))
+        for predicate in predicates:
+            check.filtered(self.node.schema, predicate, origin)
+        if not predicates:
+            raise UserError(
+                "BAD_FILTER",
+                "filter needs a condition",
+                where=str(origin),
+                hint='As in .filter(col("status") == 200).',
+            )
+        both = reduce(operator.and_, predicates)
+        return Stream(logical.Filter(origin, self.node.schema, self.node, both))
 
     def map_batches(
         self,
@@ -135,14 +146,15 @@ class Stream(Demux, Distincts, Products):
         check.names_free(declared, origin)
         return Stream(logical.FlatMap(origin, declared, self.node, function))
 
-    def explode(self, *columns: str) -> Stream:
+    def explode(self, *columns: str | Sequence[str]) -> Stream:
         """One row for every value of a list column (of several: side by side, equally long), in their order.
 
         The other columns are repeated. An event with an empty list, or with none, gives no row.
         """
         origin = here()
-        schema = check.exploded(self.node.schema, columns, origin)
-        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(columns))))
+        named = check.names(columns, origin, '.explode("words")')
+        schema = check.exploded(self.node.schema, named, origin)
+        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(named))))
 
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
@@ -172,7 +184,12 @@ class Stream(Demux, Distincts, Products):
         """
         return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
 
-    def key_by(self, *keys: str, order: Order | None = None, partition: Partitioner | None = None) -> Keyed:
+    def key_by(
+        self,
+        *columns: str | Sequence[str],
+        order: Order | None = None,
+        partition: Partitioner | None = None,
+    ) -> Keyed:
         """What follows happens per value of these columns.
 
         `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
@@ -184,6 +201,7 @@ class Stream(Demux, Distincts, Products):
         `ps.by_range("user", ["f", "m"])` or `ps.by_function(function, parts)`. Answers are the same.
         """
         origin = here()
+        keys = check.names(columns, origin, '.key_by("user", "page")')
         check.keys_fit(keys, self.node.schema, origin)
         if order not in (None, "strict", "epoch", "none"):
             raise UserError(

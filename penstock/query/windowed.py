@@ -106,6 +106,15 @@ class Windowed(KeyedRows):
                 where=str(origin),
                 hint='As in .aggregate(ps.count(), ps.sum_("bytes")); .count() counts the events.',
             )
+        for one in aggregates:
+            if not isinstance(one, AggregateFunction):
+                raise UserError(
+                    "NOT_AN_AGGREGATE",
+                    f"{one if isinstance(one, pl.Expr) else repr(one)} is no aggregate function",
+                    where=str(origin),
+                    hint=f"Use Penstock's own, as in .aggregate(ps.sum_({_column_of(one)!r}), ps.count()); one of "
+                    "your own is made with ps.aggregate_function(...).",
+                )
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:
@@ -119,3 +128,10 @@ class Windowed(KeyedRows):
         made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
         operator = self.window.operator(self.keys, resolved)
         return stateful(origin, made, operator, ordered(origin, self, operator))
+
+
+def _column_of(given: object) -> str:
+    """The column that was meant by what is no aggregate function."""
+    if isinstance(given, pl.Expr):
+        return next(iter(given.meta.root_names()), "n")
+    return given if isinstance(given, str) else "n"

@@ -1,10 +1,15 @@
 """What somebody new to the stream API said, and was not understood: it works, or is refused with a way out."""
 
+import copy
+import pickle
+
 import polars as pl
 import pytest
+from pyspark import cloudpickle
 
 import penstock as ps
 from penstock import col
+from penstock.testing.inline import run_inline
 from penstock.words.errors import UserError
 from tests.regressions.harness import COLUMNS, ev, run, stream
 from tests.regressions.test_answers import ROWS
@@ -92,3 +97,99 @@ def test_types_that_cannot_be_compared(s, wrong):
     ]
     assert all(error.detail for error in told)
     assert ["filter" in error.text() for error in told[1:]] == [False] * 4
+
+
+def test_keys_may_be_a_list(s):
+    assert s.key_by(["user", "page"]).keys == ("user", "page")
+    assert run(s.distinct(["user"], within="1h")) == run(s.distinct("user", within="1h"))
+    assert run(s.key_by("user").last(2, ["page"])) == run(s.key_by("user").last(2, "page"))
+    assert run(s.explode(["tags"])) == run(s.explode("tags"))
+
+
+def test_an_expression_in_the_place_of_a_name(s):
+    windows = s.key_by("user").window("1m")
+    for build in (
+        lambda: s.key_by(col("user")),
+        lambda: s.distinct(col("user"), within="1h"),
+        lambda: windows.sum(col("user")),
+        lambda: windows.aggregate(ps.median(col("user"))),
+    ):
+        refused("NOT_A_COLUMN_NAME", build, "'user'")
+    refused("NOT_A_COLUMN_NAME", lambda: s.key_by(col("n") % 2), ".map(")
+    refused("NOT_A_COLUMN_NAME", lambda: ps.sum_(col("n") * 2), ".map(")
+    refused("NOT_A_COLUMN_NAME", lambda: ps.avg("n", alias=3))
+    refused("NOT_A_COLUMN_NAME", lambda: s.key_by(1), '.key_by("user"')
+    refused("BAD_LAST", lambda: s.key_by("user").last("n", "page"), '.last(3, "page")')
+
+
+def test_a_value_in_the_place_of_an_expression(s):
+    refused("NOT_AN_EXPRESSION", lambda: s.map(x=1), "ps.lit(1)")
+    refused("NOT_AN_EXPRESSION", lambda: s.map(x="n"), "ps.lit('n')", "ps.col('n')")
+    refused("NOT_AN_EXPRESSION", lambda: s.select("user", x=1.5), "ps.lit(1.5)")
+
+
+def test_select_takes_expressions_that_have_a_name(s):
+    assert s.select(col("user")).columns == ["user"]
+    assert s.select(["user", col("n")], (col("n") * 2).alias("twice")).columns == ["user", "n", "twice"]
+    assert run(s.select((col("n") * 2).alias("twice")))[:2] == [{"twice": 0}, {"twice": 2}]
+    refused("NAME_TAKEN", lambda: s.select("n", col("n") * 2))
+    refused("WILDCARD", lambda: s.select(pl.all()))
+
+
+def test_filter_takes_several_conditions(s):
+    several = s.filter(col("n") > 3, col("n") < 6).select("n")
+    assert run(several) == [{"n": 4}, {"n": 5}]
+    refused("BAD_FILTER", lambda: s.filter())
+    refused("TYPE_MISMATCH", lambda: s.filter(col("n") > 3, col("n")))
+
+
+def test_something_else_in_the_place_of_an_aggregate(s):
+    windows = s.key_by("user").window("1m")
+    refused("NOT_AN_AGGREGATE", lambda: windows.aggregate(col("n").sum()), "ps.sum_('n')")
+    refused("NOT_AN_AGGREGATE", lambda: windows.aggregate("n"), "ps.sum_('n')")
+    refused("ALIAS_NOT_A_METHOD", lambda: ps.sum_("n").alias("total"), 'ps.sum_("bytes", "total")')
+    assert repr(ps.sum_("n", "total").alias) == "'total'"
+    assert pickle.loads(pickle.dumps(ps.sum_("n", "total"))) == ps.sum_("n", "total")
+
+
+def test_columns_without_types():
+    refused("BAD_SCHEMA", lambda: ps.json_lines(["user", "n"]), "ps.String")
+    refused("BAD_SCHEMA", lambda: ps.json_lines({"user": "text"}), "ps.String")
+    refused("BAD_SCHEMA", lambda: ps.Delimited("user,n"), "ps.String")
+
+
+def test_the_state_of_an_inline_run_may_be_text(s, tmp_path):
+    assert run_inline(ps.app("t", ps.output("o", s)), str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        (lambda s: s.group_by("user"), ".key_by("),
+        (lambda s: s.with_columns(x=col("n")), ".map("),
+        (lambda s: s.drop("n"), ".select("),
+        (lambda s: s.join(s, within="1s"), ".key_by(...).join("),
+        (lambda s: s.session("1m"), ".key_by(...).session("),
+        (lambda s: s.count(), ".count()"),
+        (lambda s: s.wndow("1m"), ".window("),
+        (lambda s: s.key_by("user").count(), '.window("1m").count()'),
+        (lambda s: s.key_by("user").filter(col("n") > 1), "before .key_by("),
+        (lambda s: s.window("1m").avg("n"), "ps.avg("),
+        (lambda s: s.window("1m").key_by("user"), "before .window("),
+        (lambda s: s.key_by("user").window("1m").agg(ps.count()), ".aggregate("),
+    ],
+)
+def test_methods_of_other_libraries(s, asked, meant):
+    error = refused("NO_SUCH_METHOD", lambda: asked(s), meant)
+    assert isinstance(error, AttributeError)
+
+
+def test_objects_without_some_method_are_still_objects(s):
+    for rows in (s, s.key_by("user"), s.key_by("user").window("1m")):
+        assert not hasattr(rows, "group_by")
+        assert not hasattr(rows, "__len__")
+        assert not hasattr(rows, "_anything")
+        assert copy.copy(rows).node is rows.node
+    keyed = cloudpickle.loads(cloudpickle.dumps(stream(ROWS).select("user").key_by("user")))
+    assert keyed.keys == ("user",)
+    assert "It has: " in refused("NO_SUCH_METHOD", lambda: s.zzzzzz).hint
