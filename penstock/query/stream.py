@@ -18,7 +18,6 @@ import polars as pl
 
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
-from penstock.operators.aggregate import Aggregation
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.relay import Relay
 from penstock.operators.routing import Partitioner
@@ -31,6 +30,7 @@ from penstock.query.keyed import Keyed
 from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
+from penstock.query.ranked import aggregate_under
 from penstock.query.rows import Order, stateful, stream_given
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
@@ -241,15 +241,7 @@ class Stream(Demux, Distincts, Products):
         every window is told.
         """
         origin = here()
-        aggregated = _aggregate_under(self.node)
-        if aggregated is None:
-            raise UserError(
-                "TOP_WITHOUT_AGGREGATE",
-                "top needs the rows of an aggregate",
-                where=str(origin),
-                hint='Aggregate first, as in .key_by("page").window("30s").count().top(10); without emit, for only '
-                "whole windows and running totals can be ranked.",
-            )
+        aggregated = aggregate_under(self.node, origin)
         if k < 1:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
         by = by or list(self.node.schema)[-1]
@@ -306,18 +298,3 @@ def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logica
         if node.schema[key].is_float()
     )
     return logical.Map(origin, node.schema, node, floats, False) if floats else node
-
-
-def _aggregate_under(node: logical.Node) -> Aggregation | RunningAggregation | None:
-    """The aggregate whose rows these are, with nothing but maps and filters in between.
-
-    A filter on running totals could not take back a row that top has seen.
-    """
-    filtered = False
-    while isinstance(node, logical.Map | logical.Filter):
-        filtered |= isinstance(node, logical.Filter)
-        node = node.input
-    found = node.operator if isinstance(node, logical.Stateful) else None
-    if isinstance(found, RunningAggregation):
-        return None if filtered else found
-    return found if isinstance(found, Aggregation) else None

@@ -193,3 +193,26 @@ def test_objects_without_some_method_are_still_objects(s):
     keyed = cloudpickle.loads(cloudpickle.dumps(stream(ROWS).select("user").key_by("user")))
     assert keyed.keys == ("user",)
     assert "It has: " in refused("NO_SUCH_METHOD", lambda: s.zzzzzz).hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (lambda s: s.key_by("user").session("1m").count().top(3), "for each key by itself"),
+        (lambda s: s.key_by("user").count_window(3).count().top(3), "for each key by itself"),
+        (lambda s: s.key_by("user").window("1m").emit(every="10s").count().top(3), "emit"),
+        (lambda s: s.key_by("user").window("1m").count().top(3).top(2), "ranked"),
+        (lambda s: s.key_by("user").window("1m").count().top(3, per="user").top(2), "ranked"),
+        (lambda s: s.key_by("user").running().count().filter(col("count") > 3).top(3), "filter"),
+        (lambda s: s.top(3), "needs the rows of an aggregate"),
+    ],
+)
+def test_why_there_is_no_top(s, asked, reason):
+    assert reason in refused("TOP_WITHOUT_AGGREGATE", lambda: asked(s)).primary
+
+
+def test_told_columns_that_are_wrong(s):
+    told = s.key_by("user").apply_rows(lambda state, row, emit: emit({"a": "x"}), {"a": pl.Int64})
+    with pytest.raises(UserError, match="EMITTED_WRONG_COLUMNS") as caught:
+        run(told)
+    assert "a Int64" in (caught.value.hint or "")
