@@ -121,7 +121,7 @@ class Stream(Demux, Distincts, Products):
         """
         origin = here()
         if not deterministic:
-            check_repeatable(function, origin)
+            check_repeatable(function, origin, vouched_by="deterministic=True")
         declared = self.node.schema if schema is None else pl.Schema(schema)
         check.names_free(declared, origin)
         return Stream(logical.MapBatches(origin, dict(declared), self.node, function))
@@ -141,7 +141,7 @@ class Stream(Demux, Distincts, Products):
         """
         origin = here()
         if not deterministic:
-            check_repeatable(function, origin)
+            check_repeatable(function, origin, vouched_by="deterministic=True")
         declared = dict(pl.Schema(schema))
         check.names_free(declared, origin)
         return Stream(logical.FlatMap(origin, declared, self.node, function))

@@ -15,8 +15,10 @@ import polars as pl
 from penstock.operators import functions
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.user import User
 from penstock.query import check
 from penstock.query.origin import Origin, here
+from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.words.duration import Duration
 from penstock.words.errors import UserError
@@ -115,6 +117,9 @@ class Windowed(KeyedRows):
                     hint=f"Use Penstock's own, as in .aggregate(ps.sum_({_column_of(one)!r}), ps.count()); one of "
                     "your own is made with ps.aggregate_function(...).",
                 )
+            if isinstance(one, User):
+                for function in one.function.functions:
+                    check_repeatable(function, origin)
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:

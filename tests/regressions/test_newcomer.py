@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import random
 
 import polars as pl
 import pytest
@@ -216,3 +217,60 @@ def test_told_columns_that_are_wrong(s):
     with pytest.raises(UserError, match="EMITTED_WRONG_COLUMNS") as caught:
         run(told)
     assert "a Int64" in (caught.value.hint or "")
+
+
+def by_chance(*given):
+    return random.random()
+
+
+def through_a_helper(*given):
+    return by_chance() + 1
+
+
+def imported_inside(*given):
+    from random import random as chance
+
+    return chance()
+
+
+class Fickle(ps.CustomOperator):
+    """Tells what it has not from its events."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def init_state(self):
+        return {}
+
+    def process(self, batch, state, out, context):
+        self.tell(batch, out)
+
+    def tell(self, batch, out):
+        out.emit(batch.select("_time", x=pl.lit(by_chance())))
+
+
+@pytest.mark.parametrize("function", [by_chance, through_a_helper, imported_inside])
+def test_chance_is_found_wherever_a_function_is_taken(s, function):
+    def captured(*given):
+        return function()
+
+    keyed = s.key_by("user")
+    for one in (function, captured):
+        refused("NON_DETERMINISTIC", lambda: s.map_batches(one), "deterministic=True")  # noqa: B023
+        refused("NON_DETERMINISTIC", lambda: s.map(x=col("n").map_elements(one, pl.Float64)))  # noqa: B023
+        refused("NON_DETERMINISTIC", lambda: s.filter(col("n").map_elements(one, pl.Float64) % 1 > 0.5))  # noqa: B023
+    for part in ("add", "merge", "result", "subtract"):
+        parts = dict.fromkeys(("add", "merge", "result"), lambda *given: 1) | {part: function}
+        made = ps.aggregate_function("odd", **parts, dtype=pl.Float64)
+        refused("NON_DETERMINISTIC", lambda: keyed.window("1m").aggregate(made("n")))  # noqa: B023
+    told = refused("NON_DETERMINISTIC", lambda: keyed.apply_rows(function, {"x": pl.Float64}))
+    assert "deterministic=" not in told.text()
+
+
+def test_chance_in_an_operator_or_a_batch_of_an_expression(s):
+    told = refused("NON_DETERMINISTIC", lambda: s.key_by("user").apply(Fickle(None), {"x": pl.Float64}))
+    assert "deterministic=" not in told.text()
+    shuffled = col("n").map_batches(lambda n: n.shuffle(), return_dtype=pl.Int64)
+    refused("NON_DETERMINISTIC", lambda: s.map(x=shuffled))
+    assert "x" in s.map(x=col("n").map_batches(lambda n: n * 2, return_dtype=pl.Int64)).columns
+    assert "x" in s.map(x=col("user").map_elements(lambda user: user[5:], return_dtype=pl.String)).columns
