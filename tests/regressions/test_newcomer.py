@@ -274,3 +274,17 @@ def test_chance_in_an_operator_or_a_batch_of_an_expression(s):
     refused("NON_DETERMINISTIC", lambda: s.map(x=shuffled))
     assert "x" in s.map(x=col("n").map_batches(lambda n: n * 2, return_dtype=pl.Int64)).columns
     assert "x" in s.map(x=col("user").map_elements(lambda user: user[5:], return_dtype=pl.String)).columns
+
+
+def test_a_new_file_of_a_finished_log(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"time":1000000,"n":1}\n')
+
+    def started():
+        files = ps.files(str(tmp_path / "*.jsonl"), finished=True)
+        rows = ps.stream("s", files, DECODER, time="time")
+        return run_inline(ps.app("t", ps.output("o", rows.window("1s").count())), tmp_path / "state")
+
+    assert sum(report.events for report in started()) == 1
+    assert sum(report.events for report in started()) == 0
+    (tmp_path / "b.jsonl").write_text('{"time":9000000,"n":1}\n')
+    refused("LOG_NOT_FINISHED", started, "--fresh")
