@@ -23,6 +23,7 @@ from penstock.service.options import (
     Drain,
     Epoch,
     For,
+    Fresh,
     Master,
     Slices,
     State,
@@ -30,6 +31,7 @@ from penstock.service.options import (
     default_state,
 )
 from penstock.service.serve import serve
+from penstock.service.state import forget
 from penstock.words.errors import ExternalError, UserError
 
 
@@ -41,12 +43,15 @@ def run(
     slices: Slices = None,
     epoch: Epoch = "1s",
     drain: Drain = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     app = load(file)
     place = state or default_state(app.name)
+    if fresh:
+        forget(place)
     settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
     serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
 
