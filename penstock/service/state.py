@@ -5,6 +5,7 @@ Receives a directory; hands tables. Looking takes no lock, so it works beside a 
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,8 @@ _OWN = [
     "failures",
     "results",
 ]
+#: what a writer that was killed leaves beside penstock.json
+_DRAFT = re.compile(r"\.penstock\.json.*")
 
 
 def forget(state: Path) -> None:
@@ -55,7 +58,7 @@ def forget(state: Path) -> None:
     others = [
         entry.name
         for entry in state.iterdir()
-        if entry.name not in _OWN and not entry.name.startswith(("engine.log", "."))
+        if entry.name not in _OWN and not entry.name.startswith("engine.log") and not _DRAFT.match(entry.name)
     ]
     if others or state.is_symlink():
         raise UserError(

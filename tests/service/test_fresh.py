@@ -45,7 +45,10 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
     (state / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match=r"it holds thesis\.txt too"):
         forget(state)
-    (state / "thesis.txt").unlink()
+    (state / "thesis.txt").rename(state / ".hidden")
+    with pytest.raises(UserError, match=r"it holds \.hidden too"):
+        forget(state)
+    (state / ".hidden").unlink()
     link = tmp_path / "link"
     link.symlink_to(state)
     with pytest.raises(UserError, match="it is a link"):
