@@ -7,6 +7,7 @@ Invariants:
 - Fields a record lacks are null, fields nobody asked for are ignored; of a field given twice the first holds.
 - A record that is not a JSON object is bad, whatever columns are asked for. A field of the wrong type
   spoils a record only when asked for. A String column takes any value: what is no string, as its JSON text.
+- A Decimal is what was written, number or text, to the last digit; one with more places than its column is bad.
 - The verdict on a line is the same alone and among others: the reader of the whole chunk has the last word,
   and a line found wrong beforehand is one that this reader refuses too.
 """
@@ -21,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW, Decoded, Decoder
+from penstock.decode.json_numbers import exact, readable
 from penstock.decode.records import MAX_RECORD_BYTES, Encoding, Faults, Records, select_columns, split
 from penstock.decode.values import EPOCH_UNITS, checked_schema, mismatch, typed_columns
 from penstock.logs.contract import Chunk
@@ -64,14 +66,15 @@ class JsonLines(Decoder):
         if frame is None:
             blocks = [rows[at : at + _BLOCK_RECORDS] for at in range(0, len(rows), _BLOCK_RECORDS)]
             frame = pl.concat([_searched(records, block, written, faults) for block in blocks])
-        times = [name for name in names if schema[name].is_temporal()]
-        good = typed_columns(frame, times, schema, self.times, faults)
+        frame = exact(frame, records, {name: schema[name] for name in names})
+        other = [name for name in names if written[name] != schema[name]]
+        good = typed_columns(frame, other, schema, self.times, faults)
         return records.result(good.select(ROW, *names), faults)
 
     def _written(self, name: str, dtype: pl.DataType) -> pl.DataType:
         """The type a field has in the JSON text."""
         if not dtype.is_temporal():
-            return dtype
+            return readable(dtype)
         return pl.Int64() if self.times.get(name) in EPOCH_UNITS else pl.String()
 
 
@@ -151,13 +154,24 @@ def _wrong(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
     for name, dtype in written.items():
         value = found.get(name)
         kinds = _kinds(dtype)
-        if value is not None and kinds and type(value) not in kinds:
+        if value is not None and kinds and (type(value) not in kinds or not _holds(dtype, value)):
             return mismatch(name, value, dtype)
     return None
 
 
 def _first_counts(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(reversed(pairs))
+
+
+def _holds(dtype: pl.DataType, value: object) -> bool:
+    """Whether a whole number is not too great for a column of whole numbers."""
+    if not dtype.is_integer() or not isinstance(value, int):
+        return True
+    bits = int(str(dtype).lstrip("UInt"))
+    least, most = (
+        (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed_integer() else (0, (1 << bits) - 1)
+    )
+    return least <= value <= most
 
 
 def _kinds(dtype: pl.DataType) -> tuple[type, ...]:

@@ -11,12 +11,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from penstock.decode.contract import ROW
 from penstock.decode.records import Faults, keep_rows
 from penstock.words.errors import UserError
+from penstock.words.origin import here
 
 #: epoch units a time may be written in, with their count in a second
 EPOCH_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
@@ -32,7 +34,14 @@ def checked_schema(
     schema: Mapping[str, object], times: Mapping[str, str], nested: bool = False
 ) -> dict[str, pl.DataType]:
     """The schema with instances of types; refuses types that text cannot be turned into."""
-    types = {name: pl.Series(dtype=dtype).dtype for name, dtype in schema.items()}  # type: ignore[arg-type]
+    if not isinstance(schema, Mapping):
+        raise _bad_schema(f"columns are given with their types, but this is a {type(schema).__name__}")
+    types: dict[str, pl.DataType] = {}
+    for name, dtype in schema.items():
+        try:
+            types[name] = pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
+        except (TypeError, pl.exceptions.PolarsError):
+            raise _bad_schema(f"column {name}: {dtype!r} is no type") from None
     for name, how in times.items():
         kind = types.get(name)
         if kind is None or not kind.is_temporal():
@@ -51,6 +60,15 @@ def checked_schema(
     return types
 
 
+def _bad_schema(primary: str) -> UserError:
+    return UserError(
+        "BAD_SCHEMA",
+        primary,
+        where=str(here()),
+        hint='As in {"time": ps.Datetime("us", "UTC"), "user": ps.String, "n": ps.Int64}.',
+    )
+
+
 def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:
     """The text as `dtype`, null where it does not parse. `how` is a time format (see `checked_schema`)."""
     if dtype == pl.String:
@@ -64,7 +82,25 @@ def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr
         return text.str.to_date(how or "%Y-%m-%d", strict=False)
     if dtype == pl.Time:
         return text.str.to_time(how or "%H:%M:%S", strict=False)
+    if dtype.is_nested() or isinstance(dtype, pl.Decimal):
+        return pl.when(_fits(text, dtype)).then(text.cast(dtype, strict=False))
     return text.cast(dtype, strict=False)
+
+
+def _fits(text: pl.Expr, dtype: Any) -> pl.Expr:
+    """Whether every decimal in a value, now text, has room in its type."""
+    if isinstance(dtype, pl.Decimal):
+        written = text.str.extract(r"\.([0-9]*?)0*(?:[eE]|$)").str.len_bytes().fill_null(0).cast(pl.Int64)
+        shifted = text.str.extract("[eE]([+-]?[0-9]+)$").cast(pl.Int64, strict=False).fill_null(0)
+        exact = written - shifted <= dtype.scale
+        return text.is_null() | (exact & text.cast(dtype, strict=False).is_not_null())
+    if isinstance(dtype, pl.Array):
+        return _fits(text.arr.to_list(), pl.List(dtype.inner))
+    if isinstance(dtype, pl.List):
+        return text.list.eval(_fits(pl.element(), dtype.inner)).list.all().fill_null(True)
+    if isinstance(dtype, pl.Struct):
+        return pl.all_horizontal(_fits(text.struct.field(one.name), one.dtype) for one in dtype.fields)
+    return pl.lit(True)
 
 
 def _instant(text: pl.Expr, dtype: pl.Datetime, how: str) -> pl.Expr:

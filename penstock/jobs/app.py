@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.jobs.commands import Answered
 from penstock.jobs.program import Jobs
+from penstock.jobs.script import explained
+from penstock.jobs.workshop import Given
 from penstock.query.stream import Stream
+from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 
 
@@ -20,6 +24,10 @@ class JobsApp:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     queries: Mapping[str, Stream] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
+
+    def explained(self) -> list[Answered]:
+        """What EXPLAIN says of every job; nothing is run."""
+        return explained(self.sql, parse(self.sql), Given(self.streams, self.queries, self.functions))
 
     def on(self, state: Path) -> Jobs:
         """The jobs on a state directory."""

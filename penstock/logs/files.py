@@ -7,7 +7,8 @@ Invariants:
 - A last line without a newline waits, unless the files are declared finished or the file is an archive:
   then it counts, and is handed on with a newline that the offsets do not count.
 - A file is opened by identity, never by name alone.
-On failure: `ExternalError` with LOG_PATH_MISSING, LOG_UNREADABLE, LOG_TRUNCATED or LOG_SPAN_GONE.
+On failure: `ExternalError` with LOG_PATH_MISSING, LOG_UNREADABLE, LOG_TRUNCATED or LOG_SPAN_GONE; `UserError` with
+LOG_NOT_FINISHED.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.logs.catalogue import Catalogue
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
 from penstock.logs.textfile import inode_of, open_text, path_of, regular, unreadable
-from penstock.words.errors import ExternalError
+from penstock.words.errors import ExternalError, UserError
 
 
 class FileLog(Log):
@@ -66,7 +67,29 @@ class FileLog(Log):
                 os.close(os.open(path, os.O_RDONLY))
             except OSError as error:
                 raise unreadable(path, error) from error
-        return {}
+        if not catalogue.finished:
+            return {}
+        if memory is not None and memory.get("finished") and offsets:
+            self._refuse_unseen(offsets)
+        return {"finished": True}
+
+    def _refuse_unseen(self, offsets: Mapping[str, int]) -> None:
+        """Raise for files that an earlier life, in which all were said to be there, has not seen.
+
+        Its time ended with the last of them: whatever a new one holds would be late.
+        """
+        known = self._catalogue
+        looking = Catalogue(known.patterns, known.finished, known.gz_settle_seconds)
+        unseen = [place.path for place in looking.refresh(offsets) if place.id not in offsets]
+        if unseen:
+            more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+            raise UserError(
+                "LOG_NOT_FINISHED",
+                f"the log was said to be finished, but {unseen[0]}{more} was not there when it was read",
+                detail="Its time has ended: all events of a new file would be late.",
+                hint="Begin anew, with --fresh or another --state, to read all files; for files that go on coming "
+                "leave out finished=True.",
+            )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         return [

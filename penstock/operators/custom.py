@@ -168,7 +168,12 @@ class Out:
 def _frame(rows: Sequence[Mapping[str, Any]], schema: Schema, timed: bool) -> pl.DataFrame:
     types = ({TIME: pl.Int64()} if timed else {}) | dict(schema)
     if lost := sorted({name for row in rows for name in types if name not in row}):
-        raise UserError("EMITTED_WRONG_COLUMNS", f"rows were told without the columns {', '.join(lost)}")
+        raise UserError(
+            "EMITTED_WRONG_COLUMNS",
+            f"rows were told without the columns {', '.join(lost)}",
+            hint="Tell all columns of the schema (a value may be None) and, in process, the _time of the event that "
+            "rows are told at.",
+        )
     return pl.DataFrame({name: [row[name] for row in rows] for name in types}, schema=types)
 
 

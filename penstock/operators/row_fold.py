@@ -135,6 +135,9 @@ class RowFold(StrictOperator):
                 "EMITTED_WRONG_COLUMNS",
                 f"{self.name} told values that do not fit the schema",
                 detail=str(failure),
+                hint="The schema says "
+                + ", ".join(f"{name} {dtype}" for name, dtype in self.outgoing.items())
+                + ": convert the values, or declare other types in apply_rows.",
             ) from failure
 
     def describe(self) -> str:

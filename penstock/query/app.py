@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.query import logical
-from penstock.query.origin import here
+from penstock.query.origin import Origin, here
+from penstock.query.rows import stream_given
 from penstock.sinks.contract import Sink
 from penstock.words.errors import UserError
 
@@ -16,23 +16,60 @@ if TYPE_CHECKING:
 
 def output(name: str, rows: Stream, *sinks: Sink) -> logical.Output:
     """A named result and where it goes."""
-    if not name.replace("_", "").replace("-", "").isalnum():
+    origin = here()
+    if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
         raise UserError(
             "BAD_NAME",
             f"{name!r} cannot name an output",
-            where=str(here()),
-            hint="Use letters, digits, - and _.",
+            where=str(origin),
+            hint='Use letters, digits, - and _, as in ps.output("top_pages", rows, ps.jsonl("out/top")).',
         )
-    return logical.Output(name, rows.node, sinks, here())
+    node = stream_given(rows, origin, f"the output {name!r}").node
+    for sink in sinks:
+        if not isinstance(sink, Sink):
+            raise UserError(
+                "NOT_A_SINK",
+                f"{sink!r} is nowhere rows can go",
+                where=str(origin),
+                hint=_sink_for(sink),
+            )
+    return logical.Output(name, node, sinks, origin)
 
 
 def app(name: str, *outputs: logical.Output) -> logical.App:
     """Everything one engine runs."""
-    names: Sequence[str] = [out.name for out in outputs]
-    if not outputs or len(set(names)) < len(names):
+    origin = here()
+    for one in outputs:
+        if not isinstance(one, logical.Output):
+            raise UserError(
+                "NOT_AN_OUTPUT",
+                f"an app is made of outputs, but this is a {type(one).__name__}",
+                where=str(origin),
+                hint=f'Name each result and say where it goes: ps.app({name!r}, ps.output("rows", ..., ps.console())).',
+            )
+    _named_once([out.name for out in outputs], origin)
+    return logical.App(name, outputs)
+
+
+def _named_once(names: list[str], origin: Origin) -> None:
+    doubled = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if not names or doubled:
         raise UserError(
             "BAD_APP",
-            "an app needs at least one output, each with its own name",
-            where=str(here()),
+            f"two outputs are called {doubled[0]!r}" if doubled else "an app needs at least one output",
+            where=str(origin),
+            hint="Give each a name of its own."
+            if doubled
+            else 'As in ps.app("pages", ps.output("top", rows, ps.console())).',
         )
-    return logical.App(name, outputs)
+
+
+def _sink_for(given: object) -> str:
+    """What the user may have meant."""
+    if isinstance(given, str) and given.endswith((".db", ".sqlite")):
+        return f"Say what is written there: ps.sqlite({given!r})."
+    if isinstance(given, str):
+        return (
+            f"Say what is written there: ps.jsonl({given!r}), ps.parquet({given!r}) or ps.sqlite({given!r})."
+        )
+    return "Use ps.jsonl(...), ps.parquet(...), ps.sqlite(...) or ps.console()."

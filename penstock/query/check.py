@@ -6,7 +6,6 @@ Receives what the user said of a step and the columns it starts from; hands the 
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ import polars as pl
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
 from penstock.query.origin import Origin
-from penstock.query.purity import check_row_wise
+from penstock.query.purity import calls_python, check_row_wise
 from penstock.state.buckets import can_be_key
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -25,6 +24,36 @@ from penstock.words.errors import UserError
 _LONGEST = 365_250 * 86_400_000_000
 
 Schema = Mapping[str, pl.DataType]
+
+
+def names(given: Iterable[object], origin: Origin, example: str) -> tuple[str, ...]:
+    """The names of columns the user gave, one by one or in lists; raises for anything else."""
+    found: list[str] = []
+    for one in given:
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            found += names(one, origin, example)
+        else:
+            raise UserError(
+                "NOT_A_COLUMN_NAME",
+                f"a column's name is needed here, but this is {_told(one)}",
+                where=str(origin),
+                hint=_named_instead(one, example),
+            )
+    return tuple(found)
+
+
+def _told(thing: object) -> str:
+    return f"the expression {thing}" if isinstance(thing, pl.Expr) else f"{thing!r}"
+
+
+def _named_instead(thing: object, example: str) -> str:
+    if isinstance(thing, pl.Expr) and thing.meta.is_column():
+        return f"Write its name: {thing.meta.output_name()!r}."
+    if isinstance(thing, pl.Expr):
+        return f"Make it a column first, with .map(name={thing}), and then say its name."
+    return f"As in {example}."
 
 
 def columns_exist(names: Iterable[str], schema: Schema, origin: Origin, what: str) -> None:
@@ -129,13 +158,40 @@ def mapped(
     """The columns after a map or select."""
     names_free(columns, origin)
     for name, expr in columns.items():
+        if not isinstance(expr, pl.Expr):
+            raise UserError(
+                "NOT_AN_EXPRESSION",
+                f"the column {name!r} needs an expression, but this is {expr!r}",
+                where=str(origin),
+                hint=f"For the value itself write ps.lit({expr!r})"
+                + (f", for the column of that name ps.col({expr!r})." if isinstance(expr, str) else "."),
+            )
         no_wildcard(expr, origin)
         columns_exist(expr.meta.root_names(), schema, origin, f"{name!r}")
-    frame = pl.LazyFrame(schema=dict(schema))
-    aliased = [expr.alias(name) for name, expr in columns.items()]
-    found = _resolved(frame.select(aliased) if only else frame.with_columns(aliased), origin)
+    found = _resolved(
+        schema, {f"the column {name!r}": expr.alias(name) for name, expr in columns.items()}, only, origin
+    )
     for name, expr in columns.items():
         check_row_wise(expr, schema, f"the column {name!r}", origin)
+    return found
+
+
+def selected(given: Iterable[object], origin: Origin) -> dict[str, pl.Expr]:
+    """Columns to keep, by their names: names, expressions that have one, and lists of these."""
+    found: dict[str, pl.Expr] = {}
+    for one in given:
+        if isinstance(one, list | tuple):
+            made = selected(one, origin)
+        elif isinstance(one, pl.Expr):
+            no_wildcard(one, origin)
+            made = {one.meta.output_name(): one}
+        else:
+            name = names([one], origin, '.select("user", pages=col("n") + 1)')[0]
+            made = {name: pl.col(name)}
+        for name, expr in made.items():
+            if name in found and str(found[name]) != str(expr):
+                names_differ([name, name], origin)
+            found[name] = expr
     return found
 
 
@@ -149,7 +205,7 @@ def condition(schema: Schema, predicate: pl.Expr, origin: Origin, what: str) -> 
     expr = predicate if isinstance(predicate, pl.Expr) else pl.lit(predicate)
     no_wildcard(expr, origin)
     columns_exist(expr.meta.root_names(), schema, origin, what)
-    found = _resolved(pl.LazyFrame(schema=dict(schema)).select(expr.alias("condition")), origin)
+    found = _resolved(schema, {what: expr.alias("condition")}, True, origin)
     if found["condition"] != pl.Boolean or expr is not predicate:
         raise UserError(
             "TYPE_MISMATCH",
@@ -199,17 +255,36 @@ def united(schemas: list[Schema], origin: Origin) -> dict[str, pl.DataType]:
     return first
 
 
-def _resolved(frame: pl.LazyFrame, origin: Origin) -> dict[str, pl.DataType]:
+def _resolved(
+    schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
+) -> dict[str, pl.DataType]:
+    """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
+    empty = pl.DataFrame(schema=dict(schema))
+    for name, expr in columns.items():
+        failure = _failure(empty, expr)
+        # what some rows make it fail with may be their fault; what any rows do is its own
+        if isinstance(failure, pl.exceptions.ComputeError):
+            failure = None if calls_python(expr) else _failure(empty.clear(1), expr)
+        if failure is not None:
+            raise UserError(
+                "TYPE_MISMATCH",
+                f"{name} does not fit its columns",
+                where=str(origin),
+                detail=str(failure).split("\n\n")[0],
+                hint=_types_here(expr, schema),
+            ) from failure
+    made = empty.lazy().select(columns.values()) if only else empty.lazy().with_columns(columns.values())
+    return dict(made.collect_schema())
+
+
+def _types_here(expr: pl.Expr, schema: Schema) -> str:
+    types = ", ".join(f"{name!r} is {schema[name]}" for name in dict.fromkeys(expr.meta.root_names()))
+    return f"Here {types}; .cast(...) makes one type of another." if types else f"The expression is {expr}."
+
+
+def _failure(frame: pl.DataFrame, expr: pl.Expr) -> pl.exceptions.PolarsError | None:
     try:
-        found = dict(frame.collect_schema())
-        # some misfits show only when it runs; what depends on the data cannot be told without any
-        with contextlib.suppress(pl.exceptions.ComputeError):
-            frame.collect()
+        frame.select(expr)
     except pl.exceptions.PolarsError as failure:
-        raise UserError(
-            "TYPE_MISMATCH",
-            "this expression does not fit its columns",
-            where=str(origin),
-            detail=str(failure),
-        ) from failure
-    return found
+        return failure
+    return None

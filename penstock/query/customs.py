@@ -13,7 +13,7 @@ from penstock.operators.custom import CustomOperator
 from penstock.operators.row_fold import RowFold, RowFunction
 from penstock.query import check
 from penstock.query.origin import Origin, here
-from penstock.query.purity import check_repeatable
+from penstock.query.purity import check_methods, check_repeatable
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
 from penstock.words.duration import Duration, microseconds
@@ -49,6 +49,7 @@ class KeyedCustoms(KeyedRows):
         """
         origin = here()
         _sound(operator, origin)
+        check_methods(operator, CustomOperator, origin)
         ordering = self.order or ("epoch" if operator.commutative else "strict")
         if ordering == "epoch" and not operator.commutative:
             raise UserError(

@@ -47,8 +47,8 @@ class Demux(Rows):
                 where=str(origin),
                 hint='Call the stream of what is left something else, as in demux(..., otherwise="others").',
             )
-        for predicate in predicates.values():
-            check.filtered(self.node.schema, predicate, origin)
+        for name, predicate in predicates.items():
+            check.condition(self.node.schema, predicate, origin, f"the part {name!r}")
         chosen: dict[str, pl.Expr] = {}
         left: pl.Expr | None = None
         for name, predicate in predicates.items():

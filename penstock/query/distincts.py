@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 class Distincts(Rows):
     """Rows of which equal ones can be left out."""
 
-    def distinct(self, *columns: str, within: Duration | None = None, forever: bool = False) -> Stream:
+    def distinct(
+        self, *columns: str | Sequence[str], within: Duration | None = None, forever: bool = False
+    ) -> Stream:
         """Leave out events that are equal, in these columns (all, if none is named), to one before.
 
         The first event of its kind is kept. One that follows is left out while less than `within` of event time
@@ -29,7 +32,8 @@ class Distincts(Rows):
         """
         origin = here()
         schema = self.node.schema
-        keys = tuple(dict.fromkeys(columns or schema))
+        named = check.names(columns, origin, '.distinct("user", within="1h")')
+        keys = tuple(dict.fromkeys(named or schema))
         check.keys_fit(keys, schema, origin)
         if forever == (within is not None):
             raise UserError(

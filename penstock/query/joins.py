@@ -69,7 +69,7 @@ class KeyedJoins(KeyedRows):
         _names_fit(columns, origin)
         schema = columns.schema()
         if where is not None:
-            check.filtered(schema, where, origin)
+            check.condition(schema, where, origin, "the join's where")
         _one_of(how, get_args(How), "how", origin)
         _one_of(order or "epoch", ("epoch", "strict"), "order", origin)
         with_itself = self.node is other.node and self.keys == other.keys and how == "inner"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 class Keyed(KeyedEventWindows, KeyedJoins, KeyedPatterns, KeyedCustoms):
     """A stream taken per key."""
 
-    def last(self, n: int, *values: str, partial: bool = False) -> Stream:
+    def last(self, n: int, *columns: str | Sequence[str], partial: bool = False) -> Stream:
         """For each event the last `n` values of these columns of its key, oldest first, as lists.
 
         A key's first n-1 events give no row, unless `partial`. Events are taken in strict order.
         """
         origin = here()
+        values = check.names(columns, origin, '.last(3, "page")')
         check.columns_exist(values, self.node.schema, origin, "last")
-        if n < 1 or not values:
+        if not isinstance(n, int) or n < 1 or not values:
             raise UserError(
                 "BAD_LAST",
                 "last needs a number of at least 1 and a column",

@@ -131,7 +131,7 @@ def _conditions_fit(steps: Sequence[PatternStep], schema: check.Schema, origin: 
                     where=str(origin),
                     hint="A condition can look at its own event and at those of earlier steps that are not absent.",
                 )
-        check.filtered(known, one.condition, origin)
+        check.condition(known, one.condition, origin, f"the step {one.name!r}")
         if not one.absent:
             seen.append(one.name)
             known |= {f"{one.name}.{name}": dtype for name, dtype in schema.items()}

@@ -13,7 +13,7 @@ from penstock.operators.product_last import LastProduct
 from penstock.operators.sieve import conjuncts
 from penstock.query import check, logical
 from penstock.query.origin import Origin, here
-from penstock.query.rows import Rows, stateful
+from penstock.query.rows import Rows, stateful, stream_given
 from penstock.words.duration import Duration
 from penstock.words.errors import UserError
 
@@ -47,13 +47,14 @@ class Products(Rows):
         """
         origin = here()
         bounds = _bounds(origin, within, before, after, events, distinct_pairs)
-        renamed = {name: name + suffix if name in self.node.schema else name for name in right.node.schema}
+        other = stream_given(right, origin, "a product").node
+        renamed = {name: name + suffix if name in self.node.schema else name for name in other.schema}
         check.names_free(renamed.values(), origin)
         check.names_differ([*self.node.schema, *renamed.values()], origin)
-        sides = [self.node, _renamed(right.node, renamed, origin)]
+        sides = [self.node, _renamed(other, renamed, origin)]
         schema = {**sides[0].schema, **sides[1].schema}
         if where is not None:
-            check.condition(schema, where, origin, "the product")
+            check.condition(schema, where, origin, "the product's where")
         condition = Condition.of(where)
         columns = tuple(sides[0].schema), tuple(sides[1].schema)
         if events is not None:

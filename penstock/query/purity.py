@@ -1,16 +1,21 @@
 """Whether what a user says of rows is a function of each row alone: the same wherever batches are cut, and again
-in a replay. Pure; runs expressions on a few made-up rows, never a user's Python function.
+in a replay. Pure; runs expressions on a few made-up rows, with the Python functions in them. Functions of whole
+batches and of state are not called, only read.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import random
 import re
+import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -19,6 +24,8 @@ from penstock.query.origin import Origin
 from penstock.words.errors import UserError
 
 _ROWS = 24
+_LIBRARY = sysconfig.get_path("stdlib")
+_PENSTOCK = str(Path(__file__).resolve().parent.parent)
 #: what a function may call that gives another answer each time, by the module's and the function's name
 _FICKLE = {
     ("random", None),
@@ -38,12 +45,10 @@ _FICKLE = {
 
 def check_row_wise(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if an expression's answer for a row depends on other rows or on chance, as far as a trial can tell."""
-    if "python_udf" in str(expr) or ".map_batches(" in str(expr):
-        return  # a function of the user's: not to be called while a query is written
     if _plain(expr):
         return
     _try_out(expr, schema, what, origin)
-    if not _steps_apart(expr):
+    if not calls_python(expr) and not _steps_apart(expr):
         raise _not_row_wise(what, origin)
 
 
@@ -59,6 +64,11 @@ def _plain(expr: pl.Expr) -> bool:
     named = [line for line in drawn.splitlines() if line.split("│")[0].strip()]
     boxes = [box.strip() for line in named for box in line.split("│")[2::2]]
     return bool(boxes) and all(_PLAIN.fullmatch(box) for box in boxes if box)
+
+
+def calls_python(expr: pl.Expr) -> bool:
+    """Whether an expression calls a function of the user's."""
+    return "python_udf" in str(expr) or ".map_batches(" in str(expr)
 
 
 def _try_out(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
@@ -111,16 +121,37 @@ def _constant(expr: pl.Expr) -> bool:
     )
 
 
-def check_repeatable(function: Callable[..., object], origin: Origin) -> None:
-    """Raise if a user's function seems to ask the clock or chance, by the names it uses."""
-    for name in _fickle_calls(function):
-        raise UserError(
-            "NON_DETERMINISTIC",
-            f"the function {getattr(function, '__name__', 'given')} uses {name}, which answers differently each time",
-            where=str(origin),
-            hint="After a crash an epoch is computed again and must give the same rows. Use the event's own time and "
-            "columns; if the answer does not depend on it, pass deterministic=True.",
-        )
+def check_repeatable(
+    function: Callable[..., object], origin: Origin, *, vouched_by: str | None = None
+) -> None:
+    """Raise if a user's function, or one it calls, seems to ask the clock or chance, by the names they use.
+
+    `vouched_by` is the argument with which the user can say that it makes no difference, where there is one.
+    """
+    called = getattr(function, "__name__", "given")
+    for part in _with_helpers(function):
+        for name in _fickle_calls(part):
+            through = (
+                "" if part is function else f" (in {getattr(part, '__name__', 'a function')}, which it calls)"
+            )
+            vouch = f"; if the answer does not depend on it, pass {vouched_by}" if vouched_by else ""
+            raise UserError(
+                "NON_DETERMINISTIC",
+                f"the function {called} uses {name}{through}, which answers differently each time",
+                where=str(origin),
+                hint="After a crash an epoch is computed again and must give the same rows. Use the event's own time "
+                f"and columns{vouch}.",
+            )
+
+
+def check_methods(thing: object, base: type, origin: Origin) -> None:
+    """Raise if a method of an object, as far as its classes do not come from `base`, asks the clock or chance."""
+    for kind in type(thing).__mro__:
+        if kind is base or not issubclass(kind, base):
+            continue
+        for method in vars(kind).values():
+            if isinstance(method, types.FunctionType):
+                check_repeatable(method, origin)
 
 
 def _evaluated(frame: pl.DataFrame, expr: pl.Expr) -> pl.DataFrame:
@@ -163,11 +194,40 @@ def _instance(dtype: Any) -> pl.DataType:
     return made
 
 
+def _scope(function: Callable[..., object]) -> dict[str, object]:
+    """What the names in a function stand for, as far as they are not its own."""
+    found = dict(getattr(function, "__globals__", {}))
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
+        with contextlib.suppress(ValueError):  # not filled yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _with_helpers(function: Callable[..., object]) -> list[Callable[..., object]]:
+    """A function and those of the user's own that it names, however far away."""
+    found = [function]
+    for one in found:
+        code, scope = getattr(one, "__code__", None), _scope(one)
+        for inner in _codes(code) if code is not None else ():
+            for name in sorted({*inner.co_names, *inner.co_freevars}):
+                thing = scope.get(name)
+                if isinstance(thing, types.FunctionType) and thing not in found and _users(thing):
+                    found.append(thing)
+    return found
+
+
+def _users(function: types.FunctionType) -> bool:
+    file = function.__code__.co_filename
+    return "site-packages" not in file and not file.startswith((_LIBRARY, _PENSTOCK))
+
+
 def _fickle_calls(function: Callable[..., object]) -> Iterator[str]:
-    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    code, scope = getattr(function, "__code__", None), _scope(function)
     for inner in _codes(code) if code is not None else ():
-        for name in sorted(inner.co_names):
-            thing = scope.get(name)
+        imported = {str(one.argval) for one in dis.get_instructions(inner) if one.opname == "IMPORT_NAME"}
+        for name in sorted({*inner.co_names, *inner.co_freevars}):
+            thing = sys.modules.get(name) if name in imported else scope.get(name)
             for module, attribute in _FICKLE:
                 if _is_from(thing, module) and (attribute is None or attribute in _named(thing, inner)):
                     yield f"{module}.{attribute}" if attribute else module
@@ -184,7 +244,7 @@ def _is_from(thing: object, module: str) -> bool:
 def _named(thing: object, code: types.CodeType) -> set[str]:
     """What is called: any name used beside a module or class, else the function itself."""
     if isinstance(thing, types.ModuleType | type):
-        loads = ("LOAD_ATTR", "LOAD_METHOD")
+        loads = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
         return {str(one.argval) for one in dis.get_instructions(code) if one.opname in loads}
     return {getattr(thing, "__name__", "")}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.operators.ordering import Ordering
 from penstock.query import logical
+from penstock.query.unknown import unknown
 from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ class Rows:
     """The rows a node puts out."""
 
     node: logical.Node
+
+    if not TYPE_CHECKING:  # a checker must go on to find wrong names itself
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown(self, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,32 @@ def _check_timed(node: logical.Node, origin: Origin) -> None:
         )
     for before in node.inputs:
         _check_timed(before, origin)
+
+
+def stream_given(given: object, origin: Origin, what: str) -> Stream:
+    """What the user gave, if it is a stream; raises if it is not, or not yet one."""
+    from penstock.query.stream import Stream  # the stream's own methods come back here
+    from penstock.query.windowed import Windowed
+
+    if isinstance(given, Stream):
+        return given
+    if isinstance(given, KeyedRows):
+        cut = isinstance(given, Windowed)
+        raise UserError(
+            "MISSING_AGGREGATE",
+            f"{what} has {'windows' if cut else 'keys'}, but nothing is computed of them",
+            where=str(origin),
+            hint="Say what, as in .count() or .aggregate(ps.sum_(...))."
+            if cut
+            else 'Say what, as in .window("1m").count() or .last(3, "page"); to hand the rows on as they are, leave '
+            "key_by away.",
+        )
+    raise UserError(
+        "NOT_A_STREAM",
+        f"{what} needs a stream, but this is a {type(given).__name__}",
+        where=str(origin),
+        hint="Give it what ps.stream(...) returned, or what was made of that.",
+    )
 
 
 def stream_of(node: logical.Node) -> Stream:

@@ -9,14 +9,15 @@ Receives logs, decoders, expressions (Polars' own) and sinks; hands an `App`, th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import polars as pl
 
 from penstock.decode.contract import Decoder
 from penstock.logs.contract import Log
-from penstock.operators.aggregate import Aggregation
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.relay import Relay
 from penstock.operators.routing import Partitioner
@@ -29,7 +30,8 @@ from penstock.query.keyed import Keyed
 from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
-from penstock.query.rows import Order, stateful
+from penstock.query.ranked import aggregate_under
+from penstock.query.rows import Order, stateful, stream_given
 from penstock.query.windowed import Windowed
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -54,6 +56,7 @@ def stream(
     not believed and goes to the late output too (None: every date is).
     """
     origin = here()
+    _given(name, log, decoder, origin)
     schema = dict(decoder.schema())
     check.names_free([*schema], origin)
     check.columns_exist([time] if time is not None else [], schema, origin, "the event time")
@@ -83,15 +86,24 @@ class Stream(Demux, Distincts, Products):
         """Add columns, or replace those of the same name."""
         return self._mapped(columns, only=False)
 
-    def select(self, *names: str, **columns: pl.Expr) -> Stream:
-        """Keep these columns only, and add computed ones."""
-        return self._mapped({name: pl.col(name) for name in names} | columns, only=True)
+    def select(self, *names: str | pl.Expr | Sequence[str | pl.Expr], **columns: pl.Expr) -> Stream:
+        """Keep these columns only, and add computed ones; an expression has the name that Polars gives it."""
+        return self._mapped(check.selected(names, here()) | columns, only=True)
 
-    def filter(self, predicate: pl.Expr) -> Stream:
-        """Keep the events for which a condition holds."""
+    def filter(self, *predicates: pl.Expr) -> Stream:
+        """Keep the events for which a condition, or all of several, holds."""
         origin = here()
-        check.filtered(self.node.schema, predicate, origin)
-        return Stream(logical.Filter(origin, self.node.schema, self.node, predicate))
+        for predicate in predicates:
+            check.filtered(self.node.schema, predicate, origin)
+        if not predicates:
+            raise UserError(
+                "BAD_FILTER",
+                "filter needs a condition",
+                where=str(origin),
+                hint='As in .filter(col("status") == 200).',
+            )
+        both = reduce(operator.and_, predicates)
+        return Stream(logical.Filter(origin, self.node.schema, self.node, both))
 
     def map_batches(
         self,
@@ -109,7 +121,7 @@ class Stream(Demux, Distincts, Products):
         """
         origin = here()
         if not deterministic:
-            check_repeatable(function, origin)
+            check_repeatable(function, origin, vouched_by="deterministic=True")
         declared = self.node.schema if schema is None else pl.Schema(schema)
         check.names_free(declared, origin)
         return Stream(logical.MapBatches(origin, dict(declared), self.node, function))
@@ -129,24 +141,25 @@ class Stream(Demux, Distincts, Products):
         """
         origin = here()
         if not deterministic:
-            check_repeatable(function, origin)
+            check_repeatable(function, origin, vouched_by="deterministic=True")
         declared = dict(pl.Schema(schema))
         check.names_free(declared, origin)
         return Stream(logical.FlatMap(origin, declared, self.node, function))
 
-    def explode(self, *columns: str) -> Stream:
+    def explode(self, *columns: str | Sequence[str]) -> Stream:
         """One row for every value of a list column (of several: side by side, equally long), in their order.
 
         The other columns are repeated. An event with an empty list, or with none, gives no row.
         """
         origin = here()
-        schema = check.exploded(self.node.schema, columns, origin)
-        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(columns))))
+        named = check.names(columns, origin, '.explode("words")')
+        schema = check.exploded(self.node.schema, named, origin)
+        return Stream(logical.Explode(origin, schema, self.node, tuple(dict.fromkeys(named))))
 
     def union(self, *others: Stream) -> Stream:
         """Put streams with the same columns together."""
         origin = here()
-        parts = (self.node, *(other.node for other in others))
+        parts = (self.node, *(stream_given(other, origin, "a union").node for other in others))
         return Stream(logical.Union(origin, check.united([part.schema for part in parts], origin), parts))
 
     def late(self) -> Stream:
@@ -171,7 +184,12 @@ class Stream(Demux, Distincts, Products):
         """
         return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
 
-    def key_by(self, *keys: str, order: Order | None = None, partition: Partitioner | None = None) -> Keyed:
+    def key_by(
+        self,
+        *columns: str | Sequence[str],
+        order: Order | None = None,
+        partition: Partitioner | None = None,
+    ) -> Keyed:
         """What follows happens per value of these columns.
 
         `order` overrides the order in which custom operators and aggregates get their events: "strict" (by event
@@ -183,6 +201,7 @@ class Stream(Demux, Distincts, Products):
         `ps.by_range("user", ["f", "m"])` or `ps.by_function(function, parts)`. Answers are the same.
         """
         origin = here()
+        keys = check.names(columns, origin, '.key_by("user", "page")')
         check.keys_fit(keys, self.node.schema, origin)
         if order not in (None, "strict", "epoch", "none"):
             raise UserError(
@@ -212,24 +231,17 @@ class Stream(Demux, Distincts, Products):
         *,
         per: str | Sequence[str] = (),
         least: bool = False,
-        changes_only: bool = True,
+        changes_only: bool | None = None,
     ) -> Stream:
         """The k best rows of a window's, or of running, aggregates; `by` is the last column if not given.
 
         With `per`, the k best of every value of these columns; of running totals, these must be keys.
         Ties go to the smaller key. With `changes_only` an answer is told only when it differs from the one before, of
-        its group where there are groups.
+        its group where there are groups; unless it is said otherwise, that is so of running aggregates, while
+        every window is told.
         """
         origin = here()
-        aggregated = _aggregate_under(self.node)
-        if aggregated is None:
-            raise UserError(
-                "TOP_WITHOUT_AGGREGATE",
-                "top needs the rows of an aggregate",
-                where=str(origin),
-                hint='Aggregate first, as in .key_by("page").window("30s").count().top(10); without emit, for only '
-                "whole windows and running totals can be ranked.",
-            )
+        aggregated = aggregate_under(self.node, origin)
         if k < 1:
             raise UserError("BAD_TOP", f"top {k} has no rows", where=str(origin), hint="Ask for at least 1.")
         by = by or list(self.node.schema)[-1]
@@ -246,7 +258,8 @@ class Stream(Demux, Distincts, Products):
                 where=str(origin),
                 hint=f"Let per be some of the keys: {', '.join(aggregated.keys) or 'there are none'}.",
             )
-        made = TopK(k, by, aggregated.keys, running, not least, changes_only)
+        changes = running if changes_only is None else changes_only
+        made = TopK(k, by, aggregated.keys, running, not least, changes)
         if groups:
             ranking = GroupTop(groups, made, columns_of(schema))
             return stateful(origin, ranking.schema(), ranking, self.node)
@@ -258,6 +271,25 @@ class Stream(Demux, Distincts, Products):
         return Stream(logical.Map(origin, schema, self.node, tuple(columns.items()), only))
 
 
+def _given(name: object, log: object, decoder: object, origin: Origin) -> None:
+    """Raise unless a stream has a name, a log and a decoder."""
+    wrong = None
+    if not isinstance(name, str):
+        wrong = "BAD_NAME", f"{name!r} cannot name a stream", 'As in ps.stream("clicks", ...).'
+    elif not isinstance(log, Log):
+        hint = f"Say that these are files: ps.files({log!r})." if isinstance(log, str) else None
+        wrong = "NOT_A_LOG", f"{log!r} is no log", hint or "Use ps.files(...) or ps.generated(...)."
+    elif not isinstance(decoder, Decoder):
+        called = f"Call it: {decoder.__name__}(...)." if isinstance(decoder, type) else None
+        wrong = (
+            "NOT_A_DECODER",
+            f"{decoder!r} cannot say what the bytes of {name!r} mean",
+            called or "Use ps.json_lines({...}), ps.Delimited({...}), ps.Pattern(...) or ps.combined_log().",
+        )
+    if wrong:
+        raise UserError(wrong[0], wrong[1], where=str(origin), hint=wrong[2])
+
+
 def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logical.Node:
     """The rows with one spelling of zero in keys that are floats: 0.0 and -0.0 are one key."""
     floats = tuple(
@@ -266,18 +298,3 @@ def _one_zero(node: logical.Node, keys: Sequence[str], origin: Origin) -> logica
         if node.schema[key].is_float()
     )
     return logical.Map(origin, node.schema, node, floats, False) if floats else node
-
-
-def _aggregate_under(node: logical.Node) -> Aggregation | RunningAggregation | None:
-    """The aggregate whose rows these are, with nothing but maps and filters in between.
-
-    A filter on running totals could not take back a row that top has seen.
-    """
-    filtered = False
-    while isinstance(node, logical.Map | logical.Filter):
-        filtered |= isinstance(node, logical.Filter)
-        node = node.input
-    found = node.operator if isinstance(node, logical.Stateful) else None
-    if isinstance(found, RunningAggregation):
-        return None if filtered else found
-    return found if isinstance(found, Aggregation) else None

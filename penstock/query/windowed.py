@@ -15,8 +15,10 @@ import polars as pl
 from penstock.operators import functions
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.user import User
 from penstock.query import check
 from penstock.query.origin import Origin, here
+from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.words.duration import Duration
 from penstock.words.errors import UserError
@@ -99,6 +101,25 @@ class Windowed(KeyedRows):
         """Several aggregates at once, as in `.aggregate(count(), sum_("bytes"), median("bytes"))`."""
         origin = here()
         schema = self.node.schema
+        if not aggregates:
+            raise UserError(
+                "MISSING_AGGREGATE",
+                "aggregate does not say what to compute",
+                where=str(origin),
+                hint='As in .aggregate(ps.count(), ps.sum_("bytes")); .count() counts the events.',
+            )
+        for one in aggregates:
+            if not isinstance(one, AggregateFunction):
+                raise UserError(
+                    "NOT_AN_AGGREGATE",
+                    f"{one if isinstance(one, pl.Expr) else repr(one)} is no aggregate function",
+                    where=str(origin),
+                    hint=f"Use Penstock's own, as in .aggregate(ps.sum_({_column_of(one)!r}), ps.count()); one of "
+                    "your own is made with ps.aggregate_function(...).",
+                )
+            if isinstance(one, User):
+                for function in one.function.functions:
+                    check_repeatable(function, origin)
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:
@@ -112,3 +133,10 @@ class Windowed(KeyedRows):
         made |= {aggregate.alias: aggregate.dtype(schema) for aggregate in resolved}
         operator = self.window.operator(self.keys, resolved)
         return stateful(origin, made, operator, ordered(origin, self, operator))
+
+
+def _column_of(given: object) -> str:
+    """The column that was meant by what is no aggregate function."""
+    if isinstance(given, pl.Expr):
+        return next(iter(given.meta.root_names()), "n")
+    return given if isinstance(given, str) else "n"

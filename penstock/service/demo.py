@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from penstock.logs.contract import Log
 from penstock.service.figures import program
 from penstock.service.options import Epoch, Master, Slices, as_seconds
 from penstock.service.serve import serve
-from penstock.state.directory import StateDirectory
+from penstock.service.state import forget
 
 DEFAULT_STATE = Path(".penstock/demo-clickstream")
 
@@ -76,15 +75,6 @@ def demo(
         drain=drain,
     )
     serve(app, settings, for_seconds=for_seconds, again=_again(state, log))
-
-
-def forget(state: Path) -> None:
-    """Remove a state directory and the results in it, if no engine holds it."""
-    directory = StateDirectory(state)
-    if directory.facts() is None:
-        return
-    with directory.held():
-        shutil.rmtree(state)
 
 
 def _again(state: Path, log: str | None) -> str:

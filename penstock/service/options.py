@@ -22,6 +22,10 @@ Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is 
 Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
 Drain = Annotated[bool, typer.Option("--drain", help="End when all that the logs hold is read.")]
 
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
+]
+
 
 def as_seconds(text: str, option: str) -> float:
     """A duration an option gave; must be more than nothing."""

@@ -11,17 +11,19 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.engine.settings import Settings
+from penstock.jobs.app import JobsApp
 from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.figures import program
-from penstock.service.load import load, load_app
+from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
     Drain,
     Epoch,
     For,
+    Fresh,
     Master,
     Slices,
     State,
@@ -29,6 +31,7 @@ from penstock.service.options import (
     default_state,
 )
 from penstock.service.serve import serve
+from penstock.service.state import forget
 from penstock.words.errors import ExternalError, UserError
 
 
@@ -40,12 +43,15 @@ def run(
     slices: Slices = None,
     epoch: Epoch = "1s",
     drain: Drain = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     app = load(file)
     place = state or default_state(app.name)
+    if fresh:
+        forget(place)
     settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
     serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
 
@@ -60,10 +66,20 @@ def explain(
     rate: Annotated[float, typer.Option(help="Events per second, for --strategies.")] = 100_000,
     svg: Annotated[Path | None, typer.Option(help="Draw the query into this file.")] = None,
 ) -> None:
-    """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages."""
+    """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages. Of a file of
+    SQL: what each job does."""
     if form is not None and form not in FORMS:
         raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
-    console, app = Console(highlight=False), load_app(file)
+    console, app = Console(highlight=False), load(file)
+    if isinstance(app, JobsApp):
+        if form is not None or strategies or svg is not None:
+            raise UserError(
+                "BAD_OPTION",
+                f"{file} holds jobs, which share one plan while they run",
+                hint="Leave out --form, --strategies and --svg to see what each job does.",
+            )
+        _tell_jobs(app, console)
+        return
     if svg is not None:
         _write(svg, picture(forms(app).plan))
         console.print(f"drawn: {svg}", soft_wrap=True)
@@ -77,6 +93,16 @@ def explain(
         if form in (None, name):
             console.print(Text(text), soft_wrap=True)
             console.print() if form is None else None
+
+
+def _tell_jobs(app: JobsApp, console: Console) -> None:
+    told = app.explained()
+    for answer in told:
+        console.print(Text(f"JOB {answer.name}", style="bold cyan"))
+        console.print(Text(answer.says), soft_wrap=True)
+        console.print()
+    if not told:
+        console.print(Text(f"{app.name} holds no jobs"))
 
 
 def _write(path: Path, text: str) -> None:

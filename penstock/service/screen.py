@@ -81,7 +81,11 @@ def _figures(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
     grid.add_column(no_wrap=True, style="dim")
     latency = gauges.latency(recent=True)
     lengths = gauges.epoch_seconds()
-    waiting = ", ".join(amount(count, facts.units[name]) for name, count in facts.backlog.items())
+    several = len(facts.backlog) > 1
+    waiting = ", ".join(
+        f"{name} {amount(count, facts.units[name])}" if several else amount(count, facts.units[name])
+        for name, count in facts.backlog.items()
+    )
     grid.add_row(
         "rate",
         f"{gauges.rate():,.0f}/s",

@@ -6,6 +6,7 @@ import json as json_text
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,12 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_client import JobClient
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
+from penstock.jobs.script import explained
+from penstock.jobs.workshop import Given
 from penstock.service.options import Drain, For, Master, as_seconds
 from penstock.service.serve import Stopping
 from penstock.sql.parse import parse
-from penstock.sql.statements import CreateJob, Select
+from penstock.sql.statements import CreateJob, Explain, Select, Statement
 from penstock.words.errors import UserError
 
 #: how often a running engine is asked for more rows, in seconds
@@ -28,7 +31,9 @@ _EVERY = 0.1
 
 
 def sql(
-    text: Annotated[str, typer.Argument(help="A SELECT; before it perhaps CREATE STREAM and the like.")],
+    text: Annotated[
+        str, typer.Argument(help="A SELECT, or EXPLAIN SELECT; before it perhaps CREATE STREAM and the like.")
+    ],
     with_: Annotated[Path | None, typer.Option("--with", help="A file of SQL that says the streams.")] = None,
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Ask the engine that runs on this state directory.")
@@ -40,7 +45,10 @@ def sql(
     """Run a query now and print its rows, one JSON object a line, until it is stopped (Ctrl-C)."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     said = f"{with_.read_text()};\n{text}" if with_ is not None else text
-    *before, select = parse(said)
+    *before, select = parse(said) or (None,)
+    if isinstance(select, Explain):
+        _explained(state, said, [s for s in before if not isinstance(s, Select)], select)
+        return
     if not isinstance(select, Select):
         raise UserError("NOT_A_QUERY", "there is no SELECT at the end", hint="As in SELECT page FROM clicks.")
     if state is not None:
@@ -62,6 +70,16 @@ def sql(
                     status.stop()
 
             engine.run(_watched, for_seconds=for_seconds, tell=tell)
+
+
+def _explained(state: Path | None, said: str, before: Sequence[Statement], asked: Explain) -> None:
+    """Say what a query does; nothing is run."""
+    if state is not None:
+        with JobClient(state) as client:
+            print(client.say(asked.text)[0]["says"])
+        return
+    for answer in explained(said, [*before, asked], Given({}, {}, {}), all_jobs=False):
+        print(answer.says)
 
 
 def _watched(report: EpochReport) -> None:

@@ -5,7 +5,10 @@ Receives a directory; hands tables. Looking takes no lock, so it works beside a 
 
 from __future__ import annotations
 
+import re
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +31,45 @@ state_app = typer.Typer(no_args_is_help=True, help="Look at a state directory, c
 EpochOption = Annotated[
     int | None, typer.Option(help="The state after this epoch.", show_default="the newest")
 ]
+
+#: what an engine puts into its state directory
+_OWN = [
+    "penstock.json",
+    "engine.lock",
+    "epochs",
+    "manifests",
+    "runs",
+    "dead",
+    "late",
+    "spark",
+    "commands",
+    "failures",
+    "results",
+]
+#: what a writer that was killed leaves beside penstock.json
+_DRAFT = re.compile(r"\.penstock\.json.*")
+
+
+def forget(state: Path) -> None:
+    """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
+    directory = StateDirectory(state)
+    if directory.facts() is None:
+        return
+    others = [
+        entry.name
+        for entry in state.iterdir()
+        if entry.name not in _OWN and not entry.name.startswith("engine.log") and not _DRAFT.match(entry.name)
+    ]
+    if others or state.is_symlink():
+        raise UserError(
+            "NOT_A_STATE_DIRECTORY",
+            f"{state} is not removed: it is a link"
+            if state.is_symlink()
+            else f"{state} is not removed: it holds {', '.join(sorted(others)[:3])} too",
+            hint="Move away what is not Penstock's, or name another directory with --state.",
+        )
+    with directory.held():
+        shutil.rmtree(state)
 
 
 @state_app.command()

@@ -5,6 +5,9 @@ Receives what the engine and the gauges know; hands text.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +15,9 @@ from rich.text import Text
 from penstock.engine.engine import Engine, Run
 from penstock.service.figures import program, seconds, size
 from penstock.service.gauges import Gauges
+
+#: characters shown of a row that was put aside
+_SHOWN = 120
 
 
 def summary(engine: Engine, run: Run, gauges: Gauges, again: str, *, stopped: bool) -> RenderableType:
@@ -22,7 +28,35 @@ def summary(engine: Engine, run: Run, gauges: Gauges, again: str, *, stopped: bo
     for name, value in rows(engine, run, gauges, again):
         grid.add_row(name, Text(value))
     ended = "stopped" if stopped else "ended"
-    return Group(Text(""), Text(f"{engine.plan.name} {ended} after {seconds(run.seconds)}", "bold"), grid)
+    told: list[RenderableType] = [
+        Text(""),
+        Text(f"{engine.plan.name} {ended} after {seconds(run.seconds)}", "bold"),
+    ]
+    if (nothing := warning(run, engine.state.path)) is not None:
+        told.append(Text(nothing, "bold red"))
+    return Group(*told, grid)
+
+
+def warning(run: Run, state: Path) -> str | None:
+    """What to say if nothing of what was read could be used; None if something was."""
+    if run.events or not (run.late or run.bad):
+        return None
+    parts = [f"{count:,} {what}" for count, what in ((run.bad, "dead"), (run.late, "late")) if count]
+    why = first_reason(state / ("dead" if run.bad else "late"))
+    told = f"WARNING: nothing that was read could be used: {' and '.join(parts)}"
+    return f"{told}; the first: {why}" if why else told
+
+
+def first_reason(folder: Path) -> str | None:
+    """Why the first row of the newest epoch was put aside, with its beginning; None if that is not known."""
+    files = sorted(folder.glob("*/epoch-*.jsonl"), key=lambda file: (file.name, file.parent.name))
+    newest = [file for file in files if file.name == files[-1].name]
+    try:
+        with newest[0].open() as lines:
+            row = json.loads(lines.readline())
+        return f"{newest[0].parent.name}: {row['reason']}: {str(row['raw'])[:_SHOWN]}"
+    except (IndexError, OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str, str]]:

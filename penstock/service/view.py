@@ -78,7 +78,7 @@ class Lines:
             f"{self.gauges.events:,} events",
             f"{self.gauges.rate():,.0f}/s",
             f"latency p50 {seconds(latency.p50)} p99 {seconds(latency.p99)}" if latency else "",
-            *(f"backlog {amount(count, unit)}" for count, unit in backlog(self._engine)),
+            *(f"backlog {name} {amount(count, unit)}" for name, count, unit in backlog(self._engine)),
             f"state {size(report.state_bytes)}",
             f"{self.gauges.late:,} late" if self.gauges.late else "",
             f"{self.gauges.bad:,} dead" if self.gauges.bad else "",
@@ -157,8 +157,8 @@ class Screen:
         return screen(self.gauges, facts, width, height)
 
 
-def backlog(engine: Engine) -> Iterator[tuple[int, str]]:
-    """What waits in each log, and in which unit."""
+def backlog(engine: Engine) -> Iterator[tuple[str, int, str]]:
+    """How much waits in the log of each stream, and in which unit."""
     if engine.admission is not None:
         for name, count in dict(engine.admission.backlog).items():
-            yield count, engine.plan.scans[name].stream.log.unit
+            yield name, count, engine.plan.scans[name].stream.log.unit

@@ -21,6 +21,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class StateDirectory:
             raise UserError(
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
-                detail=f"it holds: {facts.get('summary', '?')}; this one is: {summary}",
+                detail=first_difference(str(facts.get("summary", "?")), summary),
                 hint="Choose another directory with --state, or remove this one to start from the beginning.",
             )
         return facts
@@ -295,3 +296,26 @@ class StateDirectory:
 
 def _epoch_of(run: str) -> int:
     return int(run.rpartition("/")[2].split("-")[0])
+
+
+def first_difference(held: str, said: str) -> str:
+    """Where two summaries of queries begin to differ: they are outputs, each a path of steps."""
+    for then, now in zip_longest(held.split("; "), said.split("; ")):
+        if then == now:
+            continue
+        if then is None or now is None:
+            return f"it holds no {now}" if then is None else f"this one has no {then}"
+        before, after = then.split(" -> "), now.split(" -> ")
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+        if not same:
+            return f"it holds: {then}; this one is: {now}"
+        steps = [" -> ".join(rest[same : same + 1]) or "nothing more" for rest in (before, after)]
+        return f"after {before[same - 1]!r} it has: {steps[0]}; this one has: {steps[1]}"
+    return (
+        f"both are {_short(said)}, but what they keep differs: a column's type, an option of an operator or the "
+        "application's name"
+    )
+
+
+def _short(text: str, most: int = 120) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -103,7 +103,7 @@ class InlineEngine:
 
 def run_inline(
     app: App,
-    state: Path,
+    state: str | Path,
     *,
     epoch_units: int = 1 << 40,
     slices: int | Callable[[int], int] = 2,
@@ -116,7 +116,7 @@ def run_inline(
     `slices` may be a function of the epoch's number: state does not care how it is cut.
     """
     engine = InlineEngine(
-        Fixed(compiled(app)), state, epoch_units=epoch_units, slices=slices, buckets=buckets
+        Fixed(compiled(app)), Path(state), epoch_units=epoch_units, slices=slices, buckets=buckets
     )
     reports: list[EpochReport] = []
     try:

@@ -91,6 +91,10 @@ class UserError(PenstockError):
     exit_code = 2
 
 
+class UnknownMethod(UserError, AttributeError):
+    """A method that there is not: an AttributeError too, so that `hasattr` and `copy` work."""
+
+
 class ExternalError(PenstockError):
     """Something outside Penstock failed (a disk, a path, a server); the run can be resumed once it is mended."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +82,7 @@ def test_bad_lines_are_named_with_their_reason() -> None:
         2: "not JSON: Expecting value at character 0",
         3: "not a JSON object",
         5: "column b: 1 is not Boolean",
-        6: "not readable as JSON with the asked columns",
+        6: "column n: 99999999999999999999 is not Int64",
     }
 
 
@@ -117,3 +119,95 @@ def test_times_come_as_iso_text_or_epoch_numbers() -> None:
 def test_lists_and_structs_are_read_too() -> None:
     decoder = JsonLines({"tags": pl.List(pl.String), "at": pl.Struct({"x": pl.Int64})})
     assert decode(decoder, b'{"tags":["a"],"at":{"x":1}}\n').good.rows() == [(0, ["a"], {"x": 1})]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.Int16, pl.UInt8, pl.UInt16])
+def test_small_whole_numbers(dtype: type[pl.DataType], capfd: pytest.CaptureFixture[str]) -> None:
+    decoder = JsonLines({"a": dtype, "b": pl.String})
+    answer = decode(
+        decoder, b'{"a":7}\n{"a":70000}\n{"b":"x"}\n{"a":1.5}\n{"a":"7"}\n{"a":99999999999999999999}\n'
+    )
+    assert answer.good.rows() == [(0, 7, None), (2, None, "x")]
+    told = reasons(answer)
+    assert list(told) == [1, 3, 4, 5]
+    assert all(reason.startswith("column a: ") for reason in told.values())
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_great_whole_numbers() -> None:
+    answer = decode(JsonLines({"a": pl.Int128}), b'{"a":170141183460469231731687303715884105727}\n{"a":-5}\n')
+    assert answer.good["a"].to_list() == [2**127 - 1, -5]
+
+
+def test_decimals_are_what_was_written() -> None:
+    decoder = JsonLines({"a": pl.Decimal(30, 6)})
+    texts = [
+        "1.10",
+        "-3",
+        '"2.5"',
+        "123456789012345678901234.123456",
+        "1e2",
+        "1.5e-5",
+        "12345678901.123456",
+        "null",
+    ]
+    wrong = [
+        "0.0000001",
+        "1e-400",
+        '"x"',
+        "true",
+        "[1]",
+        "1234567890123456789012345",
+        "0.00000100000000000000001",
+    ]
+    lines = "".join('{"a":' + text + "}\n" for text in texts + wrong)
+    answer = decode(decoder, lines.encode())
+    expected = [None if text == "null" else Decimal(text.strip('"')) for text in texts]
+    assert answer.good["a"].to_list() == expected
+    told = reasons(answer)
+    assert list(told) == list(range(len(texts), len(texts) + len(wrong)))
+    assert all(reason.startswith("column a: ") for reason in told.values())
+
+
+def test_decimals_in_lists_and_structs() -> None:
+    money = pl.Decimal(30, 10)
+    decoder = JsonLines(
+        {
+            "l": pl.List(money),
+            "s": pl.Struct({"p": money, "t": pl.String}),
+            "d": pl.List(pl.Struct({"p": money})),
+        }
+    )
+    lines = [
+        '{"l":[1.10,null,1234567890.0123456789],"s":{"p":0.1234567891,"t":1.5}}',
+        '{"l":[1,"x"]}',
+        '{"s":{"p":1e-11}}',
+        '{"d":[{"p":12345678901234567.25},{"p":null}]}',
+        "{}",
+    ]
+    answer = decode(decoder, "".join(line + "\n" for line in lines).encode())
+    d = Decimal
+    assert answer.good.rows() == [
+        (0, [d("1.1"), None, d("1234567890.0123456789")], {"p": d("0.1234567891"), "t": "1.5"}, None),
+        (3, None, None, [{"p": d("12345678901234567.25")}, {"p": None}]),
+        (4, None, None, None),
+    ]
+    assert [reason.split(":")[0] for reason in reasons(answer).values()] == ["column l", "column s"]
+
+
+number = st.one_of(
+    st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**20), max_value=10**20).map(
+        str
+    ),
+    value,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(number.map(lambda one: '{"a":' + one + "}"), max_size=8))
+def test_the_verdict_on_decimals_is_the_same_alone_and_among_others(lines: list[str]) -> None:
+    decoder = JsonLines({"a": pl.Decimal(30, 4)})
+    together = decode(decoder, "".join(text + "\n" for text in lines).encode(), start=1)
+    alone = [decode(decoder, text.encode() + b"\n", start=1) for text in lines]
+    assert together.good["a"].to_list() == [one.good["a"][0] for one in alone if one.good.height]
+    assert list(reasons(together)) == [row for row, one in enumerate(alone) if one.bad.height]

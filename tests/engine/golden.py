@@ -105,7 +105,7 @@ def build(out: Path, source: dict[str, list[str]] | None = None) -> ps.App:
         ),
         ps.output(
             "pages",
-            both.key_by("page").window("1m").count().top(2),
+            both.key_by("page").window("1m").count().top(2, changes_only=True),
             ps.jsonl(out / "pages"),
         ),
         ps.output(
@@ -156,7 +156,7 @@ def by_description(events: ps.Stream, other: ps.Stream) -> dict[str, ps.Stream]:
         "exploded": users.last(2, "page").explode("page").key_by("page").last(2, "user"),
         "before": users.apply_rows(before, {"key": pl.String, "value": pl.Float64, "before": pl.Float64}),
         "product": great.product(other, col("page") == col("page_right"), within="1s"),
-        "tops": events.key_by("user", "page").window("30s").count("n").top(1, per="user"),
+        "tops": events.key_by("user", "page").window("30s").count("n").top(1, per="user", changes_only=True),
         "late": events.late(),
     }
 

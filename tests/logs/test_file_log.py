@@ -11,7 +11,7 @@ import pytest
 
 from penstock.logs import FileLog, Log, Partition, Span
 from penstock.testing.log_contract import read_all, whole
-from penstock.words.errors import ExternalError, PenstockError
+from penstock.words.errors import ExternalError, PenstockError, UserError
 
 
 def append(path: Path, data: bytes) -> None:
@@ -301,3 +301,23 @@ def test_a_link_may_be_pointed_elsewhere_while_its_old_file_is_unread(tmp_path: 
     (tmp_path / "pods" / "0.log").rename(tmp_path / "pods" / "0.log.1")
     assert read_all(log, whole(before)) == b"old one\n"
     assert [read_all(log, whole(p)) for p in log.partitions({before.id: 0})] == [b"old one\n", b"new one\n"]
+
+
+def test_a_file_that_comes_after_a_finished_log_was_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"one\n")
+    pattern = str(tmp_path / "*.log")
+    first = FileLog(pattern, finished=True)
+    memory = first.start(None, {})
+    reached = {partition.id: partition.latest for partition in first.partitions({})}
+    assert FileLog(pattern, finished=True).start(memory, reached) == memory
+    (tmp_path / "a.log").rename(tmp_path / "renamed.log")
+    assert FileLog(pattern, finished=True).start(memory, reached) == memory
+    (tmp_path / "b.log").write_bytes(b"two\n")
+    with pytest.raises(UserError) as refused:
+        FileLog(pattern, finished=True).start(memory, reached)
+    assert refused.value.condition == "LOG_NOT_FINISHED"
+    assert "b.log" in refused.value.primary
+    assert (
+        FileLog(pattern, finished=True).start({}, reached) == memory
+    )  # it was not said to be finished before
+    assert FileLog(pattern).start(memory, reached) == {}

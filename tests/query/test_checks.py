@@ -132,7 +132,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "an app without outputs": ("BAD_APP", "at least one", lambda: ps.app("x")),
     "two outputs of one name": (
         "BAD_APP",
-        "own name",
+        "called 'a'",
         lambda: ps.app("x", ps.output("a", clicks()), ps.output("a", clicks())),
     ),
     "a key of lists": ("BAD_KEY_TYPE", "tags", lambda: clicks().key_by("tags")),

@@ -54,7 +54,7 @@ def test_what_nobody_expected_is_kept_in_a_file(
     def broken(_: Path) -> None:
         raise ZeroDivisionError("nought")
 
-    monkeypatch.setattr("penstock.service.run.load_app", broken)
+    monkeypatch.setattr("penstock.service.run.load", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert left(["explain", "any.py"]) == cli.UNEXPECTED
     assert "ZeroDivisionError: nought" in capsys.readouterr().err

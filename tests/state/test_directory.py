@@ -12,7 +12,7 @@ import pytest
 
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import FORMAT, StateDirectory, first_difference
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -50,7 +50,7 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
 CLAIM = """
 import sys
 from pathlib import Path
-from penstock.state.directory import StateDirectory
+from penstock.state.directory import FORMAT, StateDirectory, first_difference
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
 sys.stdin.read()
@@ -243,7 +243,7 @@ import resource, signal, sys
 from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
-from penstock.state.directory import StateDirectory
+from penstock.state.directory import FORMAT, StateDirectory, first_difference
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
 from penstock.words.errors import PenstockError
@@ -279,3 +279,17 @@ def test_a_write_that_does_not_fit_leaves_nothing_behind(folder: Path, what: str
     assert directory.epochs() == []
     assert directory.recorded_end(0) is None
     assert list(directory.run_names()) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "said", "told"),
+    [
+        ("a: s -> x -> y; b: t -> z", "a: s -> x -> w; b: t -> q", "after 'x' it has: y; this one has: w"),
+        ("a: s -> x; b: t -> z", "a: s -> x; b: t", "after 'b: t' it has: z; this one has: nothing more"),
+        ("a: s", "a: s; b: t", "it holds no b: t"),
+        ("a: s; b: t", "a: s", "this one has no b: t"),
+        ("a: s", "a: s", "both are a: s, but"),
+    ],
+)
+def test_the_first_difference_between_two_queries(held: str, said: str, told: str) -> None:
+    assert told in first_difference(held, said)

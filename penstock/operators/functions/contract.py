@@ -14,13 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
 import polars as pl
 
 from penstock.operators.functions.ranges import expanded
 from penstock.words.errors import UserError
+from penstock.words.origin import here
 
 
 class Piece(ABC):
@@ -59,6 +60,20 @@ class Piece(ABC):
         return expanded(rows.select(self.names), low, high, self.merged())
 
 
+class _Alias(str):
+    """The name of an answer's column. It is no method, as it is of a Polars expression, and says so."""
+
+    __slots__ = ()
+
+    def __call__(self, *names: object) -> NoReturn:
+        raise UserError(
+            "ALIAS_NOT_A_METHOD",
+            f"the aggregate is called {str(self)!r}; its name is given as an argument",
+            where=str(here()),
+            hint='As in ps.sum_("bytes", "total") or ps.sum_("bytes", alias="total").',
+        )
+
+
 @dataclass(frozen=True)
 class AggregateFunction(ABC):
     """One aggregate column: a function of a column, named `alias` in the output.
@@ -69,6 +84,12 @@ class AggregateFunction(ABC):
     alias: str
     column: str | None
     of: pl.DataType | None = None
+
+    def __post_init__(self) -> None:
+        for given in (self.alias, self.column):
+            if given is not None and not isinstance(given, str):
+                raise _no_name(self.name, given)
+        object.__setattr__(self, "alias", _Alias(self.alias))
 
     # -- what a function says of itself ----------------------------------------------------------
 
@@ -168,3 +189,18 @@ class AggregateFunction(ABC):
             f"{self.name} of column {self.column!r} needs {needs}, but it is {given}",
             hint=f"Cast it first: .map({self.column}=col({self.column!r}).cast({cast})).",
         )
+
+
+def _no_name(function: str, given: object) -> UserError:
+    """The error for something else in the place of a name."""
+    hint = 'Write the column\'s name, as in ps.sum_("bytes").'
+    if isinstance(given, pl.Expr) and given.meta.is_column():
+        hint = f"Write the column's name: {given.meta.output_name()!r}."
+    elif isinstance(given, pl.Expr):
+        hint = f"Make it a column first, with .map(name={given}) before key_by, and then say its name."
+    return UserError(
+        "NOT_A_COLUMN_NAME",
+        f"{function} needs a column's name, but this is {given if isinstance(given, pl.Expr) else repr(given)}",
+        where=str(here()),
+        hint=hint,
+    )

@@ -200,6 +200,7 @@ class ApproxCountDistinct(_Distinct):
     lg_k: int = 12
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 5 <= self.lg_k <= 20:
             raise UserError(
                 "BAD_SKETCH",

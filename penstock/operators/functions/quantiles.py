@@ -74,6 +74,7 @@ class _Quantile(AggregateFunction):
     q: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 <= self.q <= 1.0:
             raise UserError("BAD_QUANTILE", f"{self.q} is no share", hint="Ask for 0 to 1, as in 0.99.")
 

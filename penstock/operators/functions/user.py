@@ -55,6 +55,12 @@ class UserFunction:
     def __call__(self, column: str, alias: str | None = None) -> AggregateFunction:
         return User(alias or f"{self.name}_{column}", column, function=self)
 
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """What the user has written."""
+        given = (self.add, self.merge, self.result, self.subtract, self.serialize, self.deserialize)
+        return tuple(one for one in given if one is not None)
+
     def call(self, what: str, *given: Any) -> Any:
         """Call one of the functions; what it raises names it."""
         try:

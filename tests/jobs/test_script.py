@@ -1,0 +1,71 @@
+"""A file of SQL is explained without being run, and what is wrong in it is told with its line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.jobs.app import jobs
+from penstock.service import cli
+from penstock.words.errors import UserError
+from tests.regressions.harness import ev, stream
+
+SCRIPT = """CREATE STREAM clicks FROM files('none/*.log', finished => true) FORMAT combined_log EVENT TIME time;
+CREATE JOB hot AS
+  SELECT path, count(*) AS n
+  FROM clicks GROUP BY path, TUMBLE(time, INTERVAL '30' SECOND);
+CREATE JOB all_paths AS SELECT path FROM clicks;
+"""
+
+
+def left(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    return int(caught.value.code or 0)
+
+
+def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT)
+    assert left(["explain", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "JOB hot\ntells path String, n Int64" in told
+    assert "windows of 30s" in told
+    assert "JOB all_paths\ntells path String" in told
+    assert left(["explain", str(file), "--form", "logical"]) == 2
+    assert "BAD_OPTION" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        (SCRIPT.replace("SELECT path, count", "SELECT pth, count"), "line 3, column 10"),
+        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32"),
+        (SCRIPT.replace("CREATE JOB all_paths", "CREATE JOB clicks"), "line 5, column 1"),
+        (SCRIPT.replace("CREATE JOB all", "CREATE JB all"), "line 5, column 8"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_in_the_file(wrong: str, place: str) -> None:
+    with pytest.raises(UserError) as caught:
+        jobs("shop", wrong).explained()
+    assert caught.value.where == place
+
+
+def test_jobs_that_python_gives_are_explained() -> None:
+    clicks = stream([ev(0, user="a")], "clicks")
+    counted = clicks.key_by("user").window("1m").count()
+    told = jobs("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
+    assert [answer.name for answer in told] == ["counts"]
+    assert "count Int64" in told[0].says
+
+
+def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT)
+    assert left(["sql", "--with", str(file), "EXPLAIN SELECT path FROM clicks"]) == 0
+    assert capsys.readouterr().out == "tells path String\nreads stream clicks: path\n"
+    assert left(["sql", "--with", str(file), "EXPLAIN JOB hot"]) == 0
+    assert "windows of 30s" in capsys.readouterr().out
+    assert left(["sql", ""]) == 2
+    assert "NOT_A_QUERY" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""`penstock run --fresh` begins anew, and removes nothing that is not a state directory's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.service import cli
+from penstock.service.state import forget
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import run_inline
+from penstock.words.errors import ExternalError, UserError
+from tests.regressions.harness import ev, stream
+
+APP = """
+import penstock as ps
+clicks = ps.stream("clicks", ps.generated(total=500), ps.combined_log(extra=["cookie"]), time="time")
+app = ps.app("tiny", ps.output("paths", clicks.select("path"), ps.console()))
+"""
+
+
+def left_by_a_run(state: Path) -> Path:
+    late = [ev(5, n=1), ev(1, n=2), ev(6, n="x")]
+    run_inline(ps.app("t", ps.output("o", stream(late))), state)
+    (state / "engine.log").write_text("Spark's")
+    (state / "spark").mkdir()
+    return state
+
+
+def test_a_state_directory_is_removed(tmp_path: Path) -> None:
+    state = left_by_a_run(tmp_path / "state")
+    forget(state)
+    assert not state.exists()
+    forget(state)
+
+
+def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match="NOT_A_STATE_DIRECTORY"):
+        forget(tmp_path)
+    state = left_by_a_run(tmp_path / "state")
+    (state / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match=r"it holds thesis\.txt too"):
+        forget(state)
+    (state / "thesis.txt").rename(state / ".hidden")
+    with pytest.raises(UserError, match=r"it holds \.hidden too"):
+        forget(state)
+    (state / ".hidden").unlink()
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    with pytest.raises(UserError, match="it is a link"):
+        forget(link)
+    assert (tmp_path / "thesis.txt").exists()
+    assert (state / "penstock.json").exists()
+
+
+def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
+    state = left_by_a_run(tmp_path / "state")
+    with StateDirectory(state).held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+        forget(state)
+    assert (state / "penstock.json").exists()
+
+
+def test_run_forgets_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny.py").write_text(APP)
+    state = left_by_a_run(tmp_path / "state")
+    found: list[bool] = []
+
+    def served(app: Any, settings: Any, **options: Any) -> None:
+        found.append(settings.state.exists())
+
+    monkeypatch.setattr("penstock.service.run.serve", served)
+    for options in ([], ["--fresh"]):
+        with pytest.raises(SystemExit):
+            cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(state), *options])
+    assert found == [True, False]
