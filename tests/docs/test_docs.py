@@ -66,6 +66,14 @@ def test_links_lead_to_files_that_exist() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_links_lead_to_headings_that_exist() -> None:
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)$", (page.parent / target if target else page).read_text(), re.M)
+            anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name}: {target}#{anchor}"
+
+
 def test_no_condition_the_docs_name_is_unknown_to_the_code() -> None:
     source = "".join(path.read_text() for path in (ROOT / "penstock").rglob("*.py"))
     named = re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", (ROOT / "docs" / "guarantees.md").read_text())

@@ -1,0 +1,150 @@
+"""The reference of the Python API says what the code says: every name, every argument, every column."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock import col, testing
+from penstock.query.keyed import Keyed
+from penstock.query.stream import Stream
+from penstock.query.windowed import Windowed
+from penstock.testing import ListLog
+from penstock.words import duration
+from penstock.words.duration import microseconds
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference.md").read_text()
+CLASSES = {
+    "Stream": Stream,
+    "Keyed": Keyed,
+    "Windowed": Windowed,
+    "CustomOperator": ps.CustomOperator,
+    "Out": ps.Out,
+    "Context": ps.Context,
+}
+#: whose fields are not the user's business
+CLOSED = (Stream, Keyed, Windowed, ps.Out)
+
+COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
+SALES = ps.stream("sales", ListLog([]), ps.Delimited(COLUMNS), time="at")
+NAMES = {"ps": ps, "col": col, "sales": SALES, "keyed": SALES.key_by("shop"), "timedelta": timedelta}
+
+
+def sections() -> dict[str, str]:
+    """What stands below each heading, up to the next."""
+    parts = re.split(r"^##+ (.*)\n", PAGE, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def entries() -> Iterator[tuple[str, str, str | None]]:
+    """(heading, name, arguments) of everything an entry of a list explains."""
+    for heading, text in sections().items():
+        for entry in re.findall(r"^- (.*?):(?: |\n)", text, re.M | re.S):
+            for code in re.findall(r"`([^`]+)`", entry):
+                name, bracket, rest = code.partition("(")
+                yield heading, name, rest.removesuffix(")") if bracket else None
+
+
+def rows(heading: str) -> list[tuple[list[str], str]]:
+    """The rows of a section's first table: the code in the first cell, and the second cell."""
+    cells = [line.strip("|").split(" | ") for line in re.findall(r"^\|.*`.*$", sections()[heading], re.M)]
+    return [(re.findall(r"`([^`]+)`", first), second) for first, second, *_ in cells]
+
+
+def meant(heading: str, name: str) -> Any:
+    """What an entry is about."""
+    if name.startswith("ps."):
+        return getattr(ps, name[3:])
+    if name.startswith("."):
+        return getattr(CLASSES[heading], name[1:], None)
+    return getattr(testing, name)
+
+
+SIGNED = [
+    (heading, name, arguments)
+    for heading, name, arguments in entries()
+    if arguments is not None and (name.startswith("ps.") or heading in CLASSES or hasattr(testing, name))
+]
+
+
+@pytest.mark.parametrize(("heading", "name", "arguments"), SIGNED, ids=lambda value: str(value)[:40])
+def test_arguments_are_those_of_the_code(heading: str, name: str, arguments: str) -> None:
+    if name in ("ps.col", "ps.lit"):
+        return  # Polars' own
+    shown = ast.parse(f"def f({arguments}): ...").body[0]
+    assert isinstance(shown, ast.FunctionDef)
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module([shown], []), "shown", "exec"), names)
+    told = inspect.signature(names["f"]).parameters
+    actual = dict(inspect.signature(meant(heading, name)).parameters)
+    actual.pop("self", None)
+    assert [(p.name, p.kind) for p in told.values()] == [(p.name, p.kind) for p in actual.values()]
+    for parameter in told.values():
+        if parameter.default is not ...:  # explained in words
+            assert parameter.default == actual[parameter.name].default, parameter.name
+
+
+def test_every_public_name_is_explained() -> None:
+    explained = {name.removeprefix("ps.") for _, name, _ in entries()}
+    explained |= {code[0].partition("(")[0].removeprefix("ps.") for code, _ in rows("Aggregate functions")}
+    explained |= set(re.findall(r"`ps\.(\w+)`", PAGE)) | {"Stream", "App"}
+    assert set(ps.__all__) - explained == set()
+    assert set(testing.__all__) - explained == set()
+
+
+@pytest.mark.parametrize("heading", CLASSES)
+def test_every_method_is_explained(heading: str) -> None:
+    kind = CLASSES[heading]
+    fields = set(getattr(kind, "__dataclass_fields__", ()))
+    public = {name for name in dir(kind) if not name.startswith("_")} | fields
+    hidden = (fields | {"results"}) if kind in CLOSED else set()
+    explained = {name[1:] for at, name, _ in entries() if at == heading and name.startswith(".")}
+    assert explained == public - hidden
+
+
+@pytest.mark.parametrize(("code", "told"), rows("Columns of results"), ids=lambda value: str(value)[:60])
+def test_columns_of_results(code: list[str], told: str) -> None:
+    assert eval(code[0], dict(NAMES)).columns == re.findall(r"`([^`]+)`", told)
+
+
+@pytest.mark.parametrize(("code", "told"), rows("Aggregate functions"), ids=lambda value: str(value)[:60])
+def test_names_of_aggregates(code: list[str], told: str) -> None:
+    aggregate = eval(code[0], dict(NAMES))
+    assert f"`{aggregate.alias}`" == told
+    parameters = inspect.signature(getattr(ps, code[0][3:].partition("(")[0])).parameters
+    for name, value in re.findall(r"(\w+)=([\d.]+)", code[0]):
+        assert parameters[name].default == float(value)
+    keyed: Keyed = NAMES["keyed"]  # type: ignore[assignment]
+    assert keyed.window("1h").aggregate(aggregate).columns[-1] == aggregate.alias
+
+
+def test_every_aggregate_function_has_a_row() -> None:
+    shown = {code[0][3:].partition("(")[0] for code, _ in rows("Aggregate functions")}
+    known = {
+        name
+        for name in ps.__all__
+        if inspect.isfunction(getattr(ps, name)) and "operators.functions" in getattr(ps, name).__module__
+    }
+    assert shown == known - {"aggregate_function"}
+
+
+def test_durations_are_what_the_page_says() -> None:
+    spelled = [{microseconds(eval(one, dict(NAMES))) for one in codes} for codes, _ in rows("Durations")]
+    assert spelled == [{30_000_000}, {5_400_000_000}, {3_600_000_000, 500_000}, {3_600_000_000}]
+    named = set(re.findall(r"`(\w+)`", sections()["Durations"].partition("Units:")[2]))
+    assert named == duration._UNITS.keys() | duration._WORDS.keys()
+
+
+def test_types_are_polars_own() -> None:
+    for name in re.findall(r"`ps\.([A-Z]\w+)`", sections()["Streams and applications"]):
+        assert getattr(ps, name) is getattr(pl, name)
