@@ -4,6 +4,7 @@ from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, 
 
 from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
+from penstock.jobs.app import jobs_app
 from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
@@ -74,6 +75,7 @@ __all__ = [
     "files",
     "first",
     "generated",
+    "jobs_app",
     "json_lines",
     "jsonl",
     "last",

@@ -41,7 +41,7 @@ class JobsApp:
         )
 
 
-def jobs(
+def jobs_app(
     name: str,
     sql: str = "",
     *,

@@ -1,4 +1,4 @@
-"""Loads a user's application file: a normal Python file with one `penstock.App` or `penstock.jobs(...)` in it, or a
+"""Loads a user's application file: a normal Python file with one `penstock.App` or `penstock.jobs_app(...)` in it, or a
 file of SQL.
 
 Receives a path; hands the `App` or the `JobsApp`. What goes wrong in the file is told with the user's line.

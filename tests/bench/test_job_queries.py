@@ -34,7 +34,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_the_template_has_a_constant_for_each_job() -> None:
     first, second, third, again = jobs_of("template", 4, WORDS)
     assert first.sql() == (
-        "SELECT path, COUNT(*) AS n, SUM(bytes) AS b FROM clicks WHERE path == '/' "
+        "SELECT window_start, path, COUNT(*) AS n, SUM(bytes) AS b FROM clicks WHERE path == '/' "
         "GROUP BY path WINDOWING 10 SECONDS"
     )
     assert second.where_sql() == "path == '/search'"
@@ -65,7 +65,7 @@ def test_a_job_in_sql() -> None:
     aggregates = (Aggregate("COUNT", "*", "a0"), Aggregate("AVG", "bytes", "a1"))
     job = Job(0, where, ("path", "status"), aggregates, 60, 10, top=10)
     assert job.sql() == (
-        "SELECT path, status, COUNT(*) AS a0, AVG(bytes) AS a1 FROM clicks "
+        "SELECT window_start, path, status, COUNT(*) AS a0, AVG(bytes) AS a1 FROM clicks "
         "WHERE bytes BETWEEN 1 AND 5 AND agent LIKE 'Moz%' AND status IN (200, 404) GROUP BY path, status "
         "ORDER BY a0 DESC, path, status LIMIT 10 WINDOWING 60 SECONDS EVERY 10 SECONDS"
     )
