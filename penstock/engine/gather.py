@@ -7,9 +7,12 @@ rows put aside, and what the tasks said of themselves.
 from __future__ import annotations
 
 import base64
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from penstock.engine.failures import JobsFailed
@@ -91,21 +94,44 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
 
 
 def _told(task: EpochTask, messages: list[Message]) -> dict[str, list[pl.DataFrame]]:
-    """The frames sent to each output, in the order of outputs."""
+    """The frames sent to each output, in the order of outputs. Those of jobs are in their order already."""
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
-    by_job = {output.job: name for name, output in task.plan.outputs.items()}
+    alike: dict[tuple[str, ...], list[pl.DataFrame]] = {}
     for message in messages:
         if message.frame is None or message.kind != "rows":
             continue
         if message.to == "jobs":
-            for (job,), frame in message.frame.group_by(JOB, maintain_order=True):
-                if job in by_job:
-                    found[by_job[job]].append(frame.drop(JOB))
+            alike.setdefault(_columns(message.frame), []).append(message.frame)
         else:
             found[message.to[4:]].append(message.frame)
+    by_job = {output.job: name for name, output in task.plan.outputs.items()}
+    for frames in alike.values():
+        for job, rows in _apart(pl.concat(frames)):
+            if job in by_job:
+                found[by_job[job]].append(rows)
     return {
         name: frames for name, frames in found.items() if frames or task.plan.outputs[name].top is not None
     }
+
+
+def _columns(frame: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(f"{name} {dtype}" for name, dtype in frame.schema.items())
+
+
+def _apart(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows of each job, in their fixed order: put in order together, which is as much work as for one of them."""
+    ordered = rows.sort(JOB, *_order(rows.drop(JOB)))
+    jobs = ordered[JOB].to_numpy()
+    ordered = ordered.drop(JOB)
+    borders = [0, *(np.flatnonzero(jobs[1:] != jobs[:-1]) + 1).tolist(), len(jobs)]
+    for start, end in itertools.pairwise(borders):
+        yield int(jobs[start]), ordered.slice(start, end - start)
+
+
+def _order(rows: pl.DataFrame) -> list[str]:
+    """The columns by which an output's rows are put in order."""
+    plain = [name for name, dtype in rows.schema.items() if not dtype.is_nested()]
+    return [*(name for name in ORDER if name in plain), *(name for name in plain if name not in ORDER)]
 
 
 def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
@@ -131,10 +157,11 @@ def answered(
         if told is not None and output.top.changes_only:
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
+    elif output.job is not None and len(frames) == 1:
+        return frames[0].select(list(output.schema)), None
     else:
         rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
-        plain = [] if rows is None else [n for n, dtype in rows.schema.items() if not dtype.is_nested()]
-        order = [*(n for n in ORDER if n in plain), *(n for n in plain if n not in ORDER)]
+        order = [] if rows is None else _order(rows)
     if rows is None or not rows.height:
         return None, answer
     rows = run_steps(output.after, rows.sort(order), f"the rows of {output.name}")

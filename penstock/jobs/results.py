@@ -2,7 +2,7 @@
 
 Receives the rows of an epoch before it is committed; hands a job's latest answer, and its rows from an epoch on.
 
-    DIR/results/EPOCH.arrow   one file an epoch: name of the job, its rows (Arrow IPC)
+    DIR/results/EPOCH.arrow   one file an epoch: names of jobs whose rows are alike, their rows (Arrow IPC)
 
 Guarantees: an epoch's rows are there whole or not at all, and offering them again changes nothing. A file goes once
 there are `kept` newer ones, unless a job's latest answer is in it.
@@ -16,12 +16,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from penstock.state.durable import write_once
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.run import unwritable
+
+_WHOSE = "_whose"
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,7 @@ class Results:
         told = {name: frame for name, frame in rows.items() if frame.height}
         if not told:
             return
-        packed = pl.DataFrame(
-            {"job": list(told), "rows": [stream_bytes(frame).to_pybytes() for frame in told.values()]},
-            schema={"job": pl.String, "rows": pl.Binary},
-        )
+        packed = _packed(told)
         path = self._path(epoch)
         try:
             write_once(path, stream_bytes(packed).to_pybytes())
@@ -111,11 +111,33 @@ class Results:
         """The rows of some jobs in one epoch."""
         try:
             with pa.memory_map(str(self._path(epoch))) as file:
-                packed = from_stream(file.read_buffer()).filter(pl.col("job").is_in(list(jobs)))
+                wanted = pl.col("jobs").list.set_intersection(list(jobs)).list.len() > 0
+                packed = from_stream(file.read_buffer()).filter(wanted)
         except FileNotFoundError:
             return
-        for name, rows in packed.iter_rows():
-            yield name, from_stream(rows)
+        for names, rows in packed.iter_rows():
+            frame = from_stream(rows)
+            for number, name in enumerate(names):
+                if name in jobs:
+                    yield name, frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.arrow"
+
+
+def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all jobs, those with the same columns together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, frame in told.items():
+        alike.setdefault(tuple(f"{n} {t}" for n, t in frame.schema.items()), []).append(name)
+    rows = [
+        pl.concat(told[name] for name in names).with_columns(
+            pl.Series(_WHOSE, np.repeat(np.arange(len(names)), [told[name].height for name in names]))
+        )
+        for names in alike.values()
+    ]
+    packed = [stream_bytes(frame).to_pybytes() for frame in rows]
+    return pl.DataFrame(
+        {"jobs": list(alike.values()), "rows": packed},
+        schema={"jobs": pl.List(pl.String), "rows": pl.Binary},
+    )
