@@ -24,6 +24,8 @@ from penstock.logs import GeneratedLog
 #: events a second, of all servers together
 RATE = 2_000
 _DEADLINE_SECONDS = 60.0
+#: alters before those that are measured
+_WARM = 5
 _MARKED = "SELECT {} AS version, path FROM clicks WHERE status >= 400"
 
 
@@ -54,6 +56,8 @@ def latency(jobs: Sequence[Job], alters: int, asks: int, place: Path) -> list[Ou
         ready.wait(_DEADLINE_SECONDS)
         with JobServer(program, state), JobClient(state) as client:
             _until(client, 0, ended)
+            for version in range(-_WARM, 0):
+                _altered(client, version, ended)
             changed = [_altered(client, version, ended) for version in range(1, alters + 1)]
             asked = [_asked(client) for _ in range(asks)]
     finally:

@@ -31,9 +31,11 @@ class Told:
 
     frames: dict[tuple[tuple[str, str], ...], list[pl.DataFrame]] = field(default_factory=dict)
 
-    def add(self, job: int, rows: pl.DataFrame) -> None:
+    def add(self, rows: pl.DataFrame) -> None:
+        """Rows with the numbers of their jobs."""
+        rows = rows.drop(HASH, strict=False)
         alike = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
-        self.frames.setdefault(alike, []).append(rows.with_columns(pl.lit(job, pl.UInt32).alias(JOB)))
+        self.frames.setdefault(alike, []).append(rows)
 
     def messages(self) -> Iterator[bytes]:
         for alike in self.frames.values():
@@ -75,24 +77,35 @@ def _one_by_one(operator: Operator, rows: pl.DataFrame, failures: Failures) -> I
 
 def results(
     task: EpochTask, group: str, rows: pl.DataFrame, failures: Failures
-) -> Iterator[tuple[Member, pl.DataFrame]]:
-    """What each job of a group makes of the group's rows."""
+) -> Iterator[tuple[Member | None, pl.DataFrame]]:
+    """What the jobs of a group make of the group's rows, with the jobs' numbers: those alike together, then (with its
+    member) each of the others."""
     assert task.plan.jobs is not None
     members = task.plan.jobs.members[group]
-    ordered = rows.sort(JOB, maintain_order=True)
-    jobs = ordered[JOB].to_numpy()
-    borders = [*np.flatnonzero(jobs[1:] != jobs[:-1]) + 1, len(jobs)]
-    ordered = ordered.drop(JOB)
-    for start, end in zip([0, *borders[:-1]], borders, strict=True) if len(jobs) else ():
-        member = members.get(int(jobs[start]))
-        if member is None:
+    where = f"the results of {group or 'jobs'}"
+    jobs = rows[JOB].to_numpy()
+    there = [members[int(job)] for job in np.unique(jobs) if int(job) in members]
+    alike: dict[int, list[Member]] = {}
+    alone = [member for member in there if member.alike is None]
+    for member in there:
+        if member.alike is not None:
+            alike.setdefault(member.alike, []).append(member)
+    for group_ in alike.values():
+        mine = rows.filter(pl.col(JOB).is_in([member.job for member in group_]))
+        try:
+            made = run_at_once(group_[0].steps, mine, where)
+        except PenstockError:
+            alone += group_
             continue
-        made = None
+        if made.height:
+            yield None, made
+    for member in alone:
+        found = None
         with failures.of(member.job, task.job_seconds):
-            mine = ordered.slice(int(start), int(end - start))
-            made = run_at_once(member.steps, mine, f"the results of {member.output}")
-        if made is not None and made.height:
-            yield member, made
+            mine = rows.filter(pl.Series(jobs == member.job))
+            found = run_at_once(member.steps, mine, f"the results of {member.output}")
+        if found is not None and found.height:
+            yield member, found
 
 
 def best(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:

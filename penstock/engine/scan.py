@@ -21,6 +21,7 @@ from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
+from penstock.operators.job_windows import JOB
 from penstock.query.physical import Edge, ScanPlan
 from penstock.state.ipc import from_stream
 
@@ -159,8 +160,9 @@ def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
             sums.frames.setdefault(entries[group.target].id, []).append(rows)
             continue
         for member, made in results(task, "", rows, sums.failures):
-            sums.told.add(member.job, best(task, member.output, made))
-            _tell_readers(task, member.output, made, f"the results of {member.output}", sums)
+            sums.told.add(made if member is None else best(task, member.output, made))
+            if member is not None:
+                _tell_readers(task, member.output, made.drop(JOB), f"the results of {member.output}", sums)
 
 
 def _tell_readers(task: EpochTask, output: str, rows: pl.DataFrame, where: str, sums: _Sums) -> None:

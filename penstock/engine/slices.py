@@ -19,6 +19,7 @@ from penstock.engine.message import Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, hashed, run_store
 from penstock.operators.contract import NEVER, TIME, Progress, Results, SliceState
+from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query.physical import Edge, SubQuery, located, run_steps
@@ -109,8 +110,9 @@ def _run(
     if task.has_members(sub.id):
         rows = outcome.get("")
         for member, mine in results(task, sub.id, rows, failures) if rows is not None else ():
-            told.add(member.job, best(task, member.output, mine.drop(HASH)))
-            yield from _to_readers(task, member.output, mine, where, failures)
+            told.add(mine if member is None else best(task, member.output, mine))
+            if member is not None:
+                yield from _to_readers(task, member.output, mine.drop(JOB), where, failures)
     for edge in task.plan.edges_from(sub.id):
         result = outcome.get(edge.output)
         top = task.plan.outputs[edge.target[4:]].top if edge.target.startswith("out:") else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.jobs.standard import Standard, standard
+from penstock.jobs.standard import Standard, calls_python, said_by, standard
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.query import logical
 from penstock.query.compile import forms
@@ -28,6 +28,8 @@ class Keys:
     conditions: tuple[Hashable, ...]
     operands: tuple[Hashable, ...]
     projection: Hashable
+    #: what is made of results; None where that must be done for the job alone
+    after: Hashable | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,7 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
             tuple(form(condition) for condition in simple.conditions),
             tuple(form(operand) for operand, _ in simple.equal),
             simple.projection,
+            None if simple.top is not None or calls_python(simple.after) else said_by(simple.after),
         )
         stream = simple.source.stream
         columns = tuple(column for column in stream.decoder.schema() if column in simple.needed)

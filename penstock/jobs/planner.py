@@ -121,6 +121,8 @@ class _Planning:
         self._members: dict[str, dict[int, Member]] = {"": {}}
         self._owners: dict[str, int] = {}
         self._crowds: dict[str, _Gathering] = {}
+        self._alike: dict[Hashable, int] = {}
+        self._read = {name for placed in jobs for name in placed.job.reads}
 
     def plan(self) -> Plan:
         groups: dict[str, list[Placed]] = {}
@@ -182,7 +184,10 @@ class _Planning:
         assert job.standard is not None
         source = f"scan:{job.standard.source.stream.name}"
         self._crowds.setdefault(source, _Gathering()).add(job, group)
-        self._members[group][job.number] = Member(job.number, job.name, job.standard.after)
+        alike = None
+        if job.keys is not None and job.keys.after is not None and job.name not in self._read:
+            alike = self._alike.setdefault(job.keys.after, len(self._alike))
+        self._members[group][job.number] = Member(job.number, job.name, job.standard.after, alike)
 
 
 def group_of(said: Standard) -> str:

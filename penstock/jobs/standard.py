@@ -111,10 +111,7 @@ class Standard:
     @property
     def projection(self) -> Hashable:
         """What tells its steps from those of others."""
-        return tuple(
-            form(step.columns if isinstance(step, MapStep) else getattr(step, "names", None))
-            for step in self.steps
-        )
+        return said_by(self.steps)
 
 
 def standard(output: logical.Output) -> Standard | None:
@@ -129,6 +126,23 @@ def _expressions(said: Standard) -> Iterator[pl.Expr]:
     for step in said.steps:
         if isinstance(step, MapStep):
             yield from (expr for _, expr in step.columns)
+
+
+def said_by(steps: tuple[Step, ...]) -> Hashable:
+    """What tells steps from others."""
+    return tuple(
+        form(
+            getattr(step, "columns", None) or getattr(step, "names", None) or getattr(step, "predicate", None)
+        )
+        for step in steps
+    )
+
+
+def calls_python(steps: tuple[Step, ...]) -> bool:
+    """Whether steps call a function of the user's."""
+    made = [expr for step in steps if isinstance(step, MapStep) for _, expr in step.columns]
+    asked = [step.predicate for step in steps if isinstance(step, FilterStep)]
+    return any(map(_calls_python, [*made, *asked]))
 
 
 def _calls_python(expr: pl.Expr) -> bool:

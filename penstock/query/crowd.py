@@ -111,11 +111,15 @@ def _constants(members: Sequence[Chosen]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Member:
-    """A job of a group: the output its results go to, and the steps that make them of the group's rows."""
+    """A job of a group: the output its results go to, and the steps that make them of the group's rows.
+
+    Jobs with the same number `alike` have the same steps, and are worked on in one go; None: it is worked on alone.
+    """
 
     job: int
     output: str
     steps: tuple[Step, ...]
+    alike: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.query.crowd import JobsPlan
 
 #: columns that travel with the rows and are never the user's
-CARRIED = (*ORDER, HASH, INPUT)
+CARRIED = (*ORDER, HASH, INPUT, JOB)
 
 
 def computed(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFrame:

@@ -60,7 +60,10 @@ _PLAIN = re.compile(
 
 
 def _plain(expr: pl.Expr) -> bool:
-    drawn = expr.meta.tree_format(return_as_string=True) or ""
+    try:
+        drawn = expr.meta.tree_format(return_as_string=True) or ""
+    except pl.exceptions.PolarsError:  # it cannot draw some without their columns
+        return False
     named = [line for line in drawn.splitlines() if line.split("│")[0].strip()]
     boxes = [box.strip() for line in named for box in line.split("│")[2::2]]
     return bool(boxes) and all(_PLAIN.fullmatch(box) for box in boxes if box)
