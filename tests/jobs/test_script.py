@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobs.app import jobs
+from penstock.jobs.app import jobs_app
 from penstock.service import cli
 from penstock.words.errors import UserError
 from tests.regressions.harness import ev, stream
@@ -48,14 +48,14 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
 )
 def test_what_is_wrong_is_told_with_its_place_in_the_file(wrong: str, place: str) -> None:
     with pytest.raises(UserError) as caught:
-        jobs("shop", wrong).explained()
+        jobs_app("shop", wrong).explained()
     assert caught.value.where == place
 
 
 def test_jobs_that_python_gives_are_explained() -> None:
     clicks = stream([ev(0, user="a")], "clicks")
     counted = clicks.key_by("user").window("1m").count()
-    told = jobs("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
+    told = jobs_app("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
     assert [answer.name for answer in told] == ["counts"]
     assert "count Int64" in told[0].says
 
