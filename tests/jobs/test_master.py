@@ -23,8 +23,7 @@ def test_a_life_only_goes_where_it_can(happenings: list[Happening]) -> None:
         before = master
         try:
             master = master.after(happening, "broken" if happening == "fail" else None)
-        except UserError as refusal:
-            assert refusal.condition == "JOB_CANNOT"
+        except UserError:
             assert master is before
             continue
         assert before.life != "gone", "nothing happens to what is gone"
