@@ -52,6 +52,10 @@ class JobClient:
         answer: dict[str, Any] | None = self._asked({"ask": job})
         return answer
 
+    def route(self, job: str, message: Any) -> Any:
+        """What a job answers to a message."""
+        return self._asked({"route": [job, message]})
+
     def since(self, job: str, epoch: int) -> list[dict[str, Any]]:
         """A job's rows from an epoch on."""
         answers: list[dict[str, Any]] = self._asked({"since": [job, epoch]})

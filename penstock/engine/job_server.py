@@ -1,7 +1,7 @@
 """Where a running engine takes commands and questions about its jobs: a socket that only its user can reach.
 
-Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"ask": job}`, `{"since": [job, epoch]}` are answered by
-`{"ok": ...}` or `{"error": ...}`.
+Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"ask": job}`, `{"route": [job, message]}` and
+`{"since": [job, epoch]}` are answered by `{"ok": ...}` or `{"error": ...}`.
 
 Guarantees: every line gets one answer. Does not guarantee order between connections.
 """
@@ -78,6 +78,8 @@ class JobServer:
                 case {"ask": str() as job}:
                     answer = self._jobs.ask(job)
                     return {"ok": None if answer is None else told(answer)}
+                case {"route": [str() as job, message]}:
+                    return {"ok": self._jobs.route(job, message)}
                 case {"since": [str() as job, int() as epoch]}:
                     return {"ok": [told(answer) for answer in self._jobs.since(job, epoch)]}
             raise InternalError("BAD_REQUEST", "this is not a request an engine knows")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.jobs.commands import Answered
+from penstock.jobs.messages import Deliver
 from penstock.jobs.program import Jobs
 from penstock.jobs.script import explained
 from penstock.jobs.workshop import Given
@@ -24,6 +25,7 @@ class JobsApp:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     queries: Mapping[str, Stream] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    deliver: Mapping[str, Deliver] = field(default_factory=dict)
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
@@ -37,6 +39,7 @@ class JobsApp:
             streams=self.streams,
             queries=self.queries,
             functions=self.functions,
+            deliver=self.deliver,
             begin=self.sql,
         )
 
@@ -48,10 +51,11 @@ def jobs_app(
     streams: Mapping[str, Stream] | None = None,
     queries: Mapping[str, Stream] | None = None,
     functions: Mapping[str, UserFunction] | None = None,
+    deliver: Mapping[str, Deliver] | None = None,
 ) -> JobsApp:
     """Jobs that come and go, to begin with those of `sql` and `queries`.
 
     `streams` and `queries` are given names under which SQL can read them; `functions` are Python functions from
-    expressions to an expression that SQL can call.
+    expressions to an expression that SQL can call; `deliver` are functions that answer messages to a job.
     """
-    return JobsApp(name, sql, streams or {}, queries or {}, functions or {})
+    return JobsApp(name, sql, streams or {}, queries or {}, functions or {}, deliver or {})

@@ -20,6 +20,7 @@ import polars as pl
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Answered, Desk
+from penstock.jobs.messages import Deliver, routed
 from penstock.jobs.planner import Placed, planned
 from penstock.jobs.results import Answer, Results
 from penstock.jobs.workshop import Given, Workshop
@@ -46,13 +47,15 @@ class Jobs:
         streams: Mapping[str, Stream] | None = None,
         queries: Mapping[str, Stream] | None = None,
         functions: Mapping[str, UserFunction] | None = None,
+        deliver: Mapping[str, Deliver] | None = None,
         begin: str = "",
         most: int = 10_000,
     ) -> None:
         self.name = name
         self.fingerprint = f"jobs:{name}"
         self.summary = "jobs that come and go"
-        given = Given(streams or {}, queries or {}, functions or {})
+        given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
+        self._deliver = given.deliver
         self._state = state
         self._lock = threading.RLock()
         self._log = CommandLog(state)
@@ -110,6 +113,16 @@ class Jobs:
         if job not in self.catalogue.jobs:
             raise self._desk.unknown(job, self.catalogue)
         return self._results.latest(job)
+
+    def route(self, job: str, message: Any = None) -> Any:
+        """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
+        have the values the message says."""
+
+        def latest(name: str) -> pl.DataFrame | None:
+            answer = self.ask(name)
+            return None if answer is None else answer.rows
+
+        return routed(job, message, latest, self._deliver)
 
     def since(self, job: str, epoch: int) -> list[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""

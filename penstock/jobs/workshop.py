@@ -7,10 +7,11 @@ again, the rest is kept.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.jobs.catalogue import Catalogue, JobEntry
 from penstock.jobs.compiled import Compiled, compiled
+from penstock.jobs.messages import Deliver
 from penstock.jobs.names import JobScope
 from penstock.query import logical
 from penstock.query.stream import Stream
@@ -25,11 +26,13 @@ from penstock.words.errors import PenstockError, UserError
 
 @dataclass(frozen=True)
 class Given:
-    """What Python gives to jobs: streams and queries by name, and functions that SQL can call."""
+    """What Python gives to jobs: streams and queries by name, functions that SQL can call, and what jobs say to
+    messages."""
 
     streams: Mapping[str, Stream]
     queries: Mapping[str, Stream]
     functions: Mapping[str, UserFunction]
+    deliver: Mapping[str, Deliver] = field(default_factory=dict)
 
 
 class Workshop:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.engine.job_client import JobClient, running_state
+from penstock.words.errors import UserError
 
 jobs_app = typer.Typer(help="Create, change and look at the jobs of a running engine.", no_args_is_help=True)
 
@@ -106,9 +107,19 @@ def drop(name: Job, state: State = None) -> None:
     _say(state, f"DROP JOB {name}")
 
 
-def ask(name: Job, state: State = None, json: Json = False) -> None:
-    """A job's latest answer."""
+def ask(
+    name: Job,
+    about: Annotated[
+        str | None, typer.Option(help='A message to the job, as JSON: \'{"product": "Angry Birds"}\'.')
+    ] = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """A job's latest answer, or what it answers to a message."""
     with JobClient(running_state(state)) as client:
+        if about is not None:
+            print(json_text.dumps(client.route(name, _message(about)), indent=1, default=str))
+            return
         answer = client.ask(name)
     if json:
         print(json_text.dumps(answer))
@@ -116,6 +127,15 @@ def ask(name: Job, state: State = None, json: Json = False) -> None:
         Console(highlight=False).print(f"{name} has told nothing yet")
     else:
         _table(answer["columns"], answer["rows"], title=f"{name}, epoch {answer['epoch']}")
+
+
+def _message(text: str) -> Any:
+    try:
+        return json_text.loads(text)
+    except ValueError as failure:
+        raise UserError(
+            "BAD_MESSAGE", f"the message is not JSON: {failure}", hint='As in --about \'{"page": "/a"}\'.'
+        ) from failure
 
 
 def _said(state: Path | None, sql: str) -> list[dict[str, Any]]:
