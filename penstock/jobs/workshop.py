@@ -52,7 +52,9 @@ class Workshop:
         """A stream of the catalogue."""
         entry = catalogue.streams[name]
         if entry.known_as not in self._streams:
-            made = self._given.streams[name] if not entry.text else stream_of(_created(entry.text))
+            made = (
+                stream_of(_created(entry.text)) if entry.text else _given(name, self._given.streams, "stream")
+            )
             node = made.node
             assert isinstance(node, logical.Source)
             if node.stream.name != entry.known_as:
@@ -106,10 +108,20 @@ class Workshop:
             )
             rows = planned(_select(entry.select), scope)
         else:
-            rows = self._given.queries[name]
+            rows = _given(name, self._given.queries, "job")
         made = compiled(name, entry.number, rows)
         self._jobs[name] = (said, tuple(read.values()), made)
         return made
+
+
+def _given(name: str, given: Mapping[str, Stream], kind: str) -> Stream:
+    if name not in given:
+        raise UserError(
+            "NOT_GIVEN",
+            f"the {kind} {name} was given by Python when it was created, and is not now",
+            hint=f"Give it again, under the same name, or DROP {kind.upper()} {name} before you leave it out.",
+        )
+    return given[name]
 
 
 def as_call(said: Mapping[str, object]) -> Call:
