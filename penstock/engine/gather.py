@@ -64,10 +64,11 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     facts = [message.facts for message in messages if message.kind == "facts"]
     rows: dict[str, pl.DataFrame] = {}
     answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
-    for name, frames in _told(task, messages).items():
+    told, in_order = _told(task, messages)
+    for name, frames in told.items():
         output = task.plan.outputs[name]
         try:
-            made, answer = answered(output, frames, answers.get(name))
+            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order)
         except PenstockError as error:
             if output.job is None:
                 raise
@@ -93,8 +94,10 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts)
 
 
-def _told(task: EpochTask, messages: list[Message]) -> dict[str, list[pl.DataFrame]]:
-    """The frames sent to each output, in the order of outputs. Those of jobs are in their order already."""
+def _told(task: EpochTask, messages: list[Message]) -> tuple[dict[str, list[pl.DataFrame]], set[str]]:
+    """The frames sent to each output, in the order of outputs, and those whose rows are in their order already: jobs
+    that are worked on together."""
+    in_order: set[str] = set()
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
     alike: dict[tuple[str, ...], list[pl.DataFrame]] = {}
     for message in messages:
@@ -109,9 +112,9 @@ def _told(task: EpochTask, messages: list[Message]) -> dict[str, list[pl.DataFra
         for job, rows in _apart(pl.concat(frames)):
             if job in by_job:
                 found[by_job[job]].append(rows)
-    return {
-        name: frames for name, frames in found.items() if frames or task.plan.outputs[name].top is not None
-    }
+                in_order.add(by_job[job])
+    some = {n: frames for n, frames in found.items() if frames or task.plan.outputs[n].top is not None}
+    return some, in_order
 
 
 def _columns(frame: pl.DataFrame) -> tuple[str, ...]:
@@ -145,9 +148,10 @@ def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
 
 
 def answered(
-    output: OutputPlan, frames: list[pl.DataFrame], last: str | None
+    output: OutputPlan, frames: list[pl.DataFrame], last: str | None, *, in_order: bool = False
 ) -> tuple[pl.DataFrame | None, str | None]:
-    """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64)."""
+    """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64). `in_order`: each frame's
+    rows are in that order already."""
     answer = None
     if output.top is not None and not (frames or last):
         return None, None
@@ -157,7 +161,7 @@ def answered(
         if told is not None and output.top.changes_only:
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
-    elif output.job is not None and len(frames) == 1:
+    elif in_order and len(frames) == 1:
         return frames[0].select(list(output.schema)), None
     else:
         rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
