@@ -6,7 +6,7 @@ jobs that read other jobs. A job whose own steps fail is left out and named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,30 +82,45 @@ def results(
     member) each of the others."""
     assert task.plan.jobs is not None
     members = task.plan.jobs.members[group]
-    where = f"the results of {group or 'jobs'}"
-    jobs = rows[JOB].to_numpy()
-    there = [members[int(job)] for job in np.unique(jobs) if int(job) in members]
-    alike: dict[int, list[Member]] = {}
-    alone = [member for member in there if member.alike is None]
-    for member in there:
-        if member.alike is not None:
-            alike.setdefault(member.alike, []).append(member)
-    for group_ in alike.values():
-        mine = rows.filter(pl.col(JOB).is_in([member.job for member in group_]))
+    alone: list[tuple[Member, pl.DataFrame]] = []
+    for those, mine in _by_steps(members, rows):
+        if those[0].alike is None:
+            alone.append((those[0], mine))
+            continue
         try:
-            made = run_at_once(group_[0].steps, mine, where)
-        except PenstockError:
-            alone += group_
+            made = run_at_once(those[0].steps, mine, f"the results of {group or 'jobs'}")
+        except PenstockError:  # of one of them
+            alone += [(member, mine.filter(pl.col(JOB) == member.job)) for member in those]
             continue
         if made.height:
             yield None, made
-    for member in alone:
+    for member, mine in alone:
         found = None
         with failures.of(member.job, task.job_seconds):
-            mine = rows.filter(pl.Series(jobs == member.job))
             found = run_at_once(member.steps, mine, f"the results of {member.output}")
         if found is not None and found.height:
             yield member, found
+
+
+def _by_steps(
+    members: Mapping[int, Member], rows: pl.DataFrame
+) -> Iterator[tuple[list[Member], pl.DataFrame]]:
+    """The rows of the jobs that are there, dealt out by the steps they go through next."""
+    there, at = np.unique(rows[JOB].to_numpy(), return_inverse=True)
+    dealt: dict[int | tuple[int], list[Member]] = {}
+    numbers: dict[int | tuple[int], int] = {}
+    place = np.full(len(there), -1)
+    for number, job in enumerate(there.tolist()):
+        member = members.get(job)
+        if member is not None:
+            steps = (job,) if member.alike is None else member.alike
+            numbers.setdefault(steps, len(numbers))
+            place[number] = numbers[steps]
+            dealt.setdefault(steps, []).append(member)
+    order = np.argsort(place[at], kind="stable")
+    ordered, ends = rows[order], np.searchsorted(place[at][order], np.arange(len(dealt) + 1))
+    for number, those in enumerate(dealt.values()):
+        yield those, ordered.slice(ends[number], ends[number + 1] - ends[number])
 
 
 def best(task: EpochTask, output: str, rows: pl.DataFrame) -> pl.DataFrame:

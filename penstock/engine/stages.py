@@ -88,7 +88,7 @@ class SparkStages:
             packed = cloudpickle.dumps(replace(plan, outputs=outputs))
             before, self._shipped = self._shipped, (plan, self._context.broadcast(packed))
             if before is not None:
-                before[1].unpersist()
+                before[1].destroy()  # no epoch is under way: nobody reads it any more
         return self._shipped[1]
 
     def _collected(self, stage: Any) -> list[bytes]:

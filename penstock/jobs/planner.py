@@ -33,12 +33,10 @@ class Placed:
     sinks: tuple[Sink, ...]
 
 
-def planned(name: str, version: int, jobs: Sequence[Placed]) -> Plan:
+def planned(name: str, jobs: Sequence[Placed]) -> Plan:
     """The plan in which these jobs run together. One that failed is left out; one that is paused gets no events and
     tells nothing, while time goes on in its state."""
-    return _Planning(
-        name, version, [placed for placed in jobs if placed.life in ("running", "paused")]
-    ).plan()
+    return _Planning(name, [placed for placed in jobs if placed.life in ("running", "paused")]).plan()
 
 
 class _Gathering:
@@ -114,8 +112,8 @@ def _template(chosen: Chosen) -> Hashable:
 
 
 class _Planning:
-    def __init__(self, name: str, version: int, jobs: Sequence[Placed]) -> None:
-        self._name, self._version, self._jobs = name, version, jobs
+    def __init__(self, name: str, jobs: Sequence[Placed]) -> None:
+        self._name, self._jobs = name, jobs
         self._subqueries: dict[str, SubQuery] = {}
         self._edges: list[Edge] = []
         self._members: dict[str, dict[int, Member]] = {"": {}}
@@ -140,7 +138,6 @@ class _Planning:
                 Edge(0, f"crowd:{source}", (), target, reduce=True) for target in self._crowds[source].targets
             ]
         jobs = JobsPlan(
-            self._version,
             {source: crowd.crowd(source) for source, crowd in self._crowds.items()},
             self._members,
             self._owners,

@@ -218,7 +218,7 @@ class Jobs:
             )
             for name, entry in catalogue.jobs.items()
         ]
-        return planned(self.name, commands, placed)
+        return planned(self.name, placed)
 
     def _catalogue(self, number: int) -> Catalogue:
         known = max(known for known in self._catalogues if known <= number)
@@ -233,16 +233,12 @@ class Jobs:
 
     def _open(self, catalogue: Catalogue) -> None:
         """Open the sinks of new jobs and start the logs of new streams; raises if that cannot be."""
-        for name in catalogue.jobs:
-            entry = catalogue.jobs[name]
-            schema = dict(self._workshop.job(name, catalogue).schema)
-            self._desk.open_sinks(entry, schema, f"{self._opened}.{entry.created}")
-        if self._start_log is not None:
-            for name, scan in planned("", 0, self._all(catalogue)).scans.items():
-                self._start_log(name, scan)
-
-    def _all(self, catalogue: Catalogue) -> list[Placed]:
-        return [Placed(self._workshop.job(name, catalogue), "running", ()) for name in catalogue.jobs]
+        for name, entry in catalogue.jobs.items():
+            job = self._workshop.job(name, catalogue)
+            self._desk.open_sinks(entry, dict(job.schema), f"{self._opened}.{entry.created}")
+            if self._start_log is not None:
+                for stream, scan in job.scans.items():
+                    self._start_log(stream, scan)
 
     def _failures(self, epoch: int) -> dict[str, Any]:
         path = self._failure_path(epoch)

@@ -124,11 +124,10 @@ class Member:
 
 @dataclass(frozen=True)
 class JobsPlan:
-    """What a plan knows of jobs that come and go: its version, crowds by source, the members of groups by their
+    """What a plan knows of jobs that come and go: crowds by source, the members of groups by their
     sub-query ("" for those that need none) and number, the job to whom a sub-query belongs alone, and the columns
     that are read of what jobs told in the epoch before."""
 
-    version: int
     crowds: Mapping[str, Crowd]
     members: Mapping[str, Mapping[int, Member]]
     owners: Mapping[str, int]
