@@ -12,21 +12,17 @@ import contextlib
 import hashlib
 import json
 import os
-import socket
 import tempfile
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from penstock.engine.lines import LineServer
 from penstock.engine.message import error_message
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
 from penstock.words.errors import InternalError, PenstockError
-
-#: the longest line taken: a query of the longest allowed length, as JSON
-MOST_BYTES = 8 << 20
 
 
 class JobServer:
@@ -37,11 +33,8 @@ class JobServer:
         self.path = socket_of(state)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)  # left by an engine that was killed: the state directory is ours
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._server.bind(self.path)
+        self._server = LineServer(self.path, "penstock-jobs", self._answered)
         os.chmod(self.path, 0o600)
-        self._server.listen()
-        threading.Thread(target=self._serve, name="penstock-jobs", daemon=True).start()
 
     def __enter__(self) -> JobServer:
         return self
@@ -49,27 +42,14 @@ class JobServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                line, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer_all, args=(line,), daemon=True).start()
+    def _answered(self, text: bytes) -> bytes:
+        return json.dumps(self._answer(text), default=str).encode()
 
-    def _answer_all(self, line: socket.socket) -> None:
-        with contextlib.suppress(OSError), line, line.makefile("rwb") as file:
-            while text := file.readline(MOST_BYTES):
-                file.write(json.dumps(self._answered(text), default=str).encode() + b"\n")
-                file.flush()
-
-    def _answered(self, text: bytes) -> dict[str, Any]:
+    def _answer(self, text: bytes) -> dict[str, Any]:
         try:
             asked = json.loads(text)
             match asked:

@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,13 +18,10 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.state.buckets import HASH
-from penstock.state.compact import MOST, pick
-from penstock.state.order import by_hash_and_time
+from penstock.state.compact import MOST, parts, pick
+from penstock.state.order import by_hash, by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
-
-#: about how many rows are merged at a time
-_ROWS_AT_ONCE = 250_000
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
 #: what compaction makes of the rows of some runs; and whether these are all there are
@@ -91,7 +88,7 @@ class _Collection:
         return entry
 
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return _by_hash(rows)
+        return by_hash(rows)
 
     def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
         """Merge some of the runs from `start` on, if that is worth while."""
@@ -110,7 +107,7 @@ class _Collection:
     def _merged(self, entries: Sequence[RunEntry], merge: Merge, whole: bool) -> pl.DataFrame:
         """The rows of some runs in one, part after part: what is needed meanwhile does not grow with the state."""
         runs = [self._scope.store.section(entry, self._scope.buckets) for entry in entries]
-        made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in _parts(runs)]
+        made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in parts(runs)]
         return pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True)
 
 
@@ -205,7 +202,7 @@ class Journal(_Collection):
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
             rows = rows.filter(pl.col(self._time) >= floor)
-            return _by_hash(combine(rows)) if combine and rows.height else rows
+            return by_hash(combine(rows)) if combine and rows.height else rows
 
         self._compact(merge, self._time, self._newest(floor, parts) if parts > 1 else 0)
 
@@ -246,7 +243,7 @@ class Table(_Collection):
 
     def insert(self, rows: pl.DataFrame) -> None:
         """Put one row a key (they carry `_hash`); it replaces the key's former row."""
-        self._write(_by_hash(rows), self._scope.epoch, self._time)
+        self._write(by_hash(rows), self._scope.epoch, self._time)
 
     def lookup(self, wanted: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
         """For every row of `wanted` (its keys and `_hash`) the values of its key's latest row, else nulls.
@@ -382,24 +379,6 @@ class _Found:
         index[np.concatenate(self.at)] = np.arange(rows.height)
         where = pl.Series(index).replace(-1, None)
         return rows.select(pl.all().gather(where))
-
-
-def _parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
-    """The runs cut at the same hashes, so that a part has about as many rows as are merged at a time."""
-    hashes = [run[HASH].to_numpy() for run in runs]
-    longest = max(hashes, key=len)
-    step = max(1, _ROWS_AT_ONCE * len(longest) // max(1, sum(map(len, hashes))))
-    cuts = longest[step::step]
-    ends = [np.append(np.searchsorted(there, cuts), len(there)) for there in hashes]
-    starts = [np.append(0, end[:-1]) for end in ends]
-    for part in range(len(cuts) + 1):
-        yield [run[s[part] : e[part]] for run, s, e in zip(runs, starts, ends, strict=True)]
-
-
-def _by_hash(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows sorted by hash; operators mostly give them so."""
-    hashes = rows[HASH].to_numpy()
-    return rows if (hashes[1:] >= hashes[:-1]).all() else rows.sort(HASH, maintain_order=True)
 
 
 def _same_keys(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:

@@ -1,16 +1,24 @@
-"""Which runs to merge: size tiers, so that a slice keeps few runs and rewrites a row only a few times.
+"""Which runs to merge, and in which parts: size tiers, so that a slice keeps few runs and rewrites a row only a few
+times.
 
-Pure: sizes in, a range out.
+Pure: sizes in, a range out; runs in, their parts out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from penstock.state.buckets import HASH
 
 #: merge once this many neighbours have come together
 FAN_IN = 4
 #: never leave more runs than this
 MOST = 12
+#: about how many rows are merged at a time
+ROWS_AT_ONCE = 250_000
 
 
 def pick(sizes: Sequence[int]) -> slice | None:
@@ -32,3 +40,15 @@ def pick(sizes: Sequence[int]) -> slice | None:
     if start + (start < len(sizes)) > MOST:
         start = MOST - 1
     return slice(start, len(sizes)) if start < len(sizes) else None
+
+
+def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
+    """The runs cut at the same hashes, so that a part has about as many rows as are merged at a time."""
+    hashes = [run[HASH].to_numpy() for run in runs]
+    longest = max(hashes, key=len)
+    step = max(1, ROWS_AT_ONCE * len(longest) // max(1, sum(map(len, hashes))))
+    cuts = longest[step::step]
+    ends = [np.append(np.searchsorted(there, cuts), len(there)) for there in hashes]
+    starts = [np.append(0, end[:-1]) for end in ends]
+    for part in range(len(cuts) + 1):
+        yield [run[s[part] : e[part]] for run, s, e in zip(runs, starts, ends, strict=True)]

@@ -1,6 +1,6 @@
 """Rows by hash and, within a hash, by time: the order in which both can be searched. Pure.
 
-Receives a frame; hands the row numbers of that order.
+Receives a frame; hands the row numbers of that order, or the rows in it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def by_hash_and_time(rows: pl.DataFrame, time: str) -> npt.NDArray[np.uint32] | 
     hashes, times = rows[HASH].to_numpy(), rows[time].to_numpy()
     order: npt.NDArray[np.uint32] | None = None
     if (hashes[1:] < hashes[:-1]).any():
-        by_hash = rows.select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
-        order = by_hash.cast(pl.UInt32).to_numpy()
+        sorted_ = rows.select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
+        order = sorted_.cast(pl.UInt32).to_numpy()
         hashes, times = hashes[order], times[order]
     early = (hashes[1:] == hashes[:-1]) & (times[1:] < times[:-1])
     if not early.any():
@@ -35,3 +35,9 @@ def by_hash_and_time(rows: pl.DataFrame, time: str) -> npt.NDArray[np.uint32] | 
     mended = order.copy()
     mended[at] = order[at][np.lexsort((times[at], group[at]))]
     return mended
+
+
+def by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows sorted by hash; operators mostly give them so."""
+    hashes = rows[HASH].to_numpy()
+    return rows if (hashes[1:] >= hashes[:-1]).all() else rows.sort(HASH, maintain_order=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state import collection
+from penstock.state import compact
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.collection import Changes, Journal, Scope, Table
 from penstock.state.compact import FAN_IN, MOST, pick
@@ -28,7 +28,7 @@ Key = str | None
 def _parts_of_two_rows() -> Iterator[None]:
     """Merges take a few rows at a time, so that small states have many parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collection, "_ROWS_AT_ONCE", 2)
+        patch.setattr(compact, "ROWS_AT_ONCE", 2)
         yield
 
 

@@ -1,0 +1,46 @@
+"""A socket of this machine that answers lines: each caller in a thread of its own, a line for a line.
+
+Receives what makes an answer of a line; hands callers its answers until it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+#: the longest line taken: a query of the longest allowed length, as JSON
+MOST_BYTES = 8 << 20
+
+
+class LineServer:
+    """Answers at a path of the file system."""
+
+    def __init__(self, path: str, name: str, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(path)
+        self._server.listen()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer_all, args=(line,), daemon=True).start()
+
+    def _answer_all(self, line: socket.socket) -> None:
+        # a caller hangs up, or dies, when it is done
+        with contextlib.suppress(OSError), line, line.makefile("rwb") as file:
+            while text := file.readline(MOST_BYTES):
+                file.write(self._answer(text) + b"\n")
+                file.flush()
