@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.run import unwritable
 
 _WHOSE = "_whose"
+#: answers are mostly replaced within so many epochs
+_RECENT = 4
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Results:
         self._lock = threading.Lock()
         self._latest: dict[str, Answer] = {}
         self._epochs: list[int] = []
+        self._recent: deque[tuple[int, tuple[str, ...]]] = deque()
 
     def load(self, jobs: Collection[str]) -> None:
         """Find the latest answers of jobs after a restart."""
@@ -73,6 +77,9 @@ class Results:
             if epoch not in self._epochs[-2:]:
                 self._epochs.append(epoch)
             self._forget_old()
+            self._recent.append((epoch, tuple(told)))
+            if len(self._recent) > _RECENT:
+                self._keep_alone(*self._recent.popleft())
 
     def latest(self, job: str) -> Answer | None:
         """A job's latest answer; None before its first."""
@@ -98,6 +105,13 @@ class Results:
         """A job is gone; another of its name has no answer yet."""
         with self._lock:
             self._latest.pop(job, None)
+
+    def _keep_alone(self, epoch: int, jobs: Collection[str]) -> None:
+        """Have answers that stay stand for themselves: as they came, each holds the rows of all jobs in memory."""
+        for job in jobs:
+            answer = self._latest.get(job)
+            if answer is not None and answer.epoch == epoch:
+                self._latest[job] = Answer(epoch, from_stream(stream_bytes(answer.rows)))
 
     def _forget_old(self) -> None:
         if len(self._epochs) <= self._kept * 1.1:
