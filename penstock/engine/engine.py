@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.estimate import Rules
 from penstock.engine.logs import Logs
+from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
@@ -32,6 +35,7 @@ from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan, ScanPlan
+from penstock.state.bucket_map import Maps
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
@@ -72,6 +76,18 @@ class Engine:
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
+        self._runner: EpochRunner | None = None
+
+    @property
+    def maps(self) -> Maps | None:
+        """The bucket maps in force; None before there are any."""
+        return None if self._runner is None else self._runner.maps
+
+    def remap(self, change: Change) -> Future[Moved]:
+        """Have the bucket maps changed between two epochs to come, without stopping anything. From any thread."""
+        if self._runner is None:
+            raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
+        return self._runner.remap(change)
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
@@ -138,19 +154,27 @@ class Engine:
         if self._spark is not None or not self.settings.master.startswith("local"):
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
+        one_host = str(spark.sparkContext.master).startswith("local")
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=str(spark.sparkContext.master).startswith("local"),
+            one_host=one_host,
+            apart=not one_host,  # executors may be on hosts of their own; where they share one, they come and go alone
         )
         if place.cache is not None:
             cache = HostCache(Path(place.cache), 0)
             cache.clear()  # what an earlier life has left may be incomplete
             cache.claim()
         shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
-        runner = EpochRunner(
-            SparkStages(spark.sparkContext), self.program, self.state, shape, place, self.settings.job_seconds
+        runner = self._runner = EpochRunner(
+            SparkStages(spark.sparkContext),
+            self.program,
+            self.state,
+            shape,
+            place,
+            self.settings.job_seconds,
+            Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
         )
         admission = self.admission = Admission(
             self.program,
@@ -178,6 +202,7 @@ class Engine:
             self._wait(query, admission, for_seconds)
         finally:
             desk.close()
+            runner.close()
             if place.cache is not None:
                 HostCache(Path(place.cache), 0).clear()
         run.seconds = time.monotonic() - began

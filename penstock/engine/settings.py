@@ -43,6 +43,10 @@ class Settings:
     cache_root: Path | None = field(default_factory=default_cache_root)
     #: the most the cache may hold, in bytes
     cache_bytes: int = 2 << 30
+    #: how much longer than usual an epoch may take because buckets have other owners, in seconds; decides how they move
+    move_pause_seconds: float = 0.1
+    #: how long a move of buckets may wait for windows to end, in seconds
+    move_patience_seconds: float = 30.0
     #: how long a job's own code may keep one task of an epoch, in seconds, before the job is paused; 0: for ever
     job_seconds: float = 10.0
     #: run a small job first, so that the first epoch does not wait for Python workers

@@ -10,7 +10,7 @@ not tried again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,14 +18,17 @@ from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
+from penstock.engine.located import Located
 from penstock.engine.message import error_message
 from penstock.engine.scan import scan
 from penstock.engine.slices import work
 from penstock.engine.steps import reached
-from penstock.engine.task import EpochTask
+from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.engine.tree import FAN_IN, brought_together, parents
+from penstock.engine.whereabouts import standing_at
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
+from penstock.state.bucket_map import Place
 from penstock.words.errors import PenstockError
 
 Addressed = Iterator[tuple[int, bytes]]
@@ -38,6 +41,9 @@ class Stages(Protocol):
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         """Run the scan over the shares and every level of slices; returns what reaches the driver."""
 
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
+        """Have executors bring runs into their caches, while epochs go on; returns what each has done."""
+
 
 class SparkStages:
     """The stages on Spark. A plan travels once, as a broadcast, with the user's functions in it by value."""
@@ -45,6 +51,7 @@ class SparkStages:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
+        self._located: Located | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         shipped, light = self._sent(task.plan), _without_plan(task)
@@ -66,7 +73,10 @@ class SparkStages:
         stage: Any = self._context.parallelize(range(len(shares)), len(shares))
         stage = stage.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
-            stage = exchange(self._context, stage, task.slices).mapPartitionsWithIndex(slice_stage(level))
+            stage = exchange(self._context, stage, task.slices)
+            if any(task.maps.places):
+                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            stage = stage.mapPartitionsWithIndex(slice_stage(level))
         tasks = task.slices if task.plan.levels else len(shares)
         while tasks > FAN_IN:
             stage = stage.mapPartitionsWithIndex(
@@ -79,6 +89,22 @@ class SparkStages:
                 )
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
+        targets = [(at, tuple(runs)) for at, runs in wanted.items()]
+
+        def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
+            _exhausted(nothing)
+            yield cloudpickle.dumps(warmed(place, *targets[index]))
+
+        stage = self._places.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
+        return [cloudpickle.loads(data) for data in self._collected(stage)]
+
+    @property
+    def _places(self) -> Located:
+        if self._located is None:
+            self._located = Located(self._context)
+        return self._located
 
     def _sent(self, plan: Plan) -> Broadcast[bytes]:
         """The plan as a broadcast, which is replaced only when the plan is another."""
@@ -104,7 +130,11 @@ def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
         for slice_, data in (pair for pairs in sent for pair in pairs):
             boxes[slice_].append(data)
-        sent = [list(slice_task(task, level, slice_, box)) for slice_, box in enumerate(boxes)]
+        sent = []
+        for slice_, box in enumerate(boxes):
+            place = task.maps.place_of(slice_)
+            with standing_at(None if place is None else place.executor):
+                sent.append(list(slice_task(task, level, slice_, box)))
     told = [[data for _, data in pairs] for pairs in sent]
     while len(told) > FAN_IN:
         groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]

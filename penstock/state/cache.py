@@ -45,11 +45,11 @@ class HostCache:
         self.directory = directory
         self._limit_bytes = limit_bytes
 
-    def claim(self) -> None:
-        """Say that this process uses the directory, and clear those of processes that are gone."""
+    def claim(self, pid: int | None = None) -> None:
+        """Say that this process (or that of `pid`) uses the directory, and clear those of processes that are gone."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.directory / _OWNER).write_text(str(os.getpid()))
+            (self.directory / _OWNER).write_text(str(os.getpid() if pid is None else pid))
             for other in self.directory.parent.iterdir():
                 if other.is_dir() and not _alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
@@ -76,6 +76,16 @@ class HostCache:
                 return from_file(mapped)
         except (OSError, pa.ArrowException):
             return None
+
+    def has(self, name: str) -> bool:
+        """Whether a run is kept."""
+        return self._path(name).exists()
+
+    def parts(self) -> list[HostCache]:
+        """The caches below this one: where every executor of the host has its own, in a directory of its name."""
+        with contextlib.suppress(OSError):
+            return [HostCache(path, self._limit_bytes) for path in self.directory.iterdir() if path.is_dir()]
+        return []
 
     def forget(self, name: str) -> None:
         """Drop a run that no manifest needs any more."""

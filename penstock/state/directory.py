@@ -175,16 +175,23 @@ class StateDirectory:
         end: dict[str, Any] = self._recorded(path)["end"]
         return end
 
+    def last_maps_version(self) -> int:
+        """The version of the bucket maps that the newest epoch record names; -1 before the first."""
+        newest = self._newest_record()
+        return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
+
     def last_offsets(self) -> dict[str, dict[str, int]]:
         """The offsets that the newest epoch record reaches, per stream."""
+        newest = self._newest_record()
+        reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
+        return reached
+
+    def _newest_record(self) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
-            names = sorted(n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != ".")
+            names = [n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != "."]
             if names:
-                reached: dict[str, dict[str, int]] = self._recorded(self.path / "epochs" / names[-1])["end"][
-                    "at"
-                ]
-                return reached
-        return {}
+                return self._recorded(self.path / "epochs" / max(names))
+        return None
 
     def _recorded(self, path: Path) -> dict[str, Any]:
         try:

@@ -133,6 +133,19 @@ class RunStore:
         self._remember(name, frame)
         return frame
 
+    def warm(self, name: str) -> int:
+        """Have a run in the host's cache; the bytes read for that, 0 if it was there."""
+        if self._cache is None or self._cache.has(name):
+            return 0
+        self._cache.put(name, read_run(self.directory / name))
+        return (self.directory / name).stat().st_size
+
+    def forget(self, name: str) -> None:
+        """Hold a run no longer, here and in the host's cache: no manifest to come names it."""
+        self.let_go(name)
+        if self._cache is not None:
+            self._cache.forget(name)
+
     def let_go(self, name: str) -> None:
         """Hold a run no longer in this process's memory: its rows are in another run now, or gone."""
         if (held := self._open.pop(name, None)) is not None:

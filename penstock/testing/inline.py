@@ -5,26 +5,37 @@ For tests of queries and operators. What Spark adds (distribution, retry, its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.estimate import Rules
 from penstock.engine.logs import Logs
+from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.stages import Shares, one_after_the_other
-from penstock.engine.task import EpochTask
+from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
+from penstock.engine.whereabouts import standing_at
 from penstock.query.compile import compiled
 from penstock.query.logical import App
+from penstock.state.bucket_map import Maps, Place
 from penstock.state.directory import StateDirectory
 
 
 class InlineStages:
-    """Carries out an epoch's tasks one after the other."""
+    """Carries out an epoch's tasks one after the other, each slice as if on the executor it has for its place."""
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         return one_after_the_other(task, shares)
+
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
+        done = []
+        for at, runs in wanted.items():
+            with standing_at(at.executor):
+                done.append(warmed(place, at, runs))
+        return done
 
 
 class InlineEngine:
@@ -39,8 +50,10 @@ class InlineEngine:
         slices: int | Callable[[int], int] = 2,
         buckets: int = 64,
         job_seconds: float = 0.0,
+        cache: Path | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        self._program, self._slices, self._buckets, self._job_seconds = program, slices, buckets, job_seconds
+        self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         facts = self._directory.claim(program.fingerprint, program.summary)
         try:
@@ -60,6 +73,15 @@ class InlineEngine:
             least_interval_seconds=0,
             start_log=logs.start_one,
         )
+        self.runner = EpochRunner(
+            InlineStages(),
+            program,
+            self._directory,
+            Shape(2, 1 if callable(slices) else slices, buckets),
+            state_place(self._directory, cache, 1 << 30, apart=cache is not None),
+            job_seconds,
+            rules,
+        )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
 
@@ -77,16 +99,9 @@ class InlineEngine:
                 self._admission.drained.clear()
                 return None
             end = self._admission.latest(self._start)
-        count = self._slices(end["epoch"]) if callable(self._slices) else self._slices
-        runner = EpochRunner(
-            InlineStages(),
-            self._program,
-            self._directory,
-            Shape(2, count, self._buckets),
-            state_place(self._directory, None, 0),
-            self._job_seconds,
-        )
-        report = runner.run(end["epoch"], self._start, end)
+        if callable(self._slices):
+            self.runner.resliced(self._slices(end["epoch"]))
+        report = self.runner.run(end["epoch"], self._start, end)
         self._start = end
         return report
 
@@ -97,6 +112,7 @@ class InlineEngine:
 
     def close(self) -> None:
         """Let another engine have the directory."""
+        self.runner.close()
         self._program.closed()
         self._directory.release()
 
@@ -110,10 +126,12 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
+    remap: Callable[[int, Maps], Change | None] | None = None,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
-    `slices` may be a function of the epoch's number: state does not care how it is cut.
+    `slices` may be a function of the epoch's number: state does not care how it is cut. `remap` is asked before every
+    epoch, with its number and the maps in force, whether these should change.
     """
     engine = InlineEngine(
         Fixed(compiled(app)), Path(state), epoch_units=epoch_units, slices=slices, buckets=buckets
@@ -121,6 +139,9 @@ def run_inline(
     reports: list[EpochReport] = []
     try:
         while epochs is None or len(reports) < epochs:
+            change = None if remap is None else remap(engine.next_epoch, engine.runner.maps)
+            if change is not None:
+                engine.runner.remap(change)
             report = engine.step()
             if report is None:
                 break

@@ -1,0 +1,127 @@
+"""Maps and plans: which sub-queries must share a map, and what a change of maps makes the new owners read. Pure.
+
+Receives a plan, the state's collections and two maps; hands the map of each sub-query, and the runs that are wanted at
+each place.
+
+Sub-queries between which rows are handed over inside a slice are a *family*: they have one map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.query.physical import Plan
+from penstock.state.bucket_map import BucketMap, Maps, Place
+from penstock.state.manifest import Collections
+from penstock.state.run import RunEntry
+
+
+def families(plan: Plan) -> list[tuple[str, ...]]:
+    """The sub-queries that share a map, together, in the plan's order."""
+    head = {sub: sub for sub in plan.subqueries}
+
+    def found(sub: str) -> str:
+        while head[sub] != sub:
+            sub = head[sub]
+        return sub
+
+    order = {sub: place for place, sub in enumerate(plan.subqueries)}
+    for edge in plan.edges:
+        if edge.forward:
+            first, second = sorted((found(edge.source), found(edge.target)), key=order.__getitem__)
+            head[second] = first
+    together: dict[str, list[str]] = {}
+    for sub in plan.subqueries:
+        together.setdefault(found(sub), []).append(sub)
+    return [tuple(family) for family in together.values()]
+
+
+def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
+    """The map of every sub-query: that of the first of its family which has one."""
+    return {
+        sub: owners
+        for family in families(plan)
+        for owners in [next((maps.operators[s] for s in family if s in maps.operators), maps.default)]
+        for sub in family
+    }
+
+
+def collections_of(plan: Plan, subquery: str) -> list[str]:
+    """The names under which a sub-query's state lies: its own, and those of the rankings of its results."""
+    ranked = [
+        edge.target.replace(":", "-")
+        for edge in plan.edges_from(subquery)
+        if edge.target.startswith("out:") and plan.outputs[edge.target[4:]].top is not None
+    ]
+    return [subquery, *ranked]
+
+
+def runs_of(plan: Plan, collections: Collections, subquery: str) -> Iterator[RunEntry]:
+    """The runs of a sub-query's state."""
+    for owner in collections_of(plan, subquery):
+        for entries in collections.get(owner, {}).values():
+            yield from entries
+
+
+@dataclass(frozen=True)
+class Moving:
+    """What a change of maps moves: buckets per family (by its first sub-query), and for each place to which some go
+    the runs, with their bytes, that lie in them and that nothing kept there before has brought."""
+
+    buckets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    wanted: Mapping[Place | None, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.buckets.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to be read, over all places."""
+        return sum(sum(runs.values()) for runs in self.wanted.values())
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes to be read at the place that has most to read."""
+        return max((sum(runs.values()) for runs in self.wanted.values()), default=0)
+
+
+def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> Moving:
+    """What lies elsewhere once `after` is in force instead of `before`."""
+    old, new = resolved(before, plan), resolved(after, plan)
+    buckets: dict[str, frozenset[int]] = {}
+    wanted: dict[Place | None, dict[str, int]] = {}
+    for family in families(plan):
+        was, will = old[family[0]], new[family[0]]
+        gone = [b for b in range(len(will)) if _elsewhere(before, was[b], after, will[b])]
+        if not gone:
+            continue
+        buckets[family[0]] = frozenset(gone)
+        coming: dict[Place | None, set[int]] = {}
+        for bucket in gone:
+            coming.setdefault(after.place_of(will[bucket]), set()).add(bucket)
+        for place, arriving in coming.items():
+            held = frozenset(b for b, slice_ in enumerate(was) if place and before.place_of(slice_) == place)
+            runs = wanted.setdefault(place, {})
+            for sub in family:
+                for entry in runs_of(plan, collections, sub):
+                    if entry.rows_in(frozenset(arriving)) and not entry.rows_in(held):
+                        runs[entry.name] = entry.bytes
+    return Moving(buckets, wanted)
+
+
+def _elsewhere(before: Maps, was: int, after: Maps, will: int) -> bool:
+    """Whether a bucket's work goes elsewhere: to another executor or, where those are not known, another slice."""
+    target = after.place_of(will)
+    return was != will if target is None else before.place_of(was) != target
+
+
+def bucket_bytes(entries: Iterator[RunEntry], buckets: int) -> tuple[int, ...]:
+    """About how many bytes of state each bucket has: its share of the rows of every run."""
+    sums = [0.0] * buckets
+    for entry in entries:
+        each = entry.bytes / max(entry.rows, 1)
+        for bucket, (_, count) in entry.sections.items():
+            sums[bucket] += each * count
+    return tuple(round(size) for size in sums)
