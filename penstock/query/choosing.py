@@ -20,7 +20,7 @@ from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, toge
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.crowd import Crowd, Group, Table
-from penstock.query.physical import MapStep, computed, run_steps
+from penstock.query.physical import computed, run_steps
 from penstock.query.tally import Counted, Mask, Tally, can_be_added
 from penstock.words.errors import PenstockError, UserError
 
@@ -183,12 +183,9 @@ class _Batch:
 
         Most are plain columns, and of many jobs: these are the very same, whatever the projection.
         """
-        steps = self.crowd.projections[projection]
-        said = steps[0].columns if len(steps) == 2 and isinstance(steps[0], MapStep) else ()
-        plain = [(name, _plain_column(expr)) for name, expr in said]
-        if said and all(meant is not None for _, meant in plain):
-            wanted = [meant for name, meant in plain if name[0] == kind and meant is not None]
-            return [self._plain(*meant) for meant in wanted]
+        plain = self.crowd.plain_columns[projection]
+        if plain is not None:
+            return [self._plain(*meant) for name, meant in plain if name[0] == kind]
         whole = self._whole(projection)
         if whole is None:
             return None
@@ -264,19 +261,6 @@ class _Batch:
             for job in jobs:
                 self.failed(int(job), cannot(self.crowd.operands[operands[0]], failure))
             return None
-
-
-def _plain_column(expr: pl.Expr) -> tuple[str, pl.DataType | None] | None:
-    """The column that an expression is, and the type as which, if that is all it is."""
-    roots = expr.meta.root_names()
-    if len(roots) != 1:
-        return None
-    if expr.meta.is_column():
-        return roots[0], None
-    for dtype in (pl.String(), pl.Int64()):
-        if expr.meta.eq(pl.col(roots[0]).cast(dtype)):
-            return roots[0], dtype
-    return None
 
 
 def cannot(what: pl.Expr, failure: Exception) -> PenstockError:

@@ -18,8 +18,11 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.job_windows import JOB
-from penstock.query.physical import Step
+from penstock.query.physical import MapStep, Step
 from penstock.query.tally import PaneOf
+
+#: a column of a source, and as which type it is read, if another
+PlainColumn = tuple[str, pl.DataType | None]
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ class Crowd:
             for group in self.groups
         ]
 
+    @cached_property
+    def plain_columns(self) -> list[list[tuple[str, PlainColumn]] | None]:
+        """For each projection, the columns of the source that its own are; None where some are not."""
+        return [_plain_columns(steps) for steps in self.projections]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -107,6 +115,25 @@ def _constants(members: Sequence[Chosen]) -> pl.DataFrame:
             columns.setdefault(str(operand), []).append(value)
     jobs = pl.Series(JOB, [member.job for member in members], dtype=pl.UInt32)
     return pl.DataFrame(columns).with_columns(jobs)
+
+
+def _plain_columns(steps: Sequence[Step]) -> list[tuple[str, PlainColumn]] | None:
+    said = steps[0].columns if len(steps) == 2 and isinstance(steps[0], MapStep) else ()
+    plain = [(name, meant) for name, expr in said if (meant := _plain_column(expr)) is not None]
+    return plain if said and len(plain) == len(said) else None
+
+
+def _plain_column(expr: pl.Expr) -> PlainColumn | None:
+    """The column that an expression is, and the type as which, if that is all it is."""
+    roots = expr.meta.root_names()
+    if len(roots) != 1:
+        return None
+    if expr.meta.is_column():
+        return roots[0], None
+    for dtype in (pl.String(), pl.Int64()):
+        if expr.meta.eq(pl.col(roots[0]).cast(dtype)):
+            return roots[0], dtype
+    return None
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def computed(frame: pl.DataFrame, expressions: Sequence[pl.Expr]) -> pl.DataFram
     """
     if frame.height != 1 or any(".python_udf(" in str(expr) for expr in expressions):
         return frame.with_columns(expressions)
-    return pl.concat([frame, frame.clear(1)], rechunk=True).with_columns(expressions).head(1)
+    return pl.concat([frame, frame.shift(1)], rechunk=True).with_columns(expressions).head(1)
 
 
 def passed(frame: pl.DataFrame, predicates: Sequence[pl.Expr]) -> pl.DataFrame:

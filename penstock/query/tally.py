@@ -65,18 +65,23 @@ class Tally:
         if not len(at):
             return None
         codes = self._codes[at]
-        new = codes[1:] != codes[:-1]
+        new = np.empty(len(at), dtype=np.bool_)
+        new[0] = True
+        np.not_equal(codes[1:], codes[:-1], out=new[1:])
         step, offset, shift = pane
         first = self._first - (self._first - offset) % step
         if self._last < first + step:  # all in one pane, as nearly always
-            starts = np.append(0, np.flatnonzero(new) + 1)
+            starts = np.flatnonzero(new)
             panes = np.full(len(starts), first + shift)
         else:
             times = self._times[at]
             each = times - (times - offset) % step + shift
-            starts = np.append(0, np.flatnonzero(new | (each[1:] != each[:-1])) + 1)
+            new[1:] |= each[1:] != each[:-1]
+            starts = np.flatnonzero(new)
             panes = each[starts]
-        rows = np.diff(np.append(starts, len(at)))
+        rows = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=rows[:-1])
+        rows[-1] = len(at) - starts[-1]
         columns = tuple(
             _totals(self._ordered(column), at, starts, rows, ends)
             for column, ends in zip(values, asked, strict=True)
