@@ -219,13 +219,16 @@ class Moves:
         active.round = None
         failure = finished.exception()
         done = [] if failure is not None else finished.result()
+        astray = [str(warmed.place) for warmed in done if warmed.executor != warmed.place.executor]
         for warmed in done:
             active.bytes += warmed.bytes
-            active.warm.setdefault(warmed.place, set()).update(warmed.runs)
+            if warmed.executor == warmed.place.executor:
+                active.warm.setdefault(warmed.place, set()).update(warmed.runs)
             if warmed.bytes > 1 << 20 and warmed.seconds > 0:
                 self._read_rate = (self._read_rate + warmed.bytes / warmed.seconds) / 2
-        astray = [str(warmed.place) for warmed in done if warmed.executor != warmed.place.executor]
-        active.missed += bool(failure is not None or astray)
+        if failure is not None or astray:
+            active.missed += 1
+            active.rounds -= 1  # it is tried again
         if active.missed < 2:
             return True
         why = f"{', '.join(astray)} did not take the work" if astray else f"the warm-up failed: {failure}"
