@@ -21,7 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.engine.admission import Admission
+from penstock.engine.collect import Meter
 from penstock.engine.desk import SourceDesk
+from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.logs import Logs
@@ -77,6 +79,8 @@ class Engine:
         self._ended_epoch = -1
         self._ready = threading.Event()
         self._runner: EpochRunner | None = None
+        self.meter = Meter(lambda: {} if self.admission is None else self.admission.backlog, self.settings.epoch_seconds)
+        self.elasticity: Elasticity | None = None
 
     @property
     def maps(self) -> Maps | None:
@@ -199,8 +203,11 @@ class Engine:
                 query.stop()
                 raise
             began = time.monotonic()
+            self._begin_elasticity(spark, runner)
             self._wait(query, admission, for_seconds)
         finally:
+            if self.elasticity is not None:
+                self.elasticity.close()
             desk.close()
             runner.close()
             if place.cache is not None:
@@ -208,6 +215,20 @@ class Engine:
         run.seconds = time.monotonic() - began
         run.counters = runner.manifest.counters
         return run
+
+    def _begin_elasticity(self, spark: SparkSession, runner: EpochRunner) -> None:
+        if self.settings.elastic is None or str(spark.sparkContext.master).startswith("local"):
+            return
+        self.elasticity = Elasticity(
+            self.settings.elastic,
+            Executors(spark.sparkContext),
+            runner.remap,
+            lambda: runner.maps,
+            self.meter,
+            self.state.path / "elastic.jsonl",
+            self.settings.manager,
+        )
+        self.elasticity.begin()
 
     def _each_epoch(
         self, runner: EpochRunner, admission: Admission, desk: SourceDesk, run: Run, watch: Watcher | None
@@ -232,6 +253,7 @@ class Engine:
                     run.late += report.late
                     run.bad += report.bad
                     run.first_epoch = number if run.first_epoch is None else run.first_epoch
+                    self.meter.add(report)
                     self._keep_house(runner, number)
                     if watch is not None:
                         watch(report)

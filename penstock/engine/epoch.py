@@ -90,6 +90,10 @@ class Shape:
     buckets: int
     small_bytes: int = 0
 
+    def scan_tasks_at(self, maps: Maps) -> int:
+        """How many tasks scan: one for each slice that has a place, since that is a core."""
+        return sum(place is not None for place in maps.places) or self.scan_tasks
+
     def small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
         """Whether an epoch of these spans is one task."""
         load = sum((s.end - s.start) * scans[name].stream.log.unit_bytes for name, s in spans)
@@ -219,7 +223,8 @@ class EpochRunner:
             one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
             task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if one_task else maps)
             try:
-                sent = self._stages.run(task, dealt(wanted, 1 if one_task else self._shape.scan_tasks))
+                tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
+                sent = self._stages.run(task, dealt(wanted, tasks))
                 return plan, gathered(task, self._manifest, sent)
             except JobsFailed as failed:
                 self._program.failed(epoch, commands, failed.errors)

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.elastic.manager import Manager
+from penstock.elastic.settings import ElasticSettings
 from penstock.state.cache import default_cache_root
 
 
@@ -51,6 +53,10 @@ class Settings:
     job_seconds: float = 10.0
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
+    #: how the executors follow the load; None: as many as the cluster gives, for ever
+    elastic: ElasticSettings | None = None
+    #: who decides that; None: Penstock's own rules
+    manager: Manager | None = None
     #: further Spark settings, as `spark.` keys
     spark: dict[str, str] = field(default_factory=dict)
 
