@@ -249,7 +249,7 @@ def _worker_status(worker: Worker, facts: Facts, said: dict[str, Any] | None) ->
     executors: tuple[tuple[str, str], ...] = ()
     if said is not None:
         page = spark.told(said["webuiaddress"]) or {}
-        executors = tuple((e["appname"], str(e["id"])) for e in page.get("executors", ()))
+        executors = tuple((e["appdesc"]["name"], str(e["id"])) for e in page.get("executors", ()))
     return WorkerStatus(
         worker.name,
         processes.alive(worker.process) and said is not None,

@@ -22,11 +22,12 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.executors import Executors
 from penstock.engine.logs import Logs
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
-from penstock.engine.settings import Settings, cores_of
+from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
@@ -66,6 +67,7 @@ class Engine:
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
         self.state = StateDirectory(self.settings.state)
         self.admission: Admission | None = None
+        self.executors: Executors | None = None
         self._spark = spark
         self._failure: BaseException | None = None
         self._stop = threading.Event()
@@ -134,15 +136,19 @@ class Engine:
         get_ready: Callable[[], None],
         logs: Logs,
     ) -> Run:
+        self.executors = Executors(spark.sparkContext)
+        self.executors.begin(self.settings.executors, self.settings.executors_seconds)
         cores = cores_of(self.settings.master)
-        if self._spark is not None or not self.settings.master.startswith("local"):
+        if self.executors.can_change:
+            cores = self.executors.cores
+        elif self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=str(spark.sparkContext.master).startswith("local"),
+            one_host=on_one_host(str(spark.sparkContext.master)),
         )
         if place.cache is not None:
             cache = HostCache(Path(place.cache), 0)
