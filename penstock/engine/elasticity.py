@@ -41,6 +41,7 @@ from penstock.elastic.realise import (
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
 from penstock.engine.collect import Meter, Worker
+from penstock.engine.executors import Executors
 from penstock.state.bucket_map import Maps, Place
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +60,24 @@ class Cluster(Protocol):
 
     def retire(self, executors: Sequence[str]) -> None:
         """Let these go, once what they work on is done; they are not replaced."""
+
+
+class SparkFleet:
+    """The executors of a Spark application, as the loop's end needs them."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
+
+    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+        return {
+            one.id: (Worker(one.id, one.cores), Place(one.host, one.id)) for one in self._executors.staying()
+        }
+
+    def request(self, total: int) -> bool:
+        return self._executors.request(total)
+
+    def retire(self, executors: Sequence[str]) -> None:
+        self._executors.retire(executors)
 
 
 class Elasticity:

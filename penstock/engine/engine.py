@@ -23,15 +23,16 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter
 from penstock.engine.desk import SourceDesk
-from penstock.engine.elasticity import Elasticity
+from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
+from penstock.engine.executors import Executors
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
-from penstock.engine.settings import Settings, cores_of
+from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
@@ -72,6 +73,7 @@ class Engine:
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
         self.state = StateDirectory(self.settings.state)
         self.admission: Admission | None = None
+        self.executors: Executors | None = None
         self._spark = spark
         self._failure: BaseException | None = None
         self._stop = threading.Event()
@@ -79,8 +81,11 @@ class Engine:
         self._ended_epoch = -1
         self._ready = threading.Event()
         self._runner: EpochRunner | None = None
-        self.meter = Meter(lambda: {} if self.admission is None else self.admission.backlog, self.settings.epoch_seconds)
+        self.meter = Meter(self._backlog, self.settings.epoch_seconds)
         self.elasticity: Elasticity | None = None
+
+    def _backlog(self) -> Mapping[str, int]:
+        return {} if self.admission is None else self.admission.backlog
 
     @property
     def maps(self) -> Maps | None:
@@ -154,17 +159,21 @@ class Engine:
         get_ready: Callable[[], None],
         logs: Logs,
     ) -> Run:
+        self.executors = Executors(spark.sparkContext)
+        self.executors.begin(self.settings.executors, self.settings.executors_seconds)
         cores = cores_of(self.settings.master)
-        if self._spark is not None or not self.settings.master.startswith("local"):
+        if self.executors.can_change:
+            cores = self.executors.cores
+        elif self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
-        one_host = str(spark.sparkContext.master).startswith("local")
+        local = str(spark.sparkContext.master).startswith("local")
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=one_host,
-            apart=not one_host,  # executors may be on hosts of their own; where they share one, they come and go alone
+            one_host=on_one_host(str(spark.sparkContext.master)),
+            apart=not local,  # executors may be on hosts of their own; where they share one, they come and go alone
         )
         if place.cache is not None:
             cache = HostCache(Path(place.cache), 0)
@@ -203,7 +212,7 @@ class Engine:
                 query.stop()
                 raise
             began = time.monotonic()
-            self._begin_elasticity(spark, runner)
+            self._begin_elasticity(runner)
             self._wait(query, admission, for_seconds)
         finally:
             if self.elasticity is not None:
@@ -216,12 +225,12 @@ class Engine:
         run.counters = runner.manifest.counters
         return run
 
-    def _begin_elasticity(self, spark: SparkSession, runner: EpochRunner) -> None:
-        if self.settings.elastic is None or str(spark.sparkContext.master).startswith("local"):
+    def _begin_elasticity(self, runner: EpochRunner) -> None:
+        if self.settings.elastic is None or self.executors is None or not self.executors.can_change:
             return
         self.elasticity = Elasticity(
             self.settings.elastic,
-            Executors(spark.sparkContext),
+            SparkFleet(self.executors),
             runner.remap,
             lambda: runner.maps,
             self.meter,

@@ -57,8 +57,19 @@ class Settings:
     elastic: ElasticSettings | None = None
     #: who decides that; None: Penstock's own rules
     manager: Manager | None = None
+    #: executors to begin with where the master is a cluster; None: all it gives
+    executors: int | None = None
+    #: tasks an executor runs at once; None: all of a worker's cores (standalone), else one
+    executor_cores: int | None = None
+    #: how long a cluster may take to give the first executors, in seconds
+    executors_seconds: float = 60.0
     #: further Spark settings, as `spark.` keys
     spark: dict[str, str] = field(default_factory=dict)
+
+
+def on_one_host(master: str) -> bool:
+    """Whether all tasks run on this machine: a local master, or a cluster that listens on loopback only."""
+    return master.startswith(("local", "spark://127.", "spark://localhost:", "spark://[::1]:"))
 
 
 def cores_of(master: str) -> int:
