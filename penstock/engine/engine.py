@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.engine.admission import Admission
-from penstock.engine.collect import Meter
+from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
 from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
@@ -83,6 +83,17 @@ class Engine:
         self._runner: EpochRunner | None = None
         self.meter = Meter(self._backlog, self.settings.epoch_seconds)
         self.elasticity: Elasticity | None = None
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch that ended last; -1 before the first."""
+        return self._ended_epoch
+
+    def workers(self) -> list[Worker]:
+        """Who works: the executors, or this process where the master is local."""
+        if self.executors is not None and self.executors.can_change:
+            return [Worker(one.id, one.cores) for one in self.executors.staying()]
+        return [Worker("driver", cores_of(self.settings.master))]
 
     def _backlog(self) -> Mapping[str, int]:
         return {} if self.admission is None else self.admission.backlog

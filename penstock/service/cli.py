@@ -25,6 +25,7 @@ from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
 from penstock.service.state import state_app
+from penstock.service.status import status
 from penstock.words.errors import PenstockError
 
 UNEXPECTED = 5
@@ -42,6 +43,7 @@ app.command()(demo)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)
+app.command()(status)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")

@@ -17,13 +17,17 @@ from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.figures import program
+from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
     Drain,
+    Elastic,
     Epoch,
+    Executors,
     For,
     Fresh,
+    ManagerFile,
     Master,
     Slices,
     State,
@@ -44,6 +48,9 @@ def run(
     epoch: Epoch = "1s",
     drain: Drain = False,
     fresh: Fresh = False,
+    executors: Executors = None,
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -52,7 +59,14 @@ def run(
     place = state or default_state(app.name)
     if fresh:
         forget(place)
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=settings_epoch,
+        drain=drain,
+        **following(master, executors, elastic, manager),
+    )
     serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.settings import Settings
+from penstock.engine.status import StatusServer
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
 from penstock.service.summary import summary
@@ -55,6 +56,8 @@ def serve(
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
+                if began:
+                    listening.enter_context(StatusServer(engine))
                 if began and jobs is not None:
                     listening.enter_context(JobServer(jobs, settings.state))
                 if phase != "starting Spark":
