@@ -19,8 +19,11 @@ from penstock.engine.java import java_home
 from penstock.words.errors import ExternalError
 
 #: the daemons only talk to each other: a quick start matters more than peak speed, and Spark's own defaults
-#: would move on to another port where the one we have written down is taken
-_DAEMON_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.port.maxRetries=0"
+#: would move on to another port where the one we have written down is taken; nobody submits over REST, whose port
+#: is the same for every master
+_DAEMON_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false"
+)
 _DAEMON_MEMORY = "256m"
 _ASK_SECONDS = 5.0
 
