@@ -155,6 +155,11 @@ class Meter:
         with self._lock:
             self._reports.append(report)
 
+    def ready(self, least_seconds: float, most_seconds: float) -> bool:
+        """Whether there is something to measure: an epoch has ended since, or nothing has for long."""
+        passed = self._clock() - self._since
+        return passed >= most_seconds or (passed >= least_seconds and bool(self._reports))
+
     def measured(self, workers: Sequence[Worker], placement: Sequence[str], spare: Sequence[str]) -> Snapshot:
         """What was measured since the last time."""
         with self._lock:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -45,8 +45,11 @@ from penstock.engine.executors import Executors
 from penstock.state.bucket_map import Maps, Place
 
 _LOG = logging.getLogger(__name__)
-#: how often the loop is turned, in seconds
-PERIOD_SECONDS = 1.0
+#: how often the loop looks who is there, in seconds
+LOOK_SECONDS = 0.5
+#: the least time that is measured at once, and the longest to wait for an epoch to measure, in seconds
+PERIOD_SECONDS = 2.0
+IDLE_SECONDS = 10.0
 
 
 class Cluster(Protocol):
@@ -90,11 +93,12 @@ class Elasticity:
         remap: Callable[[moves.Change], Future[moves.Moved]],
         maps: Callable[[], Maps],
         meter: Meter,
+        greet: Callable[[Place], object],
         record: Path,
         manager: Manager | None = None,
     ) -> None:
         self._cluster, self._remap, self._maps, self._meter = cluster, remap, maps, meter
-        self._record = record
+        self._greet, self._record = greet, record
         self._loop = Loop.begun(settings, manager)
         self._told = ""
         self._placement: list[str] = []
@@ -105,6 +109,8 @@ class Elasticity:
         self._leaving: set[str] = set()
         self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
         self._events: list[Event] = []
+        self._greeting: dict[str, Future[object]] = {}
+        self._greeters = ThreadPoolExecutor(1, "penstock-greeter")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-elasticity", daemon=True)
 
@@ -125,13 +131,15 @@ class Elasticity:
     def close(self) -> None:
         """Stop turning; what is under way is left to the engine's own end."""
         self._stop.set()
+        self._greeters.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while not self._stop.wait(PERIOD_SECONDS):
+        while not self._stop.wait(LOOK_SECONDS):
             try:
-                self.turn()
+                if self._meter.ready(PERIOD_SECONDS, IDLE_SECONDS):
+                    self.turn()
             except Exception:  # a loop that fails must not take the stream with it
                 if not self._stop.is_set():
                     _LOG.exception("a turn of the elastic loop failed")
@@ -163,6 +171,8 @@ class Elasticity:
                 self._events.append(Lost(name))
             self._vacate(name)
         for name in sorted(set(workers) - known - self._leaving):
+            if not first and not self._greeted(name):
+                continue
             awaited = len(self._seated - self._leaving) < self._working
             if first or awaited:
                 asked = any(order.stage in ("asked", "coming") for order in self._loop.orders)
@@ -176,6 +186,16 @@ class Elasticity:
         if first and workers:
             self._working = len(workers)
             self._place_all()
+
+    def _greeted(self, name: str) -> bool:
+        """Whether an executor that has come is ready: its Python workers have loaded what tasks need."""
+        if name not in self._greeting:
+            self._greeting[name] = self._greeters.submit(self._greet, self._workers[name][1])
+        if not self._greeting[name].done():
+            return False
+        if self._greeting.pop(name).exception() is not None:
+            _LOG.warning("executor %s could not be warmed up", name)
+        return True
 
     @property
     def _seated(self) -> set[str]:

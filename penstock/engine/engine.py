@@ -245,6 +245,7 @@ class Engine:
             runner.remap,
             lambda: runner.maps,
             self.meter,
+            runner.greet,
             self.state.path / "elastic.jsonl",
             self.settings.manager,
         )

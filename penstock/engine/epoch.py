@@ -36,7 +36,7 @@ from penstock.engine.work import TaskWork, Work, tasks_of, work_of
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
 from penstock.sinks.files import JsonLines
-from penstock.state.bucket_map import Maps, evenly
+from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest, StreamTime
@@ -138,6 +138,10 @@ class EpochRunner:
     def remap(self, change: Change) -> Future[Moved]:
         """Have the maps changed between two epochs to come. May be called from any thread."""
         return self._moves.ask(change)
+
+    def greet(self, place: Place) -> None:
+        """Have an executor that has just come load what tasks need. From any thread, while epochs go on."""
+        self._stages.warm(self._place, {place: ()})
 
     def resliced(self, slices: int) -> None:
         """From the next epoch on, deal all buckets out evenly over so many slices."""

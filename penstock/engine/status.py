@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from types import TracebackType
 from typing import Any
 
@@ -22,8 +21,8 @@ from penstock.engine.lines import LineServer
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
-#: a local master measures by being asked; not more often than this, in seconds
-_LEAST_PERIOD = 0.5
+#: where no loop measures, who asks does: over this long at least and, without epochs, at most, in seconds
+_LEAST_PERIOD, _MOST_PERIOD = 0.5, 10.0
 
 
 class StatusServer:
@@ -31,7 +30,6 @@ class StatusServer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._asked_at = 0.0
         self.path = socket_of(engine.settings.state, "status")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
@@ -56,8 +54,7 @@ class StatusServer:
 
     def _measured(self) -> Snapshot | None:
         """The newest measurements. Where no loop asks for them, whoever wants to know does."""
-        if self._engine.elasticity is None and time.monotonic() - self._asked_at > _LEAST_PERIOD:
-            self._asked_at = time.monotonic()
+        if self._engine.elasticity is None and self._engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
             found = self._engine.workers()
             placement = [worker.id for worker in found for _ in range(worker.cores)]
             return self._engine.meter.measured(found, placement, ())
