@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.elastic.measurements import VACANT, Fleet, Measured, Snapshot
 from penstock.engine.epoch import EpochReport
+from penstock.state.bucket_map import BucketMap
 
 #: the name of the scan among the sub-queries
 SCAN = "scan"
@@ -47,8 +48,10 @@ def snapshot(
     waiting: Waiting,
     target_seconds: float,
     spare: Sequence[str] = (),
+    owners: Mapping[str, BucketMap] | None = None,
 ) -> Snapshot:
-    """What was measured in a period that ended at `at`. `placement`: the executor of each slice."""
+    """What was measured in a period that ended at `at`. `placement`: the executor of each slice; `owners`: the bucket
+    maps in force by now, where they may have changed since the last epoch."""
     done = [report for report in reports if not report.repeated]
     events = sum(report.events for report in done)
     backlog = _events(waiting.after, done)
@@ -56,7 +59,7 @@ def snapshot(
     rates = came / period_seconds, events / period_seconds
     found = {SCAN: _scan(done, period_seconds, rates, backlog, placement)}
     for name in dict.fromkeys(name for report in done for name in report.work):
-        found[name] = _sub_query(name, done, period_seconds, rates, backlog, placement)
+        found[name] = _sub_query(name, done, period_seconds, rates, backlog, placement, owners)
     lengths = [report.seconds for report in done]
     return Snapshot(
         at,
@@ -96,10 +99,12 @@ def _sub_query(
     rates: tuple[float, float],
     backlog: float,
     placement: Sequence[str],
+    owners: Mapping[str, BucketMap] | None,
 ) -> Measured:
     works = [report.work[name] for report in reports if name in report.work]
     last = works[-1]
-    slices = max(len(placement), 1 + max(last.bucket_map))
+    owned = last.bucket_map if owners is None else owners.get(name, last.bucket_map)
+    slices = max(len(placement), 1 + max(owned))
     return Measured(
         sub_query=name,
         period_seconds=period,
@@ -110,7 +115,7 @@ def _sub_query(
         bucket_seconds=np.sum([work.seconds_by_bucket for work in works], axis=0, dtype=np.float64),
         bucket_events=np.sum([work.rows_by_bucket for work in works], axis=0, dtype=np.float64),
         bucket_bytes=np.asarray(last.state_by_bucket, dtype=np.float64),
-        bucket_map=np.asarray(last.bucket_map, dtype=np.int64),
+        bucket_map=np.asarray(owned, dtype=np.int64),
         placement=(*placement, *[VACANT] * (slices - len(placement))),
         exchange_bytes=sum(work.bytes for work in works) / period,
     )
@@ -160,7 +165,13 @@ class Meter:
         passed = self._clock() - self._since
         return passed >= most_seconds or (passed >= least_seconds and bool(self._reports))
 
-    def measured(self, workers: Sequence[Worker], placement: Sequence[str], spare: Sequence[str]) -> Snapshot:
+    def measured(
+        self,
+        workers: Sequence[Worker],
+        placement: Sequence[str],
+        spare: Sequence[str] = (),
+        owners: Mapping[str, BucketMap] | None = None,
+    ) -> Snapshot:
         """What was measured since the last time."""
         with self._lock:
             reports, self._reports = self._reports, []
@@ -168,5 +179,5 @@ class Meter:
         before, self._waited = self._waited, dict(self._waiting())
         period, self._since = max(now - self._since, 1e-3), now
         waiting = Waiting(before, self._waited)
-        self.latest = snapshot(now, period, reports, workers, placement, waiting, self._target, spare)
+        self.latest = snapshot(now, period, reports, workers, placement, waiting, self._target, spare, owners)
         return self.latest

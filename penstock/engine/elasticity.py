@@ -42,7 +42,9 @@ from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.executors import Executors
-from penstock.state.bucket_map import Maps, Place
+from penstock.engine.maps import families, resolved
+from penstock.query.physical import Plan
+from penstock.state.bucket_map import Maps, Place, evenly
 
 _LOG = logging.getLogger(__name__)
 #: how often the loop looks who is there, in seconds
@@ -92,12 +94,13 @@ class Elasticity:
         cluster: Cluster,
         remap: Callable[[moves.Change], Future[moves.Moved]],
         maps: Callable[[], Maps],
+        plan: Callable[[], Plan],
         meter: Meter,
         greet: Callable[[Place], object],
         record: Path,
         manager: Manager | None = None,
     ) -> None:
-        self._cluster, self._remap, self._maps, self._meter = cluster, remap, maps, meter
+        self._cluster, self._remap, self._maps, self._plan, self._meter = cluster, remap, maps, plan, meter
         self._greet, self._record = greet, record
         self._loop = Loop.begun(settings, manager)
         self._told = ""
@@ -150,8 +153,12 @@ class Elasticity:
         """One period: what happened, what was measured, what to do."""
         self._meet(self._cluster.workers())
         self._take_moves()
+        if self._seated and not self._moving:
+            self._adopt()
         workers = [worker for worker, _ in self._workers.values()]
-        measured = self._meter.measured(workers, self._placement, sorted(self._spare))
+        measured = self._meter.measured(
+            workers, self._placement, sorted(self._spare), resolved(self._maps(), self._plan())
+        )
         events, self._events = self._events, []
         self._loop, instructions = self._loop.turn(measured, events)
         self._carry_out(instructions)
@@ -169,7 +176,7 @@ class Elasticity:
                 self._events.append(Left(name))
             elif name in self._placement:
                 self._events.append(Lost(name))
-            self._vacate(name)
+            self._placement = [VACANT if owner == name else owner for owner in self._placement]
         for name in sorted(set(workers) - known - self._leaving):
             if not first and not self._greeted(name):
                 continue
@@ -209,31 +216,24 @@ class Elasticity:
             else:
                 self._placement.append(name)
 
-    def _vacate(self, name: str) -> None:
-        """Free the slices of an executor that is gone; what buckets they still have go to those that are there."""
-        mine = [slice_ for slice_, owner in enumerate(self._placement) if owner == name]
-        for slice_ in mine:
-            self._placement[slice_] = VACANT
-        if not mine or not self._seated:
-            return
-        maps, changed = self._maps(), {}
-        for operator in (None, *maps.operators):
+    def _adopt(self) -> None:
+        """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
+        there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
+        before = maps = self._maps()
+        for operator in (None, *before.operators):
             owners = maps.default if operator is None else maps.of(operator)
-            there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
-            orphans = [bucket for bucket, slice_ in enumerate(owners) if slice_ in mine]
-            changed[operator] = {bucket: there[n % len(there)] for n, bucket in enumerate(orphans)}
-        for operator, owners_now in changed.items():
-            if owners_now:
-                maps = maps.moved(operator, owners_now)
-        self._remap(moves.Change(maps.placed(self._seats()), "immediate"))
+            lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
+            if lost:
+                maps = maps.moved(operator, {bucket: there[n % len(there)] for n, bucket in enumerate(lost)})
+        seats = self._seats()
+        used = {slice_ for owners in (maps.default, *maps.operators.values()) for slice_ in owners}
+        if maps != before or any(before.place_of(slice_) != seats[slice_] for slice_ in used):
+            self._moving.append(((), self._remap(moves.Change(maps.placed(seats), "immediate"))))
 
     def _place_all(self) -> None:
         """Have the slices run where they are seated, all operators evenly over them."""
-        maps, slices = self._maps(), len(self._placement)
-        even = {b: b * slices // maps.buckets for b in range(maps.buckets)}
-        for operator in (None, *maps.operators):
-            maps = maps.moved(operator, even)
-        self._remap(moves.Change(maps.placed(self._seats()), "immediate"))
+        even = evenly(self._maps().buckets, len(self._placement), self._seats())
+        self._moving.append(((), self._remap(moves.Change(even, "immediate"))))
 
     def _seats(self) -> list[Place | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]
@@ -257,8 +257,10 @@ class Elasticity:
         wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
         if wanted:
             maps = self._maps()
+            together = {sub: family for family in families(self._plan()) for sub in family}
             for move in wanted:
-                maps = maps.moved(move.sub_query, {bucket: to for bucket, (_, to) in move.moves.items()})
+                for sub in together.get(move.sub_query, ()):
+                    maps = maps.moved(sub, {bucket: to for bucket, (_, to) in move.moves.items()})
             ticket = self._remap(moves.Change(maps.placed(self._seats())))
             self._moving.append((tuple(move.sub_query for move in wanted), ticket))
         for one in instructions:

@@ -244,6 +244,7 @@ class Engine:
             SparkFleet(self.executors),
             runner.remap,
             lambda: runner.maps,
+            lambda: self.plan,
             self.meter,
             runner.greet,
             self.state.path / "elastic.jsonl",
