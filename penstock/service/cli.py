@@ -22,6 +22,7 @@ from penstock.bench.cli import bench_app
 from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
 from penstock.service.jobs import ask, jobs_app
+from penstock.service.plan import plan
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
 from penstock.service.state import state_app
@@ -44,6 +45,7 @@ app.command()(explain)
 app.command()(sql)
 app.command()(ask)
 app.command()(status)
+app.command()(plan)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")
