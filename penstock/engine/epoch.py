@@ -175,7 +175,7 @@ class EpochRunner:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
         commands = record["end"].get("commands", 0)
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch))
+            plan = self._program.plan(commands, self._program.failures(epoch, commands))
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
             shape = self._shape.for_spans(wanted, plan.scans)
             task = self._task(epoch, plan, record, min(shape.slices, shape.buckets))

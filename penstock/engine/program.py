@@ -7,7 +7,7 @@ epoch follows from its offsets, which say that number: so a repeated epoch runs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import polars as pl
@@ -48,8 +48,9 @@ class Program(Protocol):
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
-        """The plan once the commands up to this number are carried out; `without` some jobs, which have failed."""
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
+        """The plan once the commands up to this number are carried out; `without` some jobs, which have failed: each
+        with whether its state goes too."""
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
@@ -60,8 +61,9 @@ class Program(Protocol):
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         """Told that jobs failed in an epoch, before that is carried out without them. Kept for good."""
 
-    def failures(self, epoch: int) -> Collection[int]:
-        """The jobs without which an epoch is carried out."""
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        """The jobs without which an epoch that takes in so many commands is carried out, and of each whether its state
+        goes too: where it failed even without events, or cannot be made any more."""
 
     def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
         """Told what an epoch came to, after its sinks have it and before it is committed."""
@@ -86,7 +88,7 @@ class Fixed:
         for output in self._plan.outputs.values():
             close_sinks(output)
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
         return self._plan
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
@@ -98,8 +100,8 @@ class Fixed:
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         raise AssertionError("a plan for life has no jobs that fail alone")
 
-    def failures(self, epoch: int) -> Collection[int]:
-        return ()
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        return {}
 
     def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
         pass

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.jobs.broken import broken
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Answered, Desk
@@ -64,7 +65,9 @@ class Jobs:
         self._results = Results(state)
         self._entries: list[list[Command]] = []
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
-        self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
+        self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
+        #: from so many commands on, every job of the catalogue can be made or is known to have failed
+        self._sound = 0
         self._opened: str | None = None
         self._start_log: Callable[[str, ScanPlan], None] | None = None
         #: what was answered to the text it began with
@@ -138,6 +141,7 @@ class Jobs:
             self._entries = list(self._log.entries())
             accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
             self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
+            self._sound = len(self._entries)
             self._results.load(self.catalogue.jobs)
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
@@ -152,11 +156,11 @@ class Jobs:
                     _close(sink)
             self._opened = None
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
         with self._lock:
-            key = commands, frozenset(without)
+            key = commands, frozenset((without or {}).items())
             if key not in self._plans:
-                self._plans[key] = self._planned(commands, key[1])
+                self._plans[key] = self._planned(commands, without or {})
                 for old in list(self._plans)[:-_AT_HAND]:
                     del self._plans[old]
             return self._plans[key]
@@ -178,12 +182,30 @@ class Jobs:
                 found[job] = stream_bytes(_columns(rows, columns)).to_pybytes()
         return found
 
-    def failures(self, epoch: int) -> Collection[int]:
-        return [int(number) for number in self._failures(epoch)]
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        with self._lock:
+            if commands < self._sound:  # an epoch that was begun before a restart
+                catalogue = self._catalogue(commands)
+                errors = {catalogue.jobs[n].number: e for n, e in broken(self._workshop, catalogue).items()}
+                known = self._failures(epoch)
+                unknown = {number: error for number, error in errors.items() if not known.get(number)}
+                if unknown:
+                    self._fail(epoch, commands, unknown, lost=unknown)
+        return self._failures(epoch)
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
-        known = self._failures(epoch)
-        told = {str(number): error.text() for number, error in errors.items()}
+        with self._lock:
+            lives = {entry.number: entry.master.life for entry in self._catalogue(commands).jobs.values()}
+            known = self._failures(epoch)
+            # it got no events and failed all the same: time alone is too much for what it keeps
+            lost = [number for number in errors if number in known or lives.get(number) != "running"]
+            self._fail(epoch, commands, errors, lost)
+
+    def _fail(
+        self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+    ) -> None:
+        known = {number: {"lost": gone} for number, gone in self._failures(epoch).items()}
+        told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
         write_whole(self._failure_path(epoch), json.dumps({**known, **told}).encode())
         with self._lock:
             by_number = {entry.number: entry for entry in self._catalogue(commands).jobs.values()}
@@ -192,7 +214,9 @@ class Jobs:
                     "do": "fail",
                     "name": by_number[number].name,
                     "version": by_number[number].version,
+                    "number": number,
                     "error": error.text(),
+                    "lost": number in lost,
                     "epoch": epoch,
                 }
                 for number, error in errors.items()
@@ -208,7 +232,7 @@ class Jobs:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _planned(self, commands: int, without: frozenset[int]) -> Plan:
+    def _planned(self, commands: int, without: Mapping[int, bool]) -> Plan:
         catalogue = self._catalogue(commands)
         placed = [
             Placed(
@@ -217,6 +241,7 @@ class Jobs:
                 self._workshop.sinks(entry),
             )
             for name, entry in catalogue.jobs.items()
+            if not without.get(entry.number, entry.left_out)
         ]
         return planned(self.name, placed)
 
@@ -234,16 +259,20 @@ class Jobs:
     def _open(self, catalogue: Catalogue) -> None:
         """Open the sinks of new jobs and start the logs of new streams; raises if that cannot be."""
         for name, entry in catalogue.jobs.items():
+            if entry.left_out:
+                continue
             job = self._workshop.job(name, catalogue)
             self._desk.open_sinks(entry, dict(job.schema), f"{self._opened}.{entry.created}")
             if self._start_log is not None:
                 for stream, scan in job.scans.items():
                     self._start_log(stream, scan)
 
-    def _failures(self, epoch: int) -> dict[str, Any]:
+    def _failures(self, epoch: int) -> dict[int, bool]:
+        """The jobs that failed in an epoch, by number, and whether their state went with it."""
         path = self._failure_path(epoch)
         found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        return found
+        # a text alone: written when a state always went
+        return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
 
     def _failure_path(self, epoch: int) -> Path:
         return self._state / "failures" / f"{epoch:012d}.json"

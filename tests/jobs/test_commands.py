@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from penstock.jobs.program import Jobs
-from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 from penstock.words.errors import PenstockError
 from tests.jobs import kit
@@ -303,11 +302,3 @@ def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
     for number in range(3):
         jobs.say(f"CREATE JOB j{number} AS {COUNT}")
     assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
-
-
-def test_what_python_gave_must_be_given_again(tmp_path: Path) -> None:
-    with kit.running(tmp_path, kit.clicks(kit.events(10)), f"CREATE JOB one AS {COUNT}"):
-        pass
-    with pytest.raises(PenstockError) as error:
-        InlineEngine(Jobs("test", tmp_path), tmp_path)
-    assert error.value.condition == "NOT_GIVEN"
