@@ -24,6 +24,7 @@ import polars as pl
 from penstock.engine.admission import Offset, spans_between
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
+from penstock.engine.job_shares import JobShares
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
@@ -95,6 +96,7 @@ class EpochRunner:
         shape: Shape,
         place: StatePlace,
         job_seconds: float = 0.0,
+        shares: JobShares | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -102,6 +104,8 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        #: how much of epochs jobs have taken so far
+        self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
         self._aside: dict[tuple[str, str], JsonLines] = {}
 
@@ -148,6 +152,7 @@ class EpochRunner:
         self._forget(self._manifest.runs() - result.manifest.runs())
         self._manifest = result.manifest
         reached("committed", epoch)
+        self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
         units: dict[str, int] = {}
         for stream, span in spans:
             units[stream] = units.get(stream, 0) + span.end - span.start
@@ -187,6 +192,14 @@ class EpochRunner:
             finally:
                 if self._place.shelf is not None:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
+
+    def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
+        """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
+        the decision is a command, which is."""
+        names = {output.job: output.name for output in plan.outputs.values() if output.job is not None}
+        self.shares, over = self.shares.after(result.job_seconds(), seconds, names)
+        if over:
+            self._program.paused(commands, over)
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""

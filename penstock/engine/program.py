@@ -61,6 +61,9 @@ class Program(Protocol):
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         """Told that jobs failed in an epoch, before that is carried out without them. Kept for good."""
 
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Told that jobs of the catalogue after so many commands are to be paused, from a later epoch on."""
+
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         """The jobs without which an epoch that takes in so many commands is carried out, and of each whether its state
         goes too: where it failed even without events, or cannot be made any more."""
@@ -99,6 +102,9 @@ class Fixed:
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         raise AssertionError("a plan for life has no jobs that fail alone")
+
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        raise AssertionError("a plan for life has no jobs to pause")
 
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         return {}

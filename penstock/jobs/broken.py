@@ -36,15 +36,15 @@ def uses(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
         return frozenset(catalogue.streams) | named if "*" in named else named
 
 
-def failing(entry: JobEntry, error: PenstockError) -> Command:
-    """The command that says a job failed and has no state any more."""
+def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> Command:
+    """The command that says a job failed, as it was then; `lost`: its state is gone."""
     return {
         "do": "fail",
         "name": entry.name,
         "version": entry.version,
         "number": entry.number,
         "error": error.text(),
-        "lost": True,
+        "lost": lost,
     }
 
 

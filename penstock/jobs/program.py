@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.jobs.broken import broken
+from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Answered, Desk
@@ -201,27 +201,22 @@ class Jobs:
             lost = [number for number in errors if number in known or lives.get(number) != "running"]
             self._fail(epoch, commands, errors, lost)
 
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        self._note(commands, errors)
+
     def _fail(
         self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
     ) -> None:
         known = {number: {"lost": gone} for number, gone in self._failures(epoch).items()}
         told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
         write_whole(self._failure_path(epoch), json.dumps({**known, **told}).encode())
+        self._note(commands, errors, lost)
+
+    def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
+        """Have a command say that jobs failed."""
         with self._lock:
-            by_number = {entry.number: entry for entry in self._catalogue(commands).jobs.values()}
-            said: list[Command] = [
-                {
-                    "do": "fail",
-                    "name": by_number[number].name,
-                    "version": by_number[number].version,
-                    "number": number,
-                    "error": error.text(),
-                    "lost": number in lost,
-                    "epoch": epoch,
-                }
-                for number, error in errors.items()
-                if number in by_number
-            ]
+            found = [entry for entry in self._catalogue(commands).jobs.values() if entry.number in errors]
+            said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
             after = self.catalogue
             for command in said:
                 after = after.after(command)
