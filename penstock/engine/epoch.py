@@ -147,6 +147,7 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans)
         reached("gathered", epoch)
         self._deliver(epoch, plan, result.rows, result.aside)
+        self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._state.commit(result.manifest)
         self._forget(self._manifest.runs() - result.manifest.runs())
@@ -235,7 +236,7 @@ class EpochRunner:
             place=self._place,
             engine_pid=os.getpid(),
             flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
-            previous=self._program.previous(epoch, plan),
+            previous=self._program.previous(epoch, end.get("commands", 0), plan),
             job_seconds=self._job_seconds,
         )
 
@@ -245,7 +246,6 @@ class EpochRunner:
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
                 sink.write(epoch, told)
-        self._program.delivered(epoch, rows)
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

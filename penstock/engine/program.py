@@ -55,7 +55,7 @@ class Program(Protocol):
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         """What jobs told in the epoch before this one, where the plan has others that read it (Arrow)."""
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
@@ -68,8 +68,9 @@ class Program(Protocol):
         """The jobs without which an epoch that takes in so many commands is carried out, and of each whether its state
         goes too: where it failed even without events, or cannot be made any more."""
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        """Told what an epoch came to, after its sinks have it and before it is committed."""
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
+        committed."""
 
 
 class Fixed:
@@ -97,7 +98,7 @@ class Fixed:
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         return frozenset()
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         return {}
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
@@ -109,7 +110,7 @@ class Fixed:
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         return {}
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         pass
 
 

@@ -51,6 +51,11 @@ class JobEntry:
         return self.master.version
 
     @property
+    def told_as(self) -> str:
+        """What its results are kept under: its name, told from former jobs of that name."""
+        return f"{self.name}@{self.created}"
+
+    @property
     def left_out(self) -> bool:
         """Whether epochs know nothing of it."""
         return self.master.life == "failed" and self.lost

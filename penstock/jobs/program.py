@@ -101,21 +101,19 @@ class Jobs:
             return list(answers)
         if self._opened is not None:
             self._open(after)
+        gone = {entry.told_as for entry in self.catalogue.jobs.values()} if _drops(commands) else set()
         number = self._log.append(commands)
         self._catalogues[number] = after
         self._entries.append(list(commands))
-        for command in commands:
-            if command["do"] in ("drop", "create job"):
-                self._results.forget(command["name"])
+        for job in gone - {entry.told_as for entry in after.jobs.values()} if gone else ():
+            self._results.forget(job)
         return [answer.numbered(number) for answer in answers]
 
     # -- questions -------------------------------------------------------------------------------
 
     def ask(self, job: str) -> Answer | None:
         """A job's latest answer; None before its first."""
-        if job not in self.catalogue.jobs:
-            raise self._desk.unknown(job, self.catalogue)
-        return self._results.latest(job)
+        return self._results.latest(self._told_as(job))
 
     def route(self, job: str, message: Any = None) -> Any:
         """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
@@ -129,7 +127,13 @@ class Jobs:
 
     def since(self, job: str, epoch: int) -> list[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""
-        return list(self._results.since(job, epoch))
+        return list(self._results.since(self._told_as(job), epoch))
+
+    def _told_as(self, job: str) -> str:
+        jobs = self.catalogue.jobs
+        if job not in jobs:
+            raise self._desk.unknown(job, self.catalogue)
+        return jobs[job].told_as
 
     # -- what the engine asks for ----------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class Jobs:
             accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
             self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
             self._sound = len(self._entries)
-            self._results.load(self.catalogue.jobs)
+            self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
         with self._lock:
@@ -173,11 +177,15 @@ class Jobs:
         named = [command["name"] for command in said if command["do"] == "flush"]
         return frozenset(jobs[name].number for name in named if name in jobs)
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         assert plan.jobs is not None
+        if not plan.jobs.previous:
+            return found
+        with self._lock:
+            jobs = self._catalogue(commands).jobs
         for job, columns in plan.jobs.previous.items():
-            rows = self._results.of(job, epoch - 1)
+            rows = self._results.of(jobs[job].told_as, epoch - 1) if job in jobs else None
             if rows is not None:
                 found[job] = stream_bytes(_columns(rows, columns)).to_pybytes()
         return found
@@ -222,8 +230,10 @@ class Jobs:
                 after = after.after(command)
             self._taken(said, after, [])
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        self._results.put(epoch, rows)
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        with self._lock:
+            jobs = self._catalogue(commands).jobs
+        self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()})
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -271,6 +281,10 @@ class Jobs:
 
     def _failure_path(self, epoch: int) -> Path:
         return self._state / "failures" / f"{epoch:012d}.json"
+
+
+def _drops(commands: Sequence[Command]) -> bool:
+    return any(command["do"] == "drop" for command in commands)
 
 
 def _columns(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -302,3 +302,33 @@ def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
     for number in range(3):
         jobs.say(f"CREATE JOB j{number} AS {COUNT}")
     assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp_path: Path) -> None:
+    found = kit.events(80)
+    sql = "CREATE JOB one AS SELECT page FROM clicks"
+    again = "DROP JOB one; CREATE JOB one AS SELECT user FROM clicks"
+    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+        first = [engine.step(), engine.step()]
+        assert [answer.epoch for answer in jobs.since("one", 0)] == [0, 1]
+        jobs.say(again)
+        assert jobs.since("one", 0) == []
+        assert jobs.ask("one") is None
+        assert None not in first
+        if not restart:
+            list(engine.steps())
+            assert [a.rows.columns for a in jobs.since("one", 0)] == [["user"]] * 2
+            return
+    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+        assert jobs.since("one", 0) == []
+        assert jobs.ask("one") is None
+        list(engine.steps())
+        assert [a.epoch for a in jobs.since("one", 0)] == [2, 3]
+        assert refused_since(jobs, "nobody") == "UNKNOWN_JOB"
+
+
+def refused_since(jobs: Jobs, job: str) -> str:
+    with pytest.raises(PenstockError) as error:
+        jobs.since(job, 0)
+    return error.value.condition
