@@ -205,6 +205,10 @@ class EpochRunner:
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
         self._forget(self._state.recycle(keep))
+        oldest = min(self._state.epochs(), default=0)
+        end = self._state.recorded_end(oldest)
+        if oldest and end is not None:  # after epoch 0 one can go back to the beginning
+            self._program.settled(end.get("commands", 0))
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""

@@ -72,6 +72,9 @@ class Program(Protocol):
         """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
         committed."""
 
+    def settled(self, commands: int) -> None:
+        """Told that no epoch is carried out or repeated any more that takes in fewer commands than so many."""
+
 
 class Fixed:
     """A plan for life: it has no commands."""
@@ -111,6 +114,9 @@ class Fixed:
         return {}
 
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        pass
+
+    def settled(self, commands: int) -> None:
         pass
 
 

@@ -51,6 +51,7 @@ class Jobs:
         deliver: Mapping[str, Deliver] | None = None,
         begin: str = "",
         most: int = 10_000,
+        fold_after: int = 1_000,
     ) -> None:
         self.name = name
         self.fingerprint = f"jobs:{name}"
@@ -63,7 +64,9 @@ class Jobs:
         self._workshop = Workshop(given)
         self._desk = Desk(self._workshop, given, most)
         self._results = Results(state)
+        #: the commands since the first `_folded`, of which only what they came to is known
         self._entries: list[list[Command]] = []
+        self._folded, self._fold_after = 0, fold_after
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
@@ -78,13 +81,13 @@ class Jobs:
 
     @property
     def commands(self) -> int:
-        return len(self._entries)
+        return self._folded + len(self._entries)
 
     @property
     def catalogue(self) -> Catalogue:
         """The catalogue with all commands so far."""
         with self._lock:
-            return self._catalogue(len(self._entries))
+            return self._catalogue(self.commands)
 
     def say(self, text: str) -> list[Answered]:
         """Take statements in, all or none; hands an answer to each."""
@@ -142,10 +145,12 @@ class Jobs:
         alter what is said otherwise now. What the text does not name is left."""
         statements = parse(self._first)
         with self._lock:
-            self._entries = list(self._log.entries())
-            accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
+            loaded = self._log.loaded()
+            self._folded, self._entries = loaded.folded, loaded.entries
+            self._catalogues = {loaded.folded: loaded.catalogue}
+            accepted = self._desk.begun(statements, self.catalogue, first=not self.commands)
             self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
-            self._sound = len(self._entries)
+            self._sound = self.commands
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
@@ -170,7 +175,8 @@ class Jobs:
             return self._plans[key]
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
-        said = [command for entry in self._entries[after:upto] for command in entry]
+        entries = self._entries[after - self._folded : upto - self._folded]
+        said = [command for entry in entries for command in entry]
         if not any(command["do"] == "flush" for command in said):
             return frozenset()
         jobs = self._catalogue(upto).jobs
@@ -235,6 +241,17 @@ class Jobs:
             jobs = self._catalogue(commands).jobs
         self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()})
 
+    def settled(self, commands: int) -> None:
+        with self._lock:
+            if commands - self._folded <= self._fold_after:
+                return
+            catalogue = self._catalogue(commands)
+            self._log.fold(commands, catalogue)
+            self._entries = self._entries[commands - self._folded :]
+            later = {number: known for number, known in self._catalogues.items() if number > commands}
+            self._catalogues = {commands: catalogue, **later}
+            self._folded = commands
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _planned(self, commands: int, without: Mapping[int, bool]) -> Plan:
@@ -253,7 +270,7 @@ class Jobs:
     def _catalogue(self, number: int) -> Catalogue:
         known = max(known for known in self._catalogues if known <= number)
         found = self._catalogues[known]
-        for entry in self._entries[known:number]:
+        for entry in self._entries[known - self._folded : number - self._folded]:
             for command in entry:
                 found = found.after(command)
         self._catalogues[number] = found

@@ -80,8 +80,18 @@ class InlineEngine:
                 self._admission.drained.clear()
                 return None
             end = self._admission.latest(self._start)
-        count = self._slices(end["epoch"]) if callable(self._slices) else self._slices
-        runner = EpochRunner(
+        runner = self._runner(end["epoch"])
+        report = runner.run(end["epoch"], self._start, end)
+        self._start, self._shares = end, runner.shares
+        return report
+
+    def recycle(self, keep: int) -> None:
+        """Keep the newest manifests only, as an engine does now and then."""
+        self._runner(0).recycle(keep)
+
+    def _runner(self, epoch: int) -> EpochRunner:
+        count = self._slices(epoch) if callable(self._slices) else self._slices
+        return EpochRunner(
             InlineStages(),
             self._program,
             self._directory,
@@ -90,9 +100,6 @@ class InlineEngine:
             self._job_seconds,
             self._shares,
         )
-        report = runner.run(end["epoch"], self._start, end)
-        self._start, self._shares = end, runner.shares
-        return report
 
     def steps(self) -> Iterator[EpochReport]:
         """Run epochs until everything is read for now."""
