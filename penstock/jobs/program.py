@@ -103,7 +103,7 @@ class Jobs:
         if not commands:
             return list(answers)
         if self._opened is not None:
-            self._open(after)
+            self._open(after, {command["name"] for command in commands} & after.jobs.keys())
         gone = {entry.told_as for entry in self.catalogue.jobs.values()} if _drops(commands) else set()
         number = self._log.append(commands)
         self._catalogues[number] = after
@@ -156,7 +156,7 @@ class Jobs:
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
         with self._lock:
             self._opened, self._start_log = state, start_log
-            self._open(self.catalogue)
+            self._open(self.catalogue, self.catalogue.jobs)
 
     def closed(self) -> None:
         with self._lock:
@@ -278,9 +278,11 @@ class Jobs:
             del self._catalogues[old]
         return found
 
-    def _open(self, catalogue: Catalogue) -> None:
-        """Open the sinks of new jobs and start the logs of new streams; raises if that cannot be."""
-        for name, entry in catalogue.jobs.items():
+    def _open(self, catalogue: Catalogue, names: Collection[str]) -> None:
+        """Open the sinks of some jobs and start the logs of their streams, where they are not; raises if that cannot
+        be."""
+        for name in names:
+            entry = catalogue.jobs[name]
             if entry.left_out:
                 continue
             job = self._workshop.job(name, catalogue)

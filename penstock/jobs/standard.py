@@ -25,6 +25,7 @@ from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.top_k import TopK
 from penstock.operators.windows import TimeWindow
 from penstock.query import logical
+from penstock.query.empty import no_rows
 from penstock.query.physical import FilterStep, KeepStep, MapStep, Step
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
@@ -319,7 +320,7 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
             continue
         if not operand.meta.root_names():
             continue
-        kind = pl.DataFrame(schema=dict(schema)).select(operand.alias("x")).schema["x"]
+        kind = no_rows(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()
         if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
             continue

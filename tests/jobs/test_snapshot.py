@@ -24,6 +24,8 @@ from penstock.words.errors import InternalError, UserError
 from tests.jobs import kit
 
 NAMES = ["a", "b", "c", "d"]
+CREATE = ["create stream", "create job", "create job"]
+DO = [*CREATE, "drop stream", "alter", "pause", "resume", "empty", "flush", "drop", "fail", "said"]
 
 
 def command(draw: random.Random) -> Command:
