@@ -257,11 +257,12 @@ class Desk:
                 made.do(command, f"dropped job {said.name}")
             case "flush":
                 job = self._workshop.job(said.name, made.catalogue)
-                if job.standard is None or job.standard.aggregated is None or not _tumbles(job):
+                if job.standard is None or job.standard.aggregated is None:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {said.name} has no open windows it could tell early",
-                        hint="Windows one after the other can be flushed, as in WINDOWING 30 SECONDS.",
+                        hint="Windows of time over a stream can be flushed, as in WINDOWING 30 SECONDS, where "
+                        "no function of Python is called.",
                     )
                 made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
             case "empty":
@@ -351,13 +352,6 @@ def shown(entry: JobEntry) -> dict[str, Any]:
         "into": [f"{sink['name']}({', '.join(map(repr, sink['arguments']))})" for sink in entry.sinks],
         "error": entry.master.error,
     }
-
-
-def _tumbles(job: Compiled) -> bool:
-    assert job.standard is not None
-    assert job.standard.aggregated is not None
-    window = job.standard.aggregated.window
-    return window.size == window.advance
 
 
 def _explanation(job: Compiled) -> str:

@@ -20,6 +20,7 @@ from penstock.operators.functions.count_sum import Count
 from penstock.operators.functions.extremes import Max, Min
 from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
 from penstock.operators.functions.user import User
+from penstock.operators.job_hops import JobGaps, JobHops
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.top_k import TopK
@@ -73,7 +74,7 @@ class Aggregated:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
             return JobAggregation(self.keys, JobTimes(windows), self.aggregates)
-        kind = Aggregation if self.window.alone else SlidingAggregation
+        kind = JobGaps if self.window.alone else JobHops
         return kind(self.keys, self.window, self.aggregates)
 
 
