@@ -114,12 +114,12 @@ class Catalogue:
     def _failed(self, command: Command) -> Catalogue:
         found = self.jobs.get(command["name"])
         lost = command.get("lost", True)
-        if found is None:
-            return self
+        if found is None or found.number != command.get("number", found.number):
+            return self  # another of its name, or begun anew
         if found.version == command["version"]:
             master = found.master.after("fail", command["error"])
             return self._with(replace(found, master=master, lost=lost or found.lost))
-        if lost and found.master.life == "failed" and found.number == command.get("number"):
+        if lost and found.master.life == "failed":
             return self._with(replace(found, lost=True))  # it failed twice in one epoch
         return self  # it has changed since it failed
 

@@ -100,6 +100,16 @@ def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path
         assert jobs.failures(7, before) == {number: False}
 
 
+def test_a_failure_is_not_held_against_another_job_of_the_same_name(tmp_path: Path) -> None:
+    found = kit.events(120)
+    sql = f"CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
+        before, number = jobs.commands, jobs.catalogue.jobs["bad"].number
+        jobs.say("DROP JOB bad; CREATE JOB bad AS SELECT user FROM clicks")
+        jobs.failed(7, before, {number: UserError("X", "failed as it was")})
+        assert life(jobs, "bad") == "running"
+
+
 def test_a_job_that_does_not_come_to_an_end_is_paused(tmp_path: Path) -> None:
     found = kit.events(60)
     sql = f"{STAY}; CREATE JOB bad AS SELECT slow(user) AS u FROM clicks"
