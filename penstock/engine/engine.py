@@ -27,6 +27,7 @@ from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.executors import Executors
+from penstock.engine.job_shares import JobShares
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
@@ -199,6 +200,7 @@ class Engine:
             place,
             self.settings.job_seconds,
             Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
+            JobShares(self.settings.job_share, self.settings.epoch_seconds),
         )
         admission = self.admission = Admission(
             self.program,

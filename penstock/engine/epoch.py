@@ -26,6 +26,7 @@ from penstock.engine.admission import Offset, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
+from penstock.engine.job_shares import JobShares
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
@@ -112,6 +113,7 @@ class EpochRunner:
         place: StatePlace,
         job_seconds: float = 0.0,
         rules: Rules | None = None,
+        shares: JobShares | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -119,6 +121,8 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        #: how much of epochs jobs have taken so far
+        self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
         self._gone: tuple[str, ...] = ()
         maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
@@ -184,12 +188,14 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._deliver(epoch, plan, result.rows, result.aside)
+        self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._state.commit(result.manifest)
         self._gone = tuple(self._manifest.runs() - result.manifest.runs())
         self._forget(self._gone)
         self._manifest = result.manifest
         reached("committed", epoch)
+        self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
         units: dict[str, int] = {}
         for stream, span in spans:
             units[stream] = units.get(stream, 0) + span.end - span.start
@@ -222,7 +228,7 @@ class EpochRunner:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
         commands = record["end"].get("commands", 0)
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch))
+            plan = self._program.plan(commands, self._program.failures(epoch, commands))
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
             one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
             task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if one_task else maps)
@@ -240,9 +246,21 @@ class EpochRunner:
         """Whether all state can be read by one task without bringing much from one executor to another."""
         return len(set(maps.places)) <= 1 or self._manifest.state_bytes() <= SMALL_STATE
 
+    def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
+        """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
+        the decision is a command, which is."""
+        names = {output.job: output.name for output in plan.outputs.values() if output.job is not None}
+        self.shares, over = self.shares.after(result.job_seconds(), seconds, names)
+        if over:
+            self._program.paused(commands, over)
+
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
         self._forget(self._state.recycle(keep))
+        oldest = min(self._state.epochs(), default=0)
+        end = self._state.recorded_end(oldest)
+        if oldest and end is not None:  # after epoch 0 one can go back to the beginning
+            self._program.settled(end.get("commands", 0))
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
@@ -274,7 +292,7 @@ class EpochRunner:
             place=self._place,
             engine_pid=os.getpid(),
             flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
-            previous=self._program.previous(epoch, plan),
+            previous=self._program.previous(epoch, end.get("commands", 0), plan),
             job_seconds=self._job_seconds,
             gone=self._gone,
         )
@@ -285,7 +303,6 @@ class EpochRunner:
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
                 sink.write(epoch, told)
-        self._program.delivered(epoch, rows)
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

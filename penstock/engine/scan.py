@@ -86,6 +86,7 @@ def scan(
         "executor": whereabouts().executor,
         "seconds_read": sums.seconds_read,
         "seconds_decode": sums.seconds_decode,
+        "jobs": sums.failures.kept(),
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
     if sums.aside:

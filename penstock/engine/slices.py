@@ -79,6 +79,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         "cpu": time.thread_time() - cpu_began,
         "executor": whereabouts().executor,
         "work": work_done,
+        "jobs": failures.kept(),
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
 

@@ -23,7 +23,7 @@ from penstock.engine.settings import Settings
 from penstock.engine.status import StatusServer
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
-from penstock.service.summary import summary
+from penstock.service.summary import failed_jobs, summary
 from penstock.service.view import view_for
 
 
@@ -58,6 +58,8 @@ def serve(
                 began = phase == "running"
                 if began:
                     listening.enter_context(StatusServer(engine))
+                if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
+                    console.print(lines, markup=False, highlight=False, soft_wrap=True)
                 if began and jobs is not None:
                     listening.enter_context(JobServer(jobs, settings.state))
                 if phase != "starting Spark":

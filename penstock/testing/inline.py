@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
+from penstock.engine.job_shares import JobShares
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
@@ -52,6 +53,7 @@ class InlineEngine:
         job_seconds: float = 0.0,
         cache: Path | None = None,
         rules: Rules | None = None,
+        job_share: float = 0.0,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
@@ -81,6 +83,7 @@ class InlineEngine:
             state_place(self._directory, cache, 1 << 30, apart=cache is not None),
             job_seconds,
             rules,
+            JobShares(job_share, 0.0),
         )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
@@ -104,6 +107,10 @@ class InlineEngine:
         report = self.runner.run(end["epoch"], self._start, end)
         self._start = end
         return report
+
+    def recycle(self, keep: int) -> None:
+        """Keep the newest manifests only, as an engine does now and then."""
+        self.runner.recycle(keep)
 
     def steps(self) -> Iterator[EpochReport]:
         """Run epochs until everything is read for now."""
