@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.jobs.catalogue import Command
 from penstock.state.durable import write_once
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
 
