@@ -2,10 +2,10 @@
 
 Receives Arrow tables; hands frames. The file: ``PSRUN2\\n``, a 4-byte header length, a JSON header, an Arrow IPC file
 (lz4) in batches of some ten thousand rows whose sizes the header tells, the CRC-32 of every 256 KB so far, the CRC-32
-of those and their number, and the CRC-32 of everything before it (4 bytes each).
+of these and their number (4 bytes each).
 
-So a reader of some rows reads and checks only the blocks they lie in. A file that begins with ``PSRUN1\\n`` has no sums
-of blocks and is read whole.
+So a reader of some rows reads and checks only the blocks they lie in. A file that begins with ``PSRUN1\\n`` has one
+CRC-32 of everything before it at its end, and is read whole.
 
 Guarantees: a file becomes visible under its name only whole; whatever is read of it is as it was written.
 """
@@ -16,7 +16,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,9 +49,7 @@ def write_run(path: Path, table: pa.Table, header: Mapping[str, object]) -> int:
         out.write(b"".join((_MAGIC, struct.pack(">I", len(text)), text)))
         write_compressed(table, out, BATCH_ROWS)
         sums = out.sums()
-        out.write(sums + struct.pack(">II", zlib.crc32(sums), len(sums) // 4))
-        out.write(struct.pack(">I", out.checksum))
-        size = out.written
+        size = out.written + file.write(sums + struct.pack(">II", zlib.crc32(sums), len(sums) // 4))
 
     try:
         write_filled(path, fill)
@@ -61,21 +59,18 @@ def write_run(path: Path, table: pa.Table, header: Mapping[str, object]) -> int:
 
 
 class _Checked:
-    """A file that knows how much was written to it, and the CRC-32 of that and of its blocks. An Arrow writer takes it
-    for its sink."""
+    """A file that knows how much was written to it, and the CRC-32 of its blocks: the sink of an Arrow writer."""
 
     closed = False
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.written = 0
-        self.checksum = 0
         self._blocks: list[int] = []
         self._block = 0
 
     def write(self, data: bytes) -> int:
         view, at = memoryview(data).cast("B"), 0
-        self.checksum = zlib.crc32(view, self.checksum)
         while at < len(view):
             piece = view[at : at + BLOCK - self.written % BLOCK]
             self._block = zlib.crc32(piece, self._block)
@@ -108,15 +103,40 @@ def check_run(path: Path) -> tuple[dict[str, Any], pl.DataFrame]:
         raise _unreadable(path, failure) from None
     if len(content) < len(_MAGIC) + 8 or not content.startswith((_MAGIC, _WHOLE_ONLY)):
         raise damaged(path, "it is not a run or was cut short")
-    if zlib.crc32(memoryview(content)[:-4]) != struct.unpack(">I", content[-4:])[0]:
-        raise damaged(path, "its checksum does not match")
-    end = len(content) - 4
+    view = memoryview(content)
     if content.startswith(_MAGIC):
-        end -= 8 + 4 * struct.unpack_from(">I", content, end - 4)[0]
+        end, sums = _sums(path, view[-8:], len(content), lambda size, at: view[at : at + size])
+        for number, sum_ in enumerate(sums):
+            _check(path, view[number * BLOCK : min(end, (number + 1) * BLOCK)], number, sum_)
+    else:
+        end = len(content) - 4
+        if zlib.crc32(view[:end]) != struct.unpack(">I", view[end:])[0]:
+            raise damaged(path, "its checksum does not match")
     (length,) = struct.unpack_from(">I", content, len(_MAGIC))
     at = len(_MAGIC) + 4
     header: dict[str, Any] = json.loads(content[at : at + length])
-    return header, from_file(pa.py_buffer(memoryview(content)[at + length : end])).rechunk()
+    return header, from_file(pa.py_buffer(view[at + length : end])).rechunk()
+
+
+def _sums(
+    path: Path, tail: bytes | memoryview, size: int, read: Callable[[int, int], bytes | memoryview]
+) -> tuple[int, tuple[int, ...]]:
+    """Where the blocks of a file end, and their checksums, which are checked themselves."""
+    check, count = struct.unpack(">II", tail)
+    end = size - 8 - 4 * count
+    if end < len(_MAGIC) + 4 or count != -(-end // BLOCK):
+        raise damaged(path, "its checksums do not fit its length")
+    sums = read(4 * count, end)
+    if zlib.crc32(sums) != check:
+        raise damaged(path, "its checksums are not as they were")
+    return end, struct.unpack(f">{count}I", sums)
+
+
+def _check(path: Path, block: bytes | memoryview, number: int, sum_: int) -> None:
+    if zlib.crc32(block) != sum_:
+        raise damaged(
+            path, f"its checksum does not match: the bytes from {number * BLOCK} on are not as they were"
+        )
 
 
 def read_rows(path: Path, ranges: Ranges) -> tuple[pl.DataFrame, int]:
@@ -138,16 +158,10 @@ class _Blocks:
     def __init__(self, path: Path, handle: int) -> None:
         self._path, self._handle = path, handle
         size = os.fstat(handle).st_size
-        if size < len(_MAGIC) + 20:
+        if size < len(_MAGIC) + 8:
             raise damaged(path, "it was cut short")
-        check, count = struct.unpack(">II", os.pread(handle, 8, size - 12))
-        self._end = size - 12 - 4 * count
-        if self._end < 0 or count != -(-self._end // BLOCK):
-            raise damaged(path, "its checksums do not fit its length")
-        sums = os.pread(handle, 4 * count, self._end)
-        if zlib.crc32(sums) != check:
-            raise damaged(path, "its checksums are not as they were")
-        self._sums = struct.unpack(f">{count}I", sums)
+        tail = os.pread(handle, 8, size - 8)
+        self._end, self._sums = _sums(path, tail, size, lambda many, at: os.pread(handle, many, at))
         self._known: dict[int, bytes] = {}
         self.read_bytes = 0
 
@@ -169,8 +183,7 @@ class _Blocks:
         if number not in self._known:
             start = number * BLOCK
             data = os.pread(self._handle, min(BLOCK, self._end - start), start)
-            if zlib.crc32(data) != self._sums[number]:
-                raise damaged(self._path, f"the bytes from {start} on are not as they were")
+            _check(self._path, data, number, self._sums[number])
             self.read_bytes += len(data)
             if len(self._known) > 16:
                 self._known.clear()
