@@ -3,12 +3,13 @@
 Receives a plan, the state's collections and two maps; hands the map of each sub-query, and the runs that are wanted at
 each place.
 
-Sub-queries between which rows are handed over inside a slice are a *family*: they have one map.
+Sub-queries between which rows are handed over inside a slice are a *family* (`Plan.families`): they have one map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.query.physical import Plan
@@ -17,31 +18,11 @@ from penstock.state.manifest import Collections
 from penstock.state.run import Piece, RunEntry, piece_of
 
 
-def families(plan: Plan) -> list[tuple[str, ...]]:
-    """The sub-queries that share a map, together, in the plan's order."""
-    head = {sub: sub for sub in plan.subqueries}
-
-    def found(sub: str) -> str:
-        while head[sub] != sub:
-            sub = head[sub]
-        return sub
-
-    order = {sub: place for place, sub in enumerate(plan.subqueries)}
-    for edge in plan.edges:
-        if edge.forward:
-            first, second = sorted((found(edge.source), found(edge.target)), key=order.__getitem__)
-            head[second] = first
-    together: dict[str, list[str]] = {}
-    for sub in plan.subqueries:
-        together.setdefault(found(sub), []).append(sub)
-    return [tuple(family) for family in together.values()]
-
-
 def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
     """The map of every sub-query: that of the first of its family which has one."""
     return {
         sub: owners
-        for family in families(plan)
+        for family in plan.families
         for owners in [next((maps.operators[s] for s in family if s in maps.operators), maps.default)]
         for sub in family
     }
@@ -92,7 +73,7 @@ def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> M
     old, new = resolved(before, plan), resolved(after, plan)
     buckets: dict[str, frozenset[int]] = {}
     wanted: dict[Place | None, dict[Piece, int]] = {}
-    for family in families(plan):
+    for family in plan.families:
         was, will = old[family[0]], new[family[0]]
         gone = [b for b in range(len(will)) if _elsewhere(before, was[b], after, will[b])]
         if not gone:
@@ -104,7 +85,7 @@ def moving(plan: Plan, collections: Collections, before: Maps, after: Maps) -> M
             held = _pieces(entries, before, was, place)
             pieces = wanted.setdefault(place, {})
             for entry in entries:
-                mine = _of(will, slice_)
+                mine = owned(will, slice_)
                 piece, rows = piece_of(entry, mine), entry.rows_in(mine)
                 if rows and piece not in held and Piece(entry.name) not in held:
                     share = 1.0 if piece.ranges is None else rows / entry.rows
@@ -117,13 +98,15 @@ def _pieces(entries: Sequence[RunEntry], maps: Maps, owners: BucketMap, place: P
     slices = {slice_ for slice_ in owners if place is not None and maps.place_of(slice_) == place}
     return {
         piece_of(entry, mine)
-        for mine in (_of(owners, slice_) for slice_ in slices)
+        for mine in (owned(owners, slice_) for slice_ in slices)
         for entry in entries
         if entry.rows_in(mine)
     }
 
 
-def _of(owners: BucketMap, slice_: int) -> frozenset[int]:
+@functools.lru_cache(maxsize=1024)
+def owned(owners: BucketMap, slice_: int) -> frozenset[int]:
+    """The buckets of a slice."""
     return frozenset(bucket for bucket, owner in enumerate(owners) if owner == slice_)
 
 
@@ -133,7 +116,7 @@ def _elsewhere(before: Maps, was: int, after: Maps, will: int) -> bool:
     return was != will if target is None else before.place_of(was) != target
 
 
-def bucket_bytes(entries: Iterator[RunEntry], buckets: int) -> tuple[int, ...]:
+def bucket_bytes(entries: Iterable[RunEntry], buckets: int) -> tuple[int, ...]:
     """About how many bytes of state each bucket has: its share of the rows of every run."""
     sums = [0.0] * buckets
     for entry in entries:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol as Contract
 
 from penstock.engine.estimate import Choice, Circumstances, Estimate, Protocol, Rules, chosen
-from penstock.engine.maps import Moving, families, moving
+from penstock.engine.maps import Moving, moving
 from penstock.engine.steps import reached
 from penstock.engine.task import StatePlace, Warmed
 from penstock.operators.contract import FOREVER, NEVER
@@ -323,7 +323,7 @@ def fresh(plan: Plan, manifest: Manifest, found: Moving) -> int | None:
     """When the windows open now are over, of all sub-queries whose buckets move; None if that cannot be said of one."""
     ends = [
         plan.subqueries[sub].operator.over_by(_mark(plan, manifest, sub))
-        for family in families(plan)
+        for family in plan.families
         if family[0] in found.buckets
         for sub in family
     ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.engine.maps import resolved
+from penstock.engine.maps import owned, resolved
 from penstock.engine.message import Message
 from penstock.engine.watermark import advanced, passed_over
 from penstock.engine.whereabouts import whereabouts
@@ -70,9 +70,10 @@ class EpochTask:
     #: runs that no epoch reads any more, for caches to forget
     gone: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def slices(self) -> int:
-        return self.maps.slices
+        """How many slices there are; some may have nothing to do."""
+        return 1 + max((max(owners) for owners in self.bucket_maps.values()), default=0)
 
     @cached_property
     def bucket_maps(self) -> Mapping[str, BucketMap]:
@@ -117,7 +118,7 @@ class EpochTask:
 
     def buckets_of_slice(self, subquery: str, slice_: int) -> frozenset[int]:
         """The buckets of a sub-query that are a slice's; it may have none."""
-        return frozenset(bucket for bucket, owner in enumerate(self.bucket_maps[subquery]) if owner == slice_)
+        return owned(self.bucket_maps[subquery], slice_)
 
 
 def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:

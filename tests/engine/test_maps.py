@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.maps import families, moving, resolved
+from penstock.engine.maps import moving, resolved
 from penstock.query.compile import compiled
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.directory import StateDirectory
@@ -51,7 +51,7 @@ def test_maps_that_cannot_be_are_refused() -> None:
 
 def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
     plan = compiled(build(History(((),)), STRAIGHT, {}))
-    together = [family for family in families(plan) if len(family) > 1]
+    together = [family for family in plan.families if len(family) > 1]
     assert together, "a query in which rows stay in their slice"
     first, second = together[0][:2]
     for named in (first, second):
@@ -61,7 +61,7 @@ def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
 
 def test_what_moves_is_what_another_executor_has_to_read() -> None:
     plan = compiled(build(History(((),)), STRAIGHT, {}))
-    sub = families(plan)[0][0]
+    sub = plan.families[0][0]
     runs = (
         RunEntry("a", 1, 10, 1000, {0: (0, 5), 1: (5, 5)}),
         RunEntry("b", 2, 10, 500, {1: (0, 5), 3: (5, 5)}),
@@ -76,7 +76,7 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
     )
     elsewhere = moving(plan, {sub: {"open": runs}}, before, before.placed([A, C]))
     assert elsewhere.wanted[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
-    assert elsewhere.count == 2 * len(families(plan))
+    assert elsewhere.count == 2 * len(plan.families)
     swapped = Maps((1, 1, 0, 0), places=(B, A))
     assert moving(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
         "other numbers, the same executors"
