@@ -266,9 +266,8 @@ class EpochRunner:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
         if self._place.cache is not None:
             cache = HostCache(Path(self._place.cache), self._place.cache_bytes)
-            for part in (cache, *(cache.parts() if self._place.apart else ())):
-                for run in runs:
-                    part.forget(run)
+            for part in cache.executors() if self._place.apart else (cache,):
+                part.forget(*runs)
 
     def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], maps: Maps) -> EpochTask:
         end = record["end"]

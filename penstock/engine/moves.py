@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol as Contract
 
 from penstock.engine.estimate import Choice, Circumstances, Estimate, Protocol, Rules, chosen
-from penstock.engine.maps import Moving, families, moving
+from penstock.engine.maps import Moving, moving
 from penstock.engine.steps import reached
 from penstock.engine.task import StatePlace, Warmed
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.manifest import Manifest
+from penstock.state.run import Piece
 
 #: bytes of runs an executor reads a second, as long as none has been seen to
 READ_BYTES_PER_SECOND = 150e6
@@ -39,8 +40,8 @@ USUAL_EPOCHS = 9
 class Warmer(Contract):
     """Whatever can fill the caches of executors."""
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
-        """Have each executor bring these runs into its cache; returns what was done, and where."""
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        """Have each executor bring these pieces of runs into its cache; returns what was done, and where."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class _Active:
     asked_at: float
     #: the event time at which the windows are over that were open when it was asked for
     fresh_at: int | None
-    warm: dict[Place, set[str]] = field(default_factory=dict)
+    warm: dict[Place, set[Piece]] = field(default_factory=dict)
     round: Future[list[Warmed]] | None = None
     rounds: int = 0
     missed: int = 0
@@ -197,20 +198,20 @@ class Moves:
             if not self._taken(active, active.round):
                 return False
         rest = {
-            place: {name: size for name, size in runs.items() if name not in active.warm.get(place, ())}
-            for place, runs in found.wanted.items()
+            place: {piece: size for piece, size in pieces.items() if piece not in active.warm.get(place, ())}
+            for place, pieces in found.wanted.items()
             if place is not None
         }
-        rest = {place: runs for place, runs in rest.items() if runs}
-        most = max((sum(runs.values()) for runs in rest.values()), default=0)
+        rest = {place: pieces for place, pieces in rest.items() if pieces}
+        most = max((sum(pieces.values()) for pieces in rest.values()), default=0)
         enough = active.rounds > 0 and most / self._read_rate <= self._rules.pause_seconds / 2
         if not rest or enough or active.rounds >= self._rules.most_rounds:
-            active.bytes += sum(sum(runs.values()) for runs in rest.values())
+            active.bytes += sum(sum(pieces.values()) for pieces in rest.values())
             return True
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "penstock-warm-up")
         active.rounds += 1
-        wanted = {place: sorted(runs) for place, runs in rest.items()}
+        wanted = {place: list(pieces) for place, pieces in rest.items()}
         active.round = self._pool.submit(self._warmer.warm, self._place, wanted)
         return False
 
@@ -223,7 +224,7 @@ class Moves:
         for warmed in done:
             active.bytes += warmed.bytes
             if warmed.executor == warmed.place.executor:
-                active.warm.setdefault(warmed.place, set()).update(warmed.runs)
+                active.warm.setdefault(warmed.place, set()).update(warmed.pieces)
             if warmed.bytes > 1 << 20 and warmed.seconds > 0:
                 self._read_rate = (self._read_rate + warmed.bytes / warmed.seconds) / 2
         if failure is not None or astray:
@@ -290,8 +291,8 @@ class Moves:
 
     def _circumstances(self, found: Moving, manifest: Manifest, fresh_at: int | None) -> Circumstances:
         sizes = [
-            sum(size for name, size in runs.items() if _epoch_of(name) == manifest.epoch)
-            for runs in found.wanted.values()
+            sum(size for piece, size in pieces.items() if _epoch_of(piece.name) == manifest.epoch)
+            for pieces in found.wanted.values()
         ]
         usual = statistics.median(self._usual) if self._usual else USUAL_SECONDS
         end_in = None
@@ -322,7 +323,7 @@ def fresh(plan: Plan, manifest: Manifest, found: Moving) -> int | None:
     """When the windows open now are over, of all sub-queries whose buckets move; None if that cannot be said of one."""
     ends = [
         plan.subqueries[sub].operator.over_by(_mark(plan, manifest, sub))
-        for family in families(plan)
+        for family in plan.families
         if family[0] in found.buckets
         for sub in family
     ]

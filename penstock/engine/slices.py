@@ -51,8 +51,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     for data in inbox.passing:
         yield slice_, data
     store = run_store(task.place)
-    for run in task.gone:
-        store.forget(run)
+    store.forget(task.gone)
     changes: list[Any] = []
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
     failures, told, work_done = Failures(), Told(), {}

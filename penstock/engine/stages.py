@@ -29,6 +29,7 @@ from penstock.engine.whereabouts import standing_at
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Place
+from penstock.state.run import Piece
 from penstock.words.errors import PenstockError
 
 Addressed = Iterator[tuple[int, bytes]]
@@ -41,8 +42,8 @@ class Stages(Protocol):
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         """Run the scan over the shares and every level of slices; returns what reaches the driver."""
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
-        """Have executors bring runs into their caches, while epochs go on; returns what each has done."""
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        """Have executors bring pieces of runs into their caches, while epochs go on; returns what each has done."""
 
 
 class SparkStages:
@@ -90,8 +91,8 @@ class SparkStages:
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
-        targets = [(at, tuple(runs)) for at, runs in wanted.items()]
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
 
         def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
             _exhausted(nothing)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.engine.maps import resolved
+from penstock.engine.maps import owned, resolved
 from penstock.engine.message import Message
 from penstock.engine.watermark import advanced, passed_over
 from penstock.engine.whereabouts import whereabouts
@@ -25,7 +25,7 @@ from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
-from penstock.state.run import RunStore
+from penstock.state.run import Piece, RunStore
 from penstock.words.errors import PenstockError
 
 #: rows a message may carry: Spark frames a record with a 31-bit length
@@ -70,9 +70,10 @@ class EpochTask:
     #: runs that no epoch reads any more, for caches to forget
     gone: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def slices(self) -> int:
-        return self.maps.slices
+        """How many slices there are; some may have nothing to do."""
+        return 1 + max((max(owners) for owners in self.bucket_maps.values()), default=0)
 
     @cached_property
     def bucket_maps(self) -> Mapping[str, BucketMap]:
@@ -117,7 +118,7 @@ class EpochTask:
 
     def buckets_of_slice(self, subquery: str, slice_: int) -> frozenset[int]:
         """The buckets of a sub-query that are a slice's; it may have none."""
-        return frozenset(bucket for bucket, owner in enumerate(self.bucket_maps[subquery]) if owner == slice_)
+        return owned(self.bucket_maps[subquery], slice_)
 
 
 def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
@@ -162,30 +163,30 @@ def kept_store(place: StatePlace, executor: str | None) -> RunStore:
         return RunStore(Path(place.runs), None)
     if executor is None:
         return RunStore(Path(place.runs), HostCache(Path(place.cache), place.cache_bytes))
-    cache = HostCache(Path(place.cache) / f"executor-{executor}", place.cache_bytes)
+    cache = HostCache(Path(place.cache), place.cache_bytes).of(executor)
     cache.claim(whereabouts().pid)
     return RunStore(Path(place.runs), cache)
 
 
 @dataclass(frozen=True)
 class Warmed:
-    """What an executor has done to fill its cache: where it should have been, where it was, the runs that are there
-    now, the bytes read for that and the seconds it took."""
+    """What an executor has done to fill its cache: where it should have been, where it was, the pieces of runs that are
+    there now, the bytes read for that and the seconds it took."""
 
     place: Place
     executor: str
-    runs: tuple[str, ...]
+    pieces: tuple[Piece, ...]
     bytes: int
     seconds: float
 
 
-def warmed(place: StatePlace, at: Place, runs: Sequence[str]) -> Warmed:
-    """Bring runs into the cache of the executor this task runs on. One that cannot be read is left to its reader."""
+def warmed(place: StatePlace, at: Place, pieces: Sequence[Piece]) -> Warmed:
+    """Bring pieces of runs into the cache of the executor this task runs on; one that cannot be read is left out."""
     began, store, read, there = time.perf_counter(), run_store(place), 0, []
-    for run in runs:
+    for piece in pieces:
         try:
-            read += store.warm(run)
+            read += store.warm(piece)
         except (PenstockError, OSError):
             continue
-        there.append(run)
+        there.append(piece)
     return Warmed(at, whereabouts().executor, tuple(there), read, time.perf_counter() - began)

@@ -6,9 +6,9 @@ Receives the facts the tasks sent; hands them typed. Counting costs a pass over 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,12 @@ class Work:
     rows_by_slice: Mapping[int, int]
     rows_by_bucket: tuple[int, ...]
     bucket_map: BucketMap
-    _runs: tuple[RunEntry, ...] = field(default=(), repr=False)
+    _runs: Callable[[], Iterable[RunEntry]] = field(default=tuple, repr=False)
 
     @cached_property
     def state_by_bucket(self) -> tuple[int, ...]:
         """About how many bytes of state each bucket has after the epoch."""
-        return bucket_bytes(iter(self._runs), len(self.bucket_map))
+        return bucket_bytes(self._runs(), len(self.bucket_map))
 
     @cached_property
     def seconds_by_bucket(self) -> tuple[float, ...]:
@@ -72,6 +72,8 @@ def counted(
     sub: SubQuery, inputs: Sequence[pl.DataFrame | None], buckets: int
 ) -> tuple[int, list[int], list[int]]:
     """How many rows came for a sub-query in a slice; and the buckets that some came for, with their numbers."""
+    if all(frame is None or not frame.height for frame in inputs):
+        return 0, [], []
     rows, counts = 0, np.zeros(buckets, dtype=np.int64)
     for port, frame in enumerate(inputs):
         if frame is None or not frame.height:
@@ -103,21 +105,25 @@ def work_of(
     facts: Sequence[Mapping[str, Any]], plan: Plan, maps: Maps, after: Collections
 ) -> dict[str, Work]:
     """What each sub-query did, from what its slices said; `after`: the state as the epoch leaves it."""
+    said: dict[str, list[tuple[int, list[Any]]]] = {}
+    for fact in facts:
+        for sub, one in fact.get("work", {}).items():
+            said.setdefault(sub, []).append((fact["slice"], one))
     owners, found = resolved(maps, plan), {}
     for sub in plan.subqueries:
-        said = [(fact["slice"], fact["work"][sub]) for fact in facts if sub in fact.get("work", ())]
+        mine = said.get(sub, [])
         by_bucket = [0] * maps.buckets
-        for _, (_, _, _, present, counts) in said:
+        for _, (_, _, _, present, counts) in mine:
             for bucket, count in zip(present, counts, strict=True):
                 by_bucket[bucket] += count
         found[sub] = Work(
-            seconds=sum(one[0] for _, one in said),
-            rows=sum(one[1] for _, one in said),
-            bytes=sum(one[2] for _, one in said),
-            seconds_by_slice={slice_: one[0] for slice_, one in said},
-            rows_by_slice={slice_: one[1] for slice_, one in said},
+            seconds=sum(one[0] for _, one in mine),
+            rows=sum(one[1] for _, one in mine),
+            bytes=sum(one[2] for _, one in mine),
+            seconds_by_slice={slice_: one[0] for slice_, one in mine},
+            rows_by_slice={slice_: one[1] for slice_, one in mine},
             rows_by_bucket=tuple(by_bucket),
             bucket_map=owners[sub],
-            _runs=tuple(runs_of(plan, after, sub)),
+            _runs=partial(runs_of, plan, after, sub),
         )
     return found

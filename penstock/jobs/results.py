@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.state.durable import write_once
 from penstock.state.ipc import from_stream, stream_bytes
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 
 _WHOSE = "_whose"
 #: answers are mostly replaced within so many epochs

@@ -27,7 +27,7 @@ from typing import Any
 
 from penstock.state.durable import write_once, write_whole
 from penstock.state.manifest import Manifest
-from penstock.state.run import check_run, unwritable
+from penstock.state.run_file import check_run, unwritable
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 FORMAT = 1

@@ -23,6 +23,7 @@ from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.directory import StateDirectory
+from penstock.state.run import Piece
 
 
 class InlineStages:
@@ -31,11 +32,11 @@ class InlineStages:
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         return one_after_the_other(task, shares)
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         done = []
-        for at, runs in wanted.items():
+        for at, pieces in wanted.items():
             with standing_at(at.executor):
-                done.append(warmed(place, at, runs))
+                done.append(warmed(place, at, pieces))
         return done
 
 

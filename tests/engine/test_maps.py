@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.maps import families, moving, resolved
+from penstock.engine.maps import moving, resolved
 from penstock.query.compile import compiled
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.directory import StateDirectory
-from penstock.state.run import RunEntry
+from penstock.state.run import Piece, RunEntry
 from penstock.words.errors import UserError
 from tests.engine import map_changes
 from tests.engine.map_changes import PLACES, Wish, build, life, rows_of
@@ -51,7 +51,7 @@ def test_maps_that_cannot_be_are_refused() -> None:
 
 def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
     plan = compiled(build(History(((),)), STRAIGHT, {}))
-    together = [family for family in families(plan) if len(family) > 1]
+    together = [family for family in plan.families if len(family) > 1]
     assert together, "a query in which rows stay in their slice"
     first, second = together[0][:2]
     for named in (first, second):
@@ -61,7 +61,7 @@ def test_operators_that_hand_rows_on_in_a_slice_share_a_map() -> None:
 
 def test_what_moves_is_what_another_executor_has_to_read() -> None:
     plan = compiled(build(History(((),)), STRAIGHT, {}))
-    sub = families(plan)[0][0]
+    sub = plan.families[0][0]
     runs = (
         RunEntry("a", 1, 10, 1000, {0: (0, 5), 1: (5, 5)}),
         RunEntry("b", 2, 10, 500, {1: (0, 5), 3: (5, 5)}),
@@ -70,16 +70,21 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
     before = Maps((0, 0, 1, 1), places=(A, B))
     found = moving(plan, {sub: {"open": runs}}, before, before.moved(sub, {1: 1}))
     assert found.buckets == {sub: frozenset({1})}
-    assert found.wanted == {B: {"a": 1000}}, "its other buckets have brought it the second run"
+    some = Piece("a", ((5, 5),))
+    assert found.wanted == {B: {some: 500, Piece("b"): 500}}, (
+        "the third run was there; half of the first is read"
+    )
     elsewhere = moving(plan, {sub: {"open": runs}}, before, before.placed([A, C]))
-    assert elsewhere.wanted[C] == {"b": 500, "c": 70}
-    assert elsewhere.count == 2 * len(families(plan))
+    assert elsewhere.wanted[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
+    assert elsewhere.count == 2 * len(plan.families)
     swapped = Maps((1, 1, 0, 0), places=(B, A))
     assert moving(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
         "other numbers, the same executors"
     )
     unknown = moving(plan, {sub: {"open": runs}}, Maps((0, 0, 1, 1)), Maps((0, 1, 1, 1)))
-    assert unknown.wanted == {None: {"a": 1000, "b": 500}}, "nobody knows what lies where"
+    assert unknown.wanted == {None: {some: 500, Piece("b"): 500, Piece("c"): 70}}, (
+        "nobody knows what lies where"
+    )
 
 
 @modestly

@@ -23,6 +23,8 @@ from penstock.query.compile import compiled
 from penstock.state import run as run_module
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.manifest import Manifest
+from penstock.state.run import Piece
+from penstock.state.run_file import Ranges, read_rows, read_run
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
 from tests.engine import map_changes
@@ -55,13 +57,19 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[str, int]] = []
-        original = run_module.read_run
+        whole, rows = read_run, read_rows
 
-        def read_run(path: Path) -> Any:
+        def all_of(path: Path) -> Any:
             self.seen.append((threading.current_thread().name, path.stat().st_size))
-            return original(path)
+            return whole(path)
 
-        monkeypatch.setattr(run_module, "read_run", read_run)
+        def some_of(path: Path, ranges: Ranges) -> Any:
+            found = rows(path, ranges)
+            self.seen.append((threading.current_thread().name, found[0].height * 40))
+            return found
+
+        monkeypatch.setattr(run_module, "read_run", all_of)
+        monkeypatch.setattr(run_module, "read_rows", some_of)
 
     def in_epochs(self) -> int:
         return sum(size for thread, size in self.seen if not thread.startswith("penstock-warm-up"))
@@ -185,7 +193,7 @@ class Warmers:
     def __init__(self, answer: Any) -> None:
         self.answer, self.asked = answer, 0
 
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[str]]) -> list[Warmed]:
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
