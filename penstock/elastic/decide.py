@@ -3,7 +3,7 @@
 Receives a `Situation` (history, settings, costs, the past); hands one `Decision`.
 
 In this order: too small a fleet grows to the target utilisation in one step; a slow worker's buckets go elsewhere;
-buckets are balanced; a key that is too much for any slice is split; too large a fleet shrinks. Each only if it
+a key that is too much for any slice is split; buckets are balanced; too large a fleet shrinks. Each only if it
 gains more within the horizon than it costs.
 
 Invariants:
@@ -63,7 +63,7 @@ def decide(now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s")
     evaluation = evaluate(now.history, now.settings)
     blocked: Nothing | None = None
-    for wish in (_least, _grow, _leave_slow, _even_out, _split, _shrink):
+    for wish in (_least, _grow, _leave_slow, _split, _even_out, _shrink):
         wanted = wish(now, evaluation)
         if wanted is None:
             continue
@@ -123,7 +123,9 @@ def _least(now: Situation, _: Evaluation) -> Decision | None:
     size, least = now.snapshot.fleet.size, now.settings.least_executors
     if size >= least:
         return None
-    return Provision(least - size, f"{size} executors are fewer than the least, {least}", {"executors": float(size)})
+    return Provision(
+        least - size, f"{size} executors are fewer than the least, {least}", {"executors": float(size)}
+    )
 
 
 def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
@@ -166,7 +168,11 @@ def _shrink(now: Situation, evaluation: Evaluation) -> Decision | None:
     moving = now.costs.move_seconds(float(held[leaving].sum()), fleet.size - count)
     cost = count * now.costs.start_seconds + (fleet.size - count) * now.costs.pause_seconds + moving
     gain = count * settings.horizon_seconds
-    inputs = dict(judged.figures) | {"needed_executors": float(needed), "gain_seconds": gain, "cost_seconds": cost}
+    inputs = dict(judged.figures) | {
+        "needed_executors": float(needed),
+        "gain_seconds": gain,
+        "cost_seconds": cost,
+    }
     if gain <= cost:
         return Nothing(f"{judged.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
     return Decommission(tuple(fleet.ids[at] for at in leaving), judged.reason, inputs)
@@ -208,7 +214,6 @@ def _moved(now: Situation, judged: list[tuple[str, Judged]]) -> Decision | None:
         state = float(one.bucket_bytes[list(moves)].sum()) if moves else 0.0
         cost = now.costs.move_seconds(state, len({to for _, to in moves.values()}))
         inputs = dict(found.figures) | {
-            "imbalance": one.imbalance,
             "imbalance_after": after.deviation(),
             "moved_bytes": state,
             "gain_seconds": gain,
@@ -234,5 +239,5 @@ def _split(now: Situation, evaluation: Evaluation) -> Decision | None:
         even = max(found.figures["utilisation"], now.settings.target_utilisation / 2)
         ways = min(int(np.ceil(load / even)) + 1, int(one.live.sum()))
         if ways >= 2:
-            return SplitKey(name, key.key_hash, ways, found.reason, dict(found.figures) | {"imbalance": one.imbalance})
+            return SplitKey(name, key.key_hash, ways, found.reason, found.figures)
     return None

@@ -72,7 +72,9 @@ class Loop:
                 order, more = step(order, event, snapshot.at, loop.settings)
                 instructions += more
             if order.needs_moves:
-                order, more = with_moves(order, planned_moves(order, loop.history, loop.settings), snapshot.at)
+                order, more = with_moves(
+                    order, planned_moves(order, loop.history, loop.settings), snapshot.at
+                )
                 instructions += more
             orders.append(order)
         loop = replace(loop, orders=tuple(order for order in orders if not order.ended))
@@ -81,8 +83,8 @@ class Loop:
                 loop = replace(loop, record=_over(loop.record, order, snapshot))
         loop = replace(loop, record=_watched(loop.record, loop.history, loop.settings))
         if not loop.orders:
-            loop, more = _decided(loop, snapshot)
-            instructions += more
+            loop, first = _decided(loop, snapshot)
+            instructions += first
         spare = max(min(loop.settings.spare_executors, loop.settings.most_executors - snapshot.fleet.size), 0)
         if spare != loop.spare and not loop.settings.dry_run:
             loop = replace(loop, spare=spare)
@@ -171,5 +173,3 @@ def planned_moves(order: Order, history: History, settings: ElasticSettings) -> 
         elif isinstance(decision, Provision):
             moves[name] = balanced(slices)
     return moves
-
-

@@ -9,7 +9,7 @@ the engine, or the simulator's model), until the order is done or undone.
 
 A step that fails or takes too long is tried again; after too many tries the order goes on with what there is, or is
 undone: a provision through `undoing` (buckets leave the new executors, which are let go), the others at once, since a
-bucket map changes as a whole at an epoch boundary or not at all. `undoing` has no last try: it repeats until it is done.
+bucket map changes as a whole at an epoch boundary or not at all. `undoing` is repeated until it is done.
 """
 
 from __future__ import annotations
@@ -225,7 +225,11 @@ def step(order: Order, event: Event, at: float, settings: ElasticSettings) -> St
         return _all_moved(order, at) if not order.pending else (order, ())
     if isinstance(event, MoveFailed) and event.sub_query in order.pending:
         return _try_moving_again(order, event.reason, at, settings)
-    if isinstance(event, Left) and event.executor in order.executors and order.stage in (Stage.leaving, Stage.undoing):
+    if (
+        isinstance(event, Left)
+        and event.executor in order.executors
+        and order.stage in (Stage.leaving, Stage.undoing)
+    ):
         return _left(order, event.executor, at)
     if order.stage in (Stage.asked, Stage.coming):
         return _coming(order, event, at)
@@ -263,7 +267,10 @@ def _passed(order: Order, at: float, settings: ElasticSettings) -> Stepped:
     waited = at - order.since
     if order.stage in (Stage.asked, Stage.coming):
         return (order, ()) if waited < settings.start_timeout_seconds else _ask_again(order, at, settings)
-    if order.stage not in (Stage.moving, Stage.leaving, Stage.undoing) or waited < settings.move_timeout_seconds:
+    if (
+        order.stage not in (Stage.moving, Stage.leaving, Stage.undoing)
+        or waited < settings.move_timeout_seconds
+    ):
         return order, ()
     if order.stage == Stage.moving:
         return _try_moving_again(order, f"no end after {waited:.0f} s", at, settings)

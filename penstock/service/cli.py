@@ -20,6 +20,7 @@ from rich.text import Text
 import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
+from penstock.service.elastic import elastic_app
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
@@ -43,6 +44,7 @@ app.command()(sql)
 app.command()(ask)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
+app.add_typer(elastic_app, name="elastic")
 app.add_typer(bench_app, name="bench")
 
 
