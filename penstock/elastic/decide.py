@@ -82,6 +82,8 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s", decision.inputs)
     fleet, settings = now.snapshot.fleet, now.settings
     if isinstance(decision, Provision):
+        if decision.count < 1:
+            return Nothing(f"{decision.reason}; {decision.count} executors are none", decision.inputs)
         count = min(decision.count, now.room, settings.largest_step)
         if count < 1:
             most = settings.most_executors
@@ -97,6 +99,14 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         decision = replace(decision, buckets=_possible(decision, now.snapshot))
         if not decision.buckets:
             return Nothing(f"{decision.reason}; no bucket can go elsewhere", decision.inputs)
+    elif isinstance(decision, SplitKey):
+        one = now.snapshot.sub_queries.get(decision.sub_query)
+        ways = min(decision.ways, int(one.live.sum())) if one is not None and one.mergeable else 0
+        if ways < 2:
+            return Nothing(f"{decision.reason}; the key cannot be split", decision.inputs)
+        decision = replace(decision, ways=ways)
+    else:
+        raise TypeError(f"{decision!r} is not a decision")
     before = now.past.in_vain(decision, now.snapshot.at, settings)
     if before is not None:
         return Nothing(f"{kind_of(decision)} {before.outcome} last time: {before.why}", decision.inputs)

@@ -5,6 +5,7 @@ Receives a `Snapshot` and what happened; hands a new `Loop` and the `Instruction
 Invariants:
 - At most one order that changes the fleet is open, and no other beside it.
 - An executor that comes when nobody waits for it is let go.
+- A manager that raises has decided nothing.
 - Every order ends in the record: watched and then judged, failed, or undone.
 """
 
@@ -53,6 +54,8 @@ class Loop:
     #: why nothing was done, when that was the newest decision
     resting: str = ""
     spare: int = 0
+    #: what the manager raised when it last did
+    failure: Exception | None = None
 
     @classmethod
     def begun(
@@ -85,11 +88,17 @@ class Loop:
         if not loop.orders:
             loop, first = _decided(loop, snapshot)
             instructions += first
-        spare = max(min(loop.settings.spare_executors, loop.settings.most_executors - snapshot.fleet.size), 0)
+        expected = snapshot.fleet.size + sum(_missing(order) for order in loop.orders)
+        spare = max(min(loop.settings.spare_executors, loop.settings.most_executors - expected), 0)
         if spare != loop.spare and not loop.settings.dry_run:
             loop = replace(loop, spare=spare)
             instructions.append(KeepSpare(spare))
         return loop, tuple(instructions)
+
+
+def _missing(order: Order) -> int:
+    """Executors that were asked for and are not there."""
+    return order.wanted - len(order.executors) if order.stage in (Stage.asked, Stage.coming) else 0
 
 
 def _strays(orders: Sequence[Order], events: Sequence[Event]) -> list[Instruction]:
@@ -121,7 +130,11 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
     now = Situation(snapshot, loop.history, loop.settings, loop.costs, loop.record)
     if now.cooling_seconds > 0:
         return replace(loop, resting=f"cooling down for another {now.cooling_seconds:.0f} s"), []
-    decisions = [restrained(decision, now) for decision in loop.manager.decide(now)]
+    try:
+        decisions = [restrained(decision, now) for decision in loop.manager.decide(now)]
+    except Exception as failure:  # the user's own code: whatever it raises, the engine goes on
+        told = f"the manager raised {type(failure).__name__}: {failure}"
+        return replace(loop, resting=told, failure=failure), []
     chosen = _together([one for one in decisions if not isinstance(one, Nothing)])
     rest = [one.reason for one in decisions if isinstance(one, Nothing)]
     loop = replace(loop, resting="" if chosen else "; ".join(rest))

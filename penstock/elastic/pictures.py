@@ -5,7 +5,7 @@ Receives one run, and perhaps another to compare it with; hands SVG text.
 
 from __future__ import annotations
 
-from penstock.elastic.decisions import kind_of, told
+from penstock.elastic.decisions import Move, SplitKey, kind_of, told
 from penstock.elastic.plot import Line, Mark, Panel, plotted
 from penstock.elastic.record import Entry, Outcome
 from penstock.elastic.simulate import Simulated
@@ -30,7 +30,7 @@ def picture(
             for run, name, colour, dashed in runs
         ]
 
-    moving = any(run.series.imbalance.max() > settings.upper_imbalance for run, *_ in runs)
+    moving = any(isinstance(entry.decision, Move | SplitKey) for run, *_ in runs for entry in run.record.entries)
     imbalance = Panel(
         "imbalance: deviation of the slices' utilisation",
         lines("imbalance"),

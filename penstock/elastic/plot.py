@@ -15,7 +15,7 @@ import numpy as np
 from penstock.elastic.measurements import Floats
 
 WIDE, HIGH, GAP = 760, 118, 26
-LEFT, RIGHT, TOP, BOTTOM = 66, 20, 74, 44
+LEFT, RIGHT, TOP, BOTTOM = 66, 20, 86, 44
 #: a line has about this many points at most; of each stretch its least and its greatest are drawn
 POINTS = 700
 

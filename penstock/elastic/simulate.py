@@ -20,6 +20,7 @@ from penstock.elastic.model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.elastic.record import Entry, Outcome, Record
 from penstock.elastic.settings import ElasticSettings
 from penstock.elastic.traces import Trace, spread_of
+from penstock.words.errors import UserError
 
 #: told the share of the run that is over
 Tell = Callable[[float], None]
@@ -125,6 +126,8 @@ def simulate(run: Run, manager: Manager | None = None, tell: Tell | None = None)
         )
         if run.elastic:
             loop, instructions = loop.turn(snapshot, cluster.happened())
+            if loop.failure is not None:
+                raise UserError("MANAGER_FAILED", loop.resting, where=f"period {at}") from loop.failure
             for instruction in instructions:
                 cluster.carry_out(instruction)
         if tell is not None and at % 64 == 0:

@@ -50,7 +50,8 @@ class Trace:
     def _form(self, at: Floats, seconds: float) -> Floats:
         if self.points:
             instants, rates = np.array(self.points).T
-            return np.interp(at, instants, rates) / self.rate
+            told: Floats = np.interp(at, instants, rates) / self.rate
+            return told
         if self.name == "sine":
             # begins at the valley
             wave: Floats = 1 - self.swing * np.cos(2 * np.pi * self.cycles * at / seconds)

@@ -85,6 +85,7 @@ def simulate_(
         typer.Option(metavar="off|KEY=VALUE,...", help="Compare with a run without, or other settings."),
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
+    title: Annotated[str | None, typer.Option(help="What stands above the picture.")] = None,
     json: Annotated[
         bool, typer.Option("--json", help="JSON lines: every decision, then the figures.")
     ] = False,
@@ -111,7 +112,7 @@ def simulate_(
     other = None if against is None else _progressed(_against(run, against), None)
     if svg is not None:
         names = ("as set", against or "")
-        title = f"{form.name}, {hours:g} h"
+        title = title or f"{form.name}, {hours:g} h"
         svg.write_text(
             picture(one, title, other, ("with the loop", "without") if against == "off" else names)
         )
