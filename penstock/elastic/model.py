@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.elastic.cost import Costs
-from penstock.elastic.measurements import VACANT, Fleet, Floats, HotKey, Measured, Snapshot
+from penstock.elastic.measurements import VACANT, Fleet, Floats, HotKey, Measured, Snapshot, slice_executors
 from penstock.elastic.realise import (
     Arrived,
     Ask,
@@ -147,12 +147,9 @@ class ModelCluster:
             mergeable=self.settings.mergeable,
         )
         cores = self.settings.cores
-        cpu = np.zeros(len(ids))
-        place = {name: at for at, name in enumerate(ids)} if len(ids) < 64 else None
-        if place is not None:  # many executors are told apart by their slices only
-            for at, name in enumerate(placement):
-                if name != VACANT:
-                    cpu[place[name]] += min(slices[at] * done / period, 1.0) / cores
+        owner = slice_executors(placement, ids)
+        live = owner >= 0
+        cpu = np.bincount(owner[live], slices[live], minlength=len(ids)) * (done / period / cores)
         fleet = Fleet(ids, np.full(len(ids), cores), cpu, np.zeros(len(ids)), tuple(self._spare))
         return Snapshot(self.at, period, fleet, {SUB_QUERY: measured}, done / max(able, 1e-9), 1.0)
 

@@ -30,7 +30,9 @@ def picture(
             for run, name, colour, dashed in runs
         ]
 
-    moving = any(isinstance(entry.decision, Move | SplitKey) for run, *_ in runs for entry in run.record.entries)
+    moving = any(
+        isinstance(entry.decision, Move | SplitKey) for run, *_ in runs for entry in run.record.entries
+    )
     imbalance = Panel(
         "imbalance: deviation of the slices' utilisation",
         lines("imbalance"),

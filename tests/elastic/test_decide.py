@@ -132,7 +132,10 @@ def test_uneven_slices_are_balanced() -> None:
 def test_one_slice_that_all_wait_for_is_relieved_however_large_the_fleet() -> None:
     loads = [0.1] * 600
     loads[:6] = [0.16] * 6
-    now = lasting(ElasticSettings(most_executors=1000), measured(loads, [b // 6 for b in range(600)], [f"e{n}" for n in range(100)]))
+    now = lasting(
+        ElasticSettings(most_executors=1000),
+        measured(loads, [b // 6 for b in range(600)], [f"e{n}" for n in range(100)]),
+    )
     assert now.snapshot.sub_queries["q1"].imbalance < SETTINGS.upper_imbalance
     assert isinstance(decided(now), Move)
 

@@ -18,6 +18,7 @@ from penstock.elastic.realise import (
     Instruction,
     KeepSpare,
     Left,
+    Lost,
     MoveBuckets,
     Moved,
     Refused,
@@ -91,7 +92,19 @@ def test_a_refusal_is_recorded_as_failed_and_life_goes_on() -> None:
 def test_an_executor_nobody_waits_for_is_let_go() -> None:
     loop, told = turned(begun(), 5, THREE, Arrived("c"))
     assert told == (Release(("c",)),)
-    assert loop.orders == ()
+    loop, told = turned(loop, 10, TWO, Left("c"))
+    assert (told, loop.orders) == ((), ())
+
+
+def test_the_last_executors_are_not_let_go() -> None:
+    only = measured([0.3] * 2, [0, 1], ["b", "c"])
+    loop, _ = turned(begun(Decommission(("b",), "mine")), 5)
+    loop, told = turned(loop, 10, only, Lost("a"))  # b is to leave, and a, who was to take all, has died
+    assert [type(one) for one in told] == [MoveBuckets]
+    alone = measured([0.3] * 2, [0, 0], ["b"])
+    loop, told = turned(loop, 15, alone, Lost("c"))
+    assert (told, loop.orders) == ((), ())
+    assert "others are left" in loop.record.entries[0].why
 
 
 def test_a_dry_run_records_and_does_nothing() -> None:

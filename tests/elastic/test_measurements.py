@@ -95,5 +95,9 @@ def test_the_export_is_prometheus_text() -> None:
 def test_exported_names_say_their_unit_once() -> None:
     names = {exported_name(one) for one in MEASUREMENTS}
     assert len(names) == len(MEASUREMENTS)
-    assert {"penstock_backlog_seconds", "penstock_exchange_bytes_per_second", "penstock_executor_cpu_ratio"} <= names
+    assert {
+        "penstock_backlog_seconds",
+        "penstock_exchange_bytes_per_second",
+        "penstock_executor_cpu_ratio",
+    } <= names
     assert not [name for name in names if "seconds_seconds" in name or "bytes_bytes" in name]

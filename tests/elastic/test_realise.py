@@ -24,6 +24,7 @@ from penstock.elastic.realise import (
     Release,
     Split,
     Stage,
+    abandoned,
     opened,
     step,
     with_moves,
@@ -191,11 +192,25 @@ def test_decommission_moves_first_and_lets_go_then() -> None:
 
 
 def test_one_that_dies_while_it_leaves_has_left() -> None:
-    order, _ = after(leaving(), Lost("a"), Left("b"))
-    assert order.stage == Stage.done
+    order, told = after(leaving(), Lost("a"))
+    assert (order.stage, order.executors, told) == (Stage.arrived, ("b",), [])  # did its buckets go to b?
+    assert after(order, Left("b"))[0].stage == Stage.done
+    order, told2 = with_moves(order, {}, 2.0)
+    assert (order.stage, told2) == (Stage.leaving, (Release(("b",)),))
+    assert after(order, Lost("b"))[0].stage == Stage.done
     order, _ = with_moves(opened(0, SHRINK, 0.0)[0], MOVES, 1.0)
     order, _ = after(order, Lost("a"))
     assert (order.stage, order.executors) == (Stage.arrived, ("b",))
+
+
+def test_when_anybody_dies_those_that_leave_are_looked_at_again() -> None:
+    order, told = after(leaving(), Lost("somebody else"))
+    assert (order.stage, order.needs_moves, told) == (Stage.arrived, True, [])
+
+
+def test_an_order_given_up_leaves_its_executors_at_work() -> None:
+    order = abandoned(moving(), "nobody is left", 2.0)
+    assert (order.stage, order.executors, order.why) == (Stage.undone, (), "nobody is left")
 
 
 def test_those_that_do_not_leave_stay() -> None:
