@@ -5,6 +5,8 @@ Receives one run, and perhaps another to compare it with; hands SVG text.
 
 from __future__ import annotations
 
+import numpy as np
+
 from penstock.elastic.decisions import Move, SplitKey, kind_of, told
 from penstock.elastic.plot import Line, Mark, Panel, plotted
 from penstock.elastic.record import Entry, Outcome
@@ -30,6 +32,7 @@ def picture(
             for run, name, colour, dashed in runs
         ]
 
+    changing = any(np.ptp(run.series.executors) > 0 for run, *_ in runs)
     moving = any(
         isinstance(entry.decision, Move | SplitKey) for run, *_ in runs for entry in run.record.entries
     )
@@ -42,7 +45,7 @@ def picture(
     behind = max(float(run.series.backlog_seconds.max()) for run, *_ in runs)
     panels = [
         Panel("load, events a second", [Line("load", one.series.rate, _LOAD)]),
-        Panel("executors", lines("executors", steps=True)),
+        *([Panel("executors", lines("executors", steps=True))] if changing else []),
         Panel(
             "utilisation",
             lines("utilisation"),

@@ -93,6 +93,8 @@ def _panel(panel: Panel, y: int, at: Floats, first: float, last: float) -> list[
         + [1e-9]
     )
     ticks = _ticks(most)
+    if panel.most is None and most > 0.97 * ticks[-1]:
+        ticks.append(ticks[-1] + ticks[1])  # a line along the upper edge would be taken for the edge
     top = max(ticks[-1], most)
     parts = [
         f'<text x="{LEFT}" y="{y - 6}" fill="#4a5568" font-weight="600">{escape(panel.title)}</text>',
@@ -108,19 +110,26 @@ def _panel(panel: Panel, y: int, at: Floats, first: float, last: float) -> list[
         parts.append(
             f'<text x="{LEFT - 8}" y="{level + 4:.1f}" text-anchor="end" fill="#718096">{told}</text>'
         )
-    for name, value in panel.levels:
+    for _, value in panel.levels:
         level = y + HIGH - HIGH * value / top
         parts.append(
             f'<line x1="{LEFT}" y1="{level:.1f}" x2="{LEFT + WIDE}" y2="{level:.1f}" stroke="#a0aec0" '
-            f'stroke-dasharray="2 3"/><text x="{LEFT + WIDE - 4}" y="{level - 3:.1f}" text-anchor="end" '
-            f'font-size="10" fill="#718096">{escape(name)}</text>'
+            f'stroke-dasharray="2 3"/>'
         )
     for line in panel.lines:
         dashed = ' stroke-dasharray="5 3"' if line.dashed else ""
         parts.append(
             f'<path d="{_path(line, at, first, last, y, top)}" fill="none" stroke="{line.colour}" '
-            f'stroke-width="1.5" stroke-linejoin="round"{dashed}/>'
+            f'stroke-width="{1.5 if at.size <= 2 * POINTS else 1.0}" stroke-linejoin="round"{dashed}/>'
         )
+    for name, value in panel.levels:
+        # a white shadow first, so that it can be read where it crosses a line
+        text = (
+            f'<text x="{LEFT + WIDE - 4}" y="{y + HIGH - HIGH * value / top - 3:.1f}" text-anchor="end" '
+            f'font-size="10"'
+        )
+        parts.append(f'{text} fill="white" stroke="white" stroke-width="3">{escape(name)}</text>')
+        parts.append(f'{text} fill="#4a5568">{escape(name)}</text>')
     return parts
 
 

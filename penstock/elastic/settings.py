@@ -21,7 +21,7 @@ def _said(default: Any, unit: str, meaning: str) -> Any:
 class ElasticSettings:
     """When the fleet or a bucket map is changed, and how far."""
 
-    upper_utilisation: float = _said(0.8, "share", "above it executors are provisioned (the seed's UUT)")
+    upper_utilisation: float = _said(0.8, "share", "above it executors are provisioned (StreamCloud's UUT)")
     lower_utilisation: float = _said(0.4, "share", "below it executors are decommissioned (LUT)")
     target_utilisation: float = _said(0.6, "share", "what both of these aim at (TUT)")
     upper_imbalance: float = _said(

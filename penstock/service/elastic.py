@@ -253,7 +253,7 @@ def _told_figures(one: Simulated) -> dict[str, str]:
     return {
         "load, events a second": f"{figures['mean_rate']:,.0f} (most {figures['most_rate']:,.0f})",
         "executors": f"{figures['least_executors']:.0f} to {figures['most_executors']:.0f}",
-        "executor hours": f"{figures['executor_hours']:,.1f}",
+        "executor hours, spare included": f"{figures['executor_hours']:,.1f}",
         "mean utilisation": f"{figures['mean_utilisation']:.0%}",
         "mean imbalance": f"{figures['mean_imbalance']:.1%}",
         "longest backlog": seconds(figures["worst_backlog_seconds"]),
