@@ -128,16 +128,22 @@ def simulate_(
 
 
 def _progressed(run: Run, manager: Manager | None) -> Simulated:
-    """Simulate; what takes more than a second shows how far it is."""
-    began = time.monotonic()
+    """Simulate; on a terminal, what takes more than a second shows how far it is."""
+    began, people = time.monotonic(), Console(stderr=True)
     columns = (TextColumn("simulating"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=False) as progress:
-        task = progress.add_task("simulating", total=1.0, visible=False)
+    progress = Progress(*columns, console=people, transient=True, disable=not people.is_terminal)
+    task = progress.add_task("simulating", total=1.0)
 
-        def tell(share: float) -> None:
-            progress.update(task, completed=share, visible=time.monotonic() - began > 1.0)
+    def tell(share: float) -> None:
+        if time.monotonic() - began > 1.0:
+            progress.start()  # of one that runs already nothing is started
+            progress.update(task, completed=share)
 
+    try:
         return simulate(run, manager, tell)
+    finally:
+        if time.monotonic() - began > 1.0:
+            progress.stop()
 
 
 def _split(texts: list[str]) -> list[str]:
