@@ -34,6 +34,9 @@ from penstock.elastic.measurements import Floats, Snapshot, slice_executors
 from penstock.elastic.record import Record
 from penstock.elastic.settings import ElasticSettings
 
+#: a fleet is not made smaller if this much more load would need all of it
+_DOUBT = 0.1
+
 
 @dataclass(frozen=True, eq=False)
 class Situation:
@@ -146,6 +149,8 @@ def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
     needed = needed_executors(load, waiting, fleet.cores_each, now.settings)
     useful = useful_executors(now.snapshot)
     inputs = dict(judged.figures) | {"needed_executors": float(needed)}
+    if needed > fleet.size and (stuck := _too_heavy(now)) is not None:
+        return Nothing(f"{judged.reason}; {stuck}", inputs)
     if min(needed, useful) <= fleet.size:
         if needed <= fleet.size:
             return None  # enough of them, unevenly used: balancing's business
@@ -158,6 +163,23 @@ def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
     return Provision(min(needed, useful) - fleet.size, judged.reason, inputs)
 
 
+def _too_heavy(now: Situation) -> str | None:
+    """Why no executor could help: one bucket alone is more than a slice can do, and all wait for it."""
+    for name, one in now.snapshot.sub_queries.items():
+        load = now.history.smoothed[name].bucket_load
+        total = float(load.sum())
+        if total <= 0 or one.backlog_seconds <= now.settings.tolerated_backlog_seconds:
+            continue
+        heaviest = int(load.argmax())
+        needs = float(load[heaviest]) / total * one.input_rate * now.history.smoothed[name].cost_seconds
+        there = float(load[one.bucket_map == one.bucket_map[heaviest]].sum())
+        if needs >= now.settings.upper_utilisation and load[heaviest] >= 0.8 * there:
+            return (
+                f"but bucket {heaviest} of {name} alone needs {needs:.1f} cores: more executors cannot help"
+            )
+    return None
+
+
 def useful_executors(snapshot: Snapshot) -> int:
     """More than these would have no bucket of any sub-query."""
     most = max((one.bucket_map.size for one in snapshot.sub_queries.values()), default=0)
@@ -168,12 +190,15 @@ def _shrink(now: Situation, evaluation: Evaluation) -> Decision | None:
     judged, fleet, settings = evaluation.fleet, now.snapshot.fleet, now.settings
     if judged.condition != Condition.under:
         return None
-    needed = needed_executors(judged.figures["load_cores"], 0.0, fleet.cores_each, settings)
+    load = judged.figures["load_cores"]
+    needed = needed_executors(load, 0.0, fleet.cores_each, settings)
+    if needed_executors(load * (1 + _DOUBT), 0.0, fleet.cores_each, settings) >= fleet.size:
+        return None  # a little more of the same load would need all of them
     count = min(fleet.size - max(needed, settings.least_executors), settings.largest_step)
     if count < 1:
         return None
-    load, held = executor_loads(now)
-    order = np.argsort(load, kind="stable")
+    loads, held = executor_loads(now)
+    order = np.argsort(loads, kind="stable")
     leaving = order[:count]
     moving = now.costs.move_seconds(float(held[leaving].sum()), fleet.size - count)
     cost = count * now.costs.start_seconds + (fleet.size - count) * now.costs.pause_seconds + moving

@@ -104,15 +104,15 @@ def _fleet(history: History, settings: ElasticSettings) -> Judged:
     if history.whole and min(long, window) > upper * cores:
         return Judged(
             Condition.over,
-            f"utilisation {long / cores:.0%} is above {upper:.0%}",
+            f"utilisation {long / cores:.1%} is above {upper:.0%}",
             figures | {"load_cores": max(now, long)},
         )
     idle = behind <= settings.tolerated_backlog_seconds
     if history.whole and idle and max(*thirds, window) < lower * cores:
         return Judged(
             Condition.under,
-            f"utilisation {long / cores:.0%} is below {lower:.0%}",
-            figures | {"load_cores": max(thirds[-1], window)},
+            f"utilisation {long / cores:.1%} is below {lower:.0%}",
+            figures | {"load_cores": max(*thirds[1:], window)},
         )
     return Judged(Condition.steady, f"utilisation {window / cores:.0%}", figures)
 
@@ -149,7 +149,7 @@ def _sub_query(
         judged.append(Judged(Condition.slow_worker, reason, figures | {"slowness": slow[worst]}))
     if deviation > settings.upper_imbalance:
         reason = (
-            f"the slices' utilisation deviates by {deviation:.0%}, more than {settings.upper_imbalance:.0%}"
+            f"the slices' utilisation deviates by {deviation:.1%}, more than {settings.upper_imbalance:.0%}"
         )
         judged.append(Judged(Condition.imbalanced, reason, figures))
     elif busiest > settings.upper_utilisation >= mean and busiest > mean + 2 * settings.upper_imbalance:

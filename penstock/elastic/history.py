@@ -47,6 +47,8 @@ class Smoothed:
     executors: tuple[str, ...]
     #: of each executor: how many times the usual task seconds an event it needs
     slowness: Floats
+    #: task seconds an event when something was last worked on
+    cost_seconds: float
     #: whether the newest period is like the mean: moves are planned on nothing else
     settled: bool = True
 
@@ -78,9 +80,8 @@ class History:
             name: _smoothed(self.smoothed.get(name), one, self._fresh(snapshot.period_seconds), snapshot)
             for name, one in snapshot.sub_queries.items()
         }
-        return History(
-            self.window_seconds, self.patience_seconds, snapshot, (*kept, _sample(snapshot)), smoothed
-        )
+        samples = (*kept, _sample(snapshot, smoothed))
+        return History(self.window_seconds, self.patience_seconds, snapshot, samples, smoothed)
 
     def _fresh(self, period_seconds: float) -> float:
         """How much of a smoothed value the newest period is."""
@@ -134,10 +135,10 @@ class History:
         return self.samples[-1].waiting if self.samples else 0.0
 
 
-def _sample(snapshot: Snapshot) -> Sample:
-    measured = list(snapshot.sub_queries.values())
-    load = sum(one.input_rate * one.cost_seconds for one in measured if one.processing_rate > 0)
-    waiting = sum(one.backlog_events * one.cost_seconds for one in measured if one.processing_rate > 0)
+def _sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
+    costs = [(one, smoothed[name].cost_seconds) for name, one in snapshot.sub_queries.items()]
+    load = sum(one.input_rate * cost for one, cost in costs)
+    waiting = sum(one.backlog_events * cost for one, cost in costs)
     return Sample(snapshot.at, snapshot.period_seconds, load, waiting)
 
 
@@ -147,8 +148,10 @@ def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Sn
     split[: one.split_seconds.size] = one.split_seconds / one.period_seconds
     ids = snapshot.fleet.ids
     slowness = _slowness(one, ids)
+    # of one that stands still the cost is not known: it is what it was
+    cost = one.cost_seconds if one.processing_rate > 0 else before.cost_seconds if before else 0.0
     if before is None or before.bucket_load.size != load.size:
-        return Smoothed(load, split, one.bucket_bytes, ids, slowness)
+        return Smoothed(load, split, one.bucket_bytes, ids, slowness, cost)
     if before.split_load.size == split.size:
         split = before.split_load + fresh * (split - before.split_load)
     earlier = before.slowness
@@ -164,6 +167,7 @@ def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Sn
         one.bucket_bytes,
         ids,
         earlier + fresh * (slowness - earlier),
+        cost,
         apart <= SHIFTED,
     )
 

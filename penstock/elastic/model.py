@@ -149,7 +149,8 @@ class ModelCluster:
         cores = self.settings.cores
         owner = slice_executors(placement, ids)
         live = owner >= 0
-        cpu = np.bincount(owner[live], slices[live], minlength=len(ids)) * (done / period / cores)
+        busy = np.bincount(owner[live], slices[live], minlength=len(ids))
+        cpu: Floats = busy.astype(np.float64) * (done / period / cores)
         fleet = Fleet(ids, np.full(len(ids), cores), cpu, np.zeros(len(ids)), tuple(self._spare))
         return Snapshot(self.at, period, fleet, {SUB_QUERY: measured}, done / max(able, 1e-9), 1.0)
 

@@ -100,6 +100,19 @@ def test_too_low_for_long_shrinks_to_the_target_and_the_least_loaded_go() -> Non
     assert decision.executors == ("e", "c", "a")  # 1.35 cores at 60 % are 3
 
 
+def test_a_fleet_that_little_more_load_would_need_stays() -> None:
+    # 0.58 cores fit on one executor at 60 %, 10 % more do not
+    assert isinstance(decided(lasting(SETTINGS, even(0.58, 2))), Nothing)
+    assert isinstance(decided(lasting(SETTINGS, even(0.5, 2))), Decommission)
+
+
+def test_no_executor_is_asked_for_when_one_bucket_is_all_that_work_waits_for() -> None:
+    heavy = measured([1.0, 0.3, 0.3, 0.3], [0, 1, 2, 3], list("abcd"), input_rate=38_000, backlog=2e6)
+    decision = decided(lasting(SETTINGS, heavy, seconds=100))
+    assert isinstance(decision, Nothing)
+    assert "bucket 0 of q1 alone needs 2.0 cores" in decision.reason
+
+
 def test_the_fleet_keeps_its_least_size() -> None:
     decision = decided(lasting(ElasticSettings(least_executors=5), even(1.0, 10)))
     assert isinstance(decision, Decommission)

@@ -37,6 +37,14 @@ def test_load_is_what_the_input_needs_not_what_the_fleet_can() -> None:
     assert history.load(30) == pytest.approx(6.0)
 
 
+def test_a_sub_query_that_stands_still_needs_what_it_needed() -> None:
+    history = History(30, 300).add(snapshot(5, even(1.0, 2)))
+    still = measured([0.0] * 8, [b // 4 for b in range(8)], ["e0", "e1"], input_rate=10_000, backlog=50_000)
+    history = history.add(snapshot(10, still))
+    assert history.newest_load() == pytest.approx(1.0)
+    assert history.waiting() == pytest.approx(5.0)
+
+
 def test_a_history_is_a_value_and_forgets() -> None:
     empty = History(30, 300)
     full = empty
