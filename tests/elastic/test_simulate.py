@@ -69,7 +69,7 @@ def test_a_thousand_executors_and_a_day_take_seconds() -> None:
     trace = Trace("sine", rate=3_500_000, swing=0.6, noise=0.05)
     one = simulate(Run(trace, ElasticSettings(most_executors=1000), model, hours=24, period_seconds=10))
     assert one.series.executors.max() > 900
-    assert time.process_time() - began < 30  # some 5 s on an idle core
+    assert time.process_time() - began < 30  # some 9 s of a core
     assert one.figures()["behind_share"] < 0.01
     assert len(one.changes) < 15
 
