@@ -7,7 +7,7 @@ deviation most; again, until a step gains too little. The seed gives the heavies
 difference of the two slices it would only swap them, and the seed's rule stops. This one goes on.
 
 Invariants:
-- Every bucket has exactly one slice before and after; a bucket is moved at most once; its move never ends where it began.
+- Every bucket has exactly one slice before and after, and is moved at most once; no move ends where it began.
 - The deviation of the slices' utilisation never grows by a step.
 - Slices of speed 0 are left alone by `balanced` (they get nothing, and have nothing or are emptied by `offloaded`).
 """
@@ -47,6 +47,11 @@ class Slices:
         used = self.utilisation()
         return float(used.std()) if used.size else 0.0
 
+    def mean(self) -> float:
+        """The mean utilisation."""
+        used = self.utilisation()
+        return float(used.mean()) if used.size else 0.0
+
     def busiest(self) -> float:
         """The highest utilisation."""
         used = self.utilisation()
@@ -60,7 +65,9 @@ class Slices:
         return Slices(self.bucket_load, after, self.speed, self.fixed)
 
 
-def balanced(slices: Slices, minimum_improvement: float = 0.0, most_moves: int | None = None) -> dict[int, tuple[int, int]]:
+def balanced(
+    slices: Slices, minimum_improvement: float = 0.0, most_moves: int | None = None
+) -> dict[int, tuple[int, int]]:
     """Moves that even out the slices.
 
     A step is made while it takes at least `minimum_improvement` of the deviation, shared out over the slices: one
@@ -80,7 +87,10 @@ def balanced(slices: Slices, minimum_improvement: float = 0.0, most_moves: int |
         if not buckets.size or most_at == least_at:
             break
         load = slices.bucket_load[buckets]
-        gives, takes = used[most_at] - load / slices.speed[most_at], used[least_at] + load / slices.speed[least_at]
+        gives, takes = (
+            used[most_at] - load / slices.speed[most_at],
+            used[least_at] + load / slices.speed[least_at],
+        )
         changed = gives**2 + takes**2 - used[most_at] ** 2 - used[least_at] ** 2
         sums = total + gives + takes - used[most_at] - used[least_at]
         variance = (squares + changed) / count - (sums / count) ** 2
@@ -88,7 +98,9 @@ def balanced(slices: Slices, minimum_improvement: float = 0.0, most_moves: int |
         variance = np.where((takes < used[most_at]) & (load > 0), variance, np.inf)
         best = int(np.argmin(variance))
         before = max(squares / count - (total / count) ** 2, 0.0)
-        if not variance[best] < before or np.sqrt(max(variance[best], 0.0)) > (1 - least_gain) * np.sqrt(before):
+        if not variance[best] < before or np.sqrt(max(variance[best], 0.0)) > (1 - least_gain) * np.sqrt(
+            before
+        ):
             break
         squares, total = squares + float(changed[best]), float(sums[best])
         used[most_at], used[least_at] = gives[best], takes[best]

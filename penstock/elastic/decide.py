@@ -3,7 +3,7 @@
 Receives a `Situation` (history, settings, costs, the past); hands one `Decision`.
 
 In this order: too small a fleet grows to the target utilisation in one step; a slow worker's buckets go elsewhere;
-buckets are balanced; a key that is too much for any slice is split; too large a fleet shrinks. Each only if it
+a key that is too much for any slice is split; buckets are balanced; too large a fleet shrinks. Each only if it
 gains more within the horizon than it costs.
 
 Invariants:
@@ -34,6 +34,9 @@ from penstock.elastic.measurements import Floats, Snapshot, slice_executors
 from penstock.elastic.record import Record
 from penstock.elastic.settings import ElasticSettings
 
+#: a fleet is not made smaller if this much more load would need all of it
+_DOUBT = 0.1
+
 
 @dataclass(frozen=True, eq=False)
 class Situation:
@@ -63,7 +66,7 @@ def decide(now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s")
     evaluation = evaluate(now.history, now.settings)
     blocked: Nothing | None = None
-    for wish in (_least, _grow, _leave_slow, _even_out, _split, _shrink):
+    for wish in (_least, _grow, _leave_slow, _split, _even_out, _shrink):
         wanted = wish(now, evaluation)
         if wanted is None:
             continue
@@ -82,6 +85,8 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s", decision.inputs)
     fleet, settings = now.snapshot.fleet, now.settings
     if isinstance(decision, Provision):
+        if decision.count < 1:
+            return Nothing(f"{decision.reason}; {decision.count} executors are none", decision.inputs)
         count = min(decision.count, now.room, settings.largest_step)
         if count < 1:
             most = settings.most_executors
@@ -97,6 +102,14 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         decision = replace(decision, buckets=_possible(decision, now.snapshot))
         if not decision.buckets:
             return Nothing(f"{decision.reason}; no bucket can go elsewhere", decision.inputs)
+    elif isinstance(decision, SplitKey):
+        one = now.snapshot.sub_queries.get(decision.sub_query)
+        ways = min(decision.ways, int(one.live.sum())) if one is not None and one.mergeable else 0
+        if ways < 2:
+            return Nothing(f"{decision.reason}; the key cannot be split", decision.inputs)
+        decision = replace(decision, ways=ways)
+    else:
+        raise TypeError(f"{decision!r} is not a decision")
     before = now.past.in_vain(decision, now.snapshot.at, settings)
     if before is not None:
         return Nothing(f"{kind_of(decision)} {before.outcome} last time: {before.why}", decision.inputs)
@@ -123,7 +136,9 @@ def _least(now: Situation, _: Evaluation) -> Decision | None:
     size, least = now.snapshot.fleet.size, now.settings.least_executors
     if size >= least:
         return None
-    return Provision(least - size, f"{size} executors are fewer than the least, {least}", {"executors": float(size)})
+    return Provision(
+        least - size, f"{size} executors are fewer than the least, {least}", {"executors": float(size)}
+    )
 
 
 def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
@@ -134,6 +149,8 @@ def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
     needed = needed_executors(load, waiting, fleet.cores_each, now.settings)
     useful = useful_executors(now.snapshot)
     inputs = dict(judged.figures) | {"needed_executors": float(needed)}
+    if needed > fleet.size and (stuck := _too_heavy(now)) is not None:
+        return Nothing(f"{judged.reason}; {stuck}", inputs)
     if min(needed, useful) <= fleet.size:
         if needed <= fleet.size:
             return None  # enough of them, unevenly used: balancing's business
@@ -146,6 +163,23 @@ def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
     return Provision(min(needed, useful) - fleet.size, judged.reason, inputs)
 
 
+def _too_heavy(now: Situation) -> str | None:
+    """Why no executor could help: one bucket alone is more than a slice can do, and all wait for it."""
+    for name, one in now.snapshot.sub_queries.items():
+        load = now.history.smoothed[name].bucket_load
+        total = float(load.sum())
+        if total <= 0 or one.backlog_seconds <= now.settings.tolerated_backlog_seconds:
+            continue
+        heaviest = int(load.argmax())
+        needs = float(load[heaviest]) / total * one.input_rate * now.history.smoothed[name].cost_seconds
+        there = float(load[one.bucket_map == one.bucket_map[heaviest]].sum())
+        if needs >= now.settings.upper_utilisation and load[heaviest] >= 0.8 * there:
+            return (
+                f"but bucket {heaviest} of {name} alone needs {needs:.1f} cores: more executors cannot help"
+            )
+    return None
+
+
 def useful_executors(snapshot: Snapshot) -> int:
     """More than these would have no bucket of any sub-query."""
     most = max((one.bucket_map.size for one in snapshot.sub_queries.values()), default=0)
@@ -156,17 +190,24 @@ def _shrink(now: Situation, evaluation: Evaluation) -> Decision | None:
     judged, fleet, settings = evaluation.fleet, now.snapshot.fleet, now.settings
     if judged.condition != Condition.under:
         return None
-    needed = needed_executors(judged.figures["load_cores"], 0.0, fleet.cores_each, settings)
+    load = judged.figures["load_cores"]
+    needed = needed_executors(load, 0.0, fleet.cores_each, settings)
+    if needed_executors(load * (1 + _DOUBT), 0.0, fleet.cores_each, settings) >= fleet.size:
+        return None  # a little more of the same load would need all of them
     count = min(fleet.size - max(needed, settings.least_executors), settings.largest_step)
     if count < 1:
         return None
-    load, held = executor_loads(now)
-    order = np.argsort(load, kind="stable")
+    loads, held = executor_loads(now)
+    order = np.argsort(loads, kind="stable")
     leaving = order[:count]
     moving = now.costs.move_seconds(float(held[leaving].sum()), fleet.size - count)
     cost = count * now.costs.start_seconds + (fleet.size - count) * now.costs.pause_seconds + moving
     gain = count * settings.horizon_seconds
-    inputs = dict(judged.figures) | {"needed_executors": float(needed), "gain_seconds": gain, "cost_seconds": cost}
+    inputs = dict(judged.figures) | {
+        "needed_executors": float(needed),
+        "gain_seconds": gain,
+        "cost_seconds": cost,
+    }
     if gain <= cost:
         return Nothing(f"{judged.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
     return Decommission(tuple(fleet.ids[at] for at in leaving), judged.reason, inputs)
@@ -208,7 +249,6 @@ def _moved(now: Situation, judged: list[tuple[str, Judged]]) -> Decision | None:
         state = float(one.bucket_bytes[list(moves)].sum()) if moves else 0.0
         cost = now.costs.move_seconds(state, len({to for _, to in moves.values()}))
         inputs = dict(found.figures) | {
-            "imbalance": one.imbalance,
             "imbalance_after": after.deviation(),
             "moved_bytes": state,
             "gain_seconds": gain,
@@ -234,5 +274,5 @@ def _split(now: Situation, evaluation: Evaluation) -> Decision | None:
         even = max(found.figures["utilisation"], now.settings.target_utilisation / 2)
         ways = min(int(np.ceil(load / even)) + 1, int(one.live.sum()))
         if ways >= 2:
-            return SplitKey(name, key.key_hash, ways, found.reason, dict(found.figures) | {"imbalance": one.imbalance})
+            return SplitKey(name, key.key_hash, ways, found.reason, found.figures)
     return None

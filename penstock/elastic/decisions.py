@@ -63,7 +63,7 @@ Decision = Provision | Decommission | Move | SplitKey | Nothing
 
 def kind_of(decision: Decision) -> str:
     """`provision`, `decommission`, `move`, `split key` or `nothing`."""
-    return {SplitKey: "split key"}.get(type(decision), type(decision).__name__.lower())
+    return "split key" if isinstance(decision, SplitKey) else type(decision).__name__.lower()
 
 
 def about(decision: Decision) -> tuple[object, ...]:
@@ -82,7 +82,9 @@ def told(decision: Decision) -> str:
     elif isinstance(decision, Decommission):
         what = f"{len(decision.executors)} executor{'s' * (len(decision.executors) > 1)} fewer"
     elif isinstance(decision, Move):
-        what = f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
+        what = (
+            f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
+        )
     elif isinstance(decision, SplitKey):
         what = f"split key {decision.key_hash:016x} of {decision.sub_query} {decision.ways} ways"
     else:

@@ -54,7 +54,9 @@ class Evaluation:
 
     def of(self, condition: Condition) -> list[tuple[str, Judged]]:
         """The sub-queries in a condition."""
-        return [(n, one) for n, judged in self.sub_queries.items() for one in judged if one.condition == condition]
+        return [
+            (n, one) for n, judged in self.sub_queries.items() for one in judged if one.condition == condition
+        ]
 
 
 def evaluate(history: History, settings: ElasticSettings) -> Evaluation:
@@ -63,6 +65,8 @@ def evaluate(history: History, settings: ElasticSettings) -> Evaluation:
     if snapshot is None or not snapshot.fleet.ids:
         return Evaluation(Judged(Condition.steady, "nothing has been measured yet"), {})
     fleet = _fleet(history, settings)
+    if history.covered_seconds < settings.window_seconds:
+        return Evaluation(fleet, dict.fromkeys(snapshot.sub_queries, (fleet,)))
     return Evaluation(
         fleet,
         {
@@ -89,7 +93,9 @@ def _fleet(history: History, settings: ElasticSettings) -> Judged:
     }
     upper, lower = settings.upper_utilisation, settings.lower_utilisation
     draining = (now + history.waiting() / settings.drain_seconds) / cores
-    if behind > settings.tolerated_backlog_seconds and draining > upper:
+    # a fleet sized in the middle of a rise is too small: wait for its end unless too much piles up
+    tolerated = settings.tolerated_backlog_seconds * (3 if history.rising() else 1)
+    if behind > tolerated and draining > upper:
         return Judged(
             Condition.over,
             f"{behind:.0f} s of work wait and {now / cores:.0%} of the fleet would be needed for the input alone",
@@ -97,21 +103,21 @@ def _fleet(history: History, settings: ElasticSettings) -> Judged:
         )
     if history.whole and min(long, window) > upper * cores:
         return Judged(
-            Condition.over, f"utilisation {long / cores:.0%} is above {upper:.0%}", figures | {"load_cores": max(now, long)}
+            Condition.over,
+            f"utilisation {long / cores:.1%} is above {upper:.0%}",
+            figures | {"load_cores": max(now, long)},
         )
     idle = behind <= settings.tolerated_backlog_seconds
     if history.whole and idle and max(*thirds, window) < lower * cores:
         return Judged(
             Condition.under,
-            f"utilisation {long / cores:.0%} is below {lower:.0%}",
-            figures | {"load_cores": max(thirds[-1], window)},
+            f"utilisation {long / cores:.1%} is below {lower:.0%}",
+            figures | {"load_cores": max(*thirds[1:], window)},
         )
     return Judged(Condition.steady, f"utilisation {window / cores:.0%}", figures)
 
 
-def slices_of(
-    one: Measured, smoothed: Smoothed, ids: tuple[str, ...], settings: ElasticSettings
-) -> Slices:
+def slices_of(one: Measured, smoothed: Smoothed, ids: tuple[str, ...], settings: ElasticSettings) -> Slices:
     """A sub-query as balancing sees it: a slow worker's time counts as less work, and its slices as slower."""
     owner = slice_executors(one.placement, ids)
     speed = np.where(one.live & (owner >= 0), 1.0, 0.0)
@@ -127,7 +133,7 @@ def slices_of(
 def _sub_query(
     one: Measured, smoothed: Smoothed, ids: tuple[str, ...], settings: ElasticSettings, fleet: Judged
 ) -> tuple[Judged, ...]:
-    if not one.bucket_map.size:
+    if not one.bucket_map.size or not smoothed.settled:
         return (fleet,)
     slices = slices_of(one, smoothed, ids, settings)
     used = slices.utilisation()
@@ -137,29 +143,34 @@ def _sub_query(
     figures = {"utilisation": mean, "imbalance": deviation, "busiest_slice": busiest}
     judged = []
     slow = smoothed.slow(settings.slow_factor)
-    if slow:
+    if slow and busiest > mean + settings.upper_imbalance:
         worst = max(slow, key=lambda name: slow[name])
         reason = f"{worst} needs {slow[worst]:.1f} times the usual time an event"
         judged.append(Judged(Condition.slow_worker, reason, figures | {"slowness": slow[worst]}))
     if deviation > settings.upper_imbalance:
-        reason = f"the slices' utilisation deviates by {deviation:.0%}, more than {settings.upper_imbalance:.0%}"
+        reason = (
+            f"the slices' utilisation deviates by {deviation:.1%}, more than {settings.upper_imbalance:.0%}"
+        )
         judged.append(Judged(Condition.imbalanced, reason, figures))
     elif busiest > settings.upper_utilisation >= mean and busiest > mean + 2 * settings.upper_imbalance:
         reason = f"one slice is at {busiest:.0%} and all epochs wait for it; the mean is {mean:.0%}"
         judged.append(Judged(Condition.imbalanced, reason, figures))
-    judged += _hot_keys(one, smoothed, mean, settings)
+    judged += _hot_keys(one, smoothed, mean, figures, settings)
     return tuple(judged) or (fleet,)
 
 
-def _hot_keys(one: Measured, smoothed: Smoothed, mean: float, settings: ElasticSettings) -> list[Judged]:
+def _hot_keys(
+    one: Measured, smoothed: Smoothed, mean: float, figures: Mapping[str, float], settings: ElasticSettings
+) -> list[Judged]:
     """Keys that make a bucket too heavy for any slice: no move of buckets can help."""
     judged = []
     for key in one.hot_keys:
         load = float(smoothed.bucket_load[key.bucket])
         if key.share < settings.hot_key_share or load <= mean + settings.upper_imbalance:
             continue
-        figures = {"bucket_load": load, "key_share": key.share, "utilisation": mean}
         also = "" if one.mergeable else "; its function cannot be merged, so it cannot be split"
         reason = f"one key is {key.share:.0%} of bucket {key.bucket}, which keeps {load:.2f} cores busy{also}"
-        judged.append(Judged(Condition.hot_key, reason, figures, key))
+        judged.append(
+            Judged(Condition.hot_key, reason, {**figures, "bucket_load": load, "key_share": key.share}, key)
+        )
     return judged

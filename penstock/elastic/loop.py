@@ -5,6 +5,7 @@ Receives a `Snapshot` and what happened; hands a new `Loop` and the `Instruction
 Invariants:
 - At most one order that changes the fleet is open, and no other beside it.
 - An executor that comes when nobody waits for it is let go.
+- A manager that raises has decided nothing.
 - Every order ends in the record: watched and then judged, failed, or undone.
 """
 
@@ -28,10 +29,11 @@ from penstock.elastic.realise import (
     Event,
     Instruction,
     KeepSpare,
+    Lost,
     Order,
     Passed,
-    Release,
     Stage,
+    abandoned,
     opened,
     step,
     with_moves,
@@ -53,6 +55,8 @@ class Loop:
     #: why nothing was done, when that was the newest decision
     resting: str = ""
     spare: int = 0
+    #: what the manager raised when it last did
+    failure: Exception | None = None
 
     @classmethod
     def begun(
@@ -65,15 +69,23 @@ class Loop:
     def turn(self, snapshot: Snapshot, events: Sequence[Event] = ()) -> tuple[Loop, tuple[Instruction, ...]]:
         """One period."""
         loop = replace(self, history=self.history.add(snapshot))
-        instructions: list[Instruction] = list(_strays(loop.orders, events))
+        strays = _strays(loop.orders, events, snapshot)
+        instructions: list[Instruction] = []
         orders = []
+        # a death first: what else was told of the same period was planned without it
+        ordered = sorted(events, key=lambda event: not isinstance(event, Lost))
         for order in loop.orders:
-            for event in (*events, Passed()):
+            for event in (*ordered, Passed()):
                 order, more = step(order, event, snapshot.at, loop.settings)
                 instructions += more
-            if order.needs_moves:
-                order, more = with_moves(order, planned_moves(order, loop.history, loop.settings), snapshot.at)
-                instructions += more
+            order, more = _with_plan(order, loop)
+            instructions += more
+            orders.append(order)
+        if strays:
+            late = Decommission(strays, "they came when nobody waited for them any more")
+            order, more = _with_plan(opened(len(loop.record.entries), late, snapshot.at)[0], loop)
+            loop = replace(loop, record=loop.record.added(late, snapshot.at))
+            instructions += more
             orders.append(order)
         loop = replace(loop, orders=tuple(order for order in orders if not order.ended))
         for order in orders:
@@ -81,29 +93,48 @@ class Loop:
                 loop = replace(loop, record=_over(loop.record, order, snapshot))
         loop = replace(loop, record=_watched(loop.record, loop.history, loop.settings))
         if not loop.orders:
-            loop, more = _decided(loop, snapshot)
-            instructions += more
-        spare = max(min(loop.settings.spare_executors, loop.settings.most_executors - snapshot.fleet.size), 0)
+            loop, first = _decided(loop, snapshot)
+            instructions += first
+        expected = snapshot.fleet.size + sum(_missing(order) for order in loop.orders)
+        spare = max(min(loop.settings.spare_executors, loop.settings.most_executors - expected), 0)
         if spare != loop.spare and not loop.settings.dry_run:
             loop = replace(loop, spare=spare)
             instructions.append(KeepSpare(spare))
         return loop, tuple(instructions)
 
 
-def _strays(orders: Sequence[Order], events: Sequence[Event]) -> list[Instruction]:
-    """Executors that come too late, or that nobody has asked for, go again."""
+def _missing(order: Order) -> int:
+    """Executors that were asked for and are not there."""
+    return order.wanted - len(order.executors) if order.stage in (Stage.asked, Stage.coming) else 0
+
+
+def _with_plan(order: Order, loop: Loop) -> tuple[Order, tuple[Instruction, ...]]:
+    """The order with its moves if it needs any; given up if too few would stay to take the buckets."""
+    snapshot = loop.history.latest
+    if not order.needs_moves or snapshot is None:
+        return order, ()
+    if isinstance(order.decision, Decommission) or order.stage == Stage.undoing:
+        stay = sum(name not in order.executors for name in snapshot.fleet.ids)
+        if stay < loop.settings.least_executors:
+            return abandoned(order, f"only {stay} others are left", snapshot.at), ()
+    return with_moves(order, planned_moves(order, loop.history, loop.settings), snapshot.at)
+
+
+def _strays(orders: Sequence[Order], events: Sequence[Event], snapshot: Snapshot) -> tuple[str, ...]:
+    """Executors that come too late, or that nobody has asked for."""
     waiting = any(order.stage in (Stage.asked, Stage.coming) for order in orders)
     known = {name for order in orders for name in order.executors}
     stray = [e.executor for e in events if isinstance(e, Arrived) and e.executor not in known]
-    return [Release(tuple(stray))] if stray and not waiting else []
+    return () if waiting else tuple(name for name in stray if name in snapshot.fleet.ids)
 
 
 def _over(record: Record, order: Order, snapshot: Snapshot) -> Record:
     if order.stage == Stage.done:
         outcome = Outcome.watched
     else:
-        moved = order.stage == Stage.undone and bool(order.moves)
-        outcome = Outcome.undone if moved else Outcome.failed
+        outcome = (
+            Outcome.undone if order.planned else Outcome.failed
+        )  # of what was never begun nothing is undone
     return record.over(order.number, outcome, snapshot.at, order.why, snapshot.backlog_seconds)
 
 
@@ -119,7 +150,11 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
     now = Situation(snapshot, loop.history, loop.settings, loop.costs, loop.record)
     if now.cooling_seconds > 0:
         return replace(loop, resting=f"cooling down for another {now.cooling_seconds:.0f} s"), []
-    decisions = [restrained(decision, now) for decision in loop.manager.decide(now)]
+    try:
+        decisions = [restrained(decision, now) for decision in loop.manager.decide(now)]
+    except Exception as failure:  # the user's own code: whatever it raises, the engine goes on
+        told = f"the manager raised {type(failure).__name__}: {failure}"
+        return replace(loop, resting=told, failure=failure), []
     chosen = _together([one for one in decisions if not isinstance(one, Nothing)])
     rest = [one.reason for one in decisions if isinstance(one, Nothing)]
     loop = replace(loop, resting="" if chosen else "; ".join(rest))
@@ -132,10 +167,12 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
             continue
         order, more = opened(number, decision, snapshot.at)
         instructions += more
-        if order.needs_moves:
-            order, more = with_moves(order, planned_moves(order, loop.history, loop.settings), snapshot.at)
-            instructions += more
-        loop = replace(loop, orders=(*loop.orders, order))
+        order, more = _with_plan(order, loop)
+        instructions += more
+        if order.ended:
+            loop = replace(loop, record=_over(loop.record, order, snapshot))
+        else:
+            loop = replace(loop, orders=(*loop.orders, order))
     return loop, instructions
 
 
@@ -171,5 +208,3 @@ def planned_moves(order: Order, history: History, settings: ElasticSettings) -> 
         elif isinstance(decision, Provision):
             moves[name] = balanced(slices)
     return moves
-
-

@@ -112,7 +112,8 @@ class Measured:
 
     def slice_utilisation(self) -> Floats:
         """The utilisation of each slice that has an executor."""
-        seconds = np.bincount(self.bucket_map, self.bucket_seconds, minlength=len(self.placement))
+        seconds = np.zeros(len(self.placement))
+        np.add.at(seconds, self.bucket_map, self.bucket_seconds)
         if self.split_seconds.size:
             seconds[: self.split_seconds.size] += self.split_seconds
         used: Floats = seconds[self.live] / self.period_seconds

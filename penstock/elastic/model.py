@@ -1,6 +1,6 @@
 """A model of a cluster that works on one sub-query: what the loop is tried on without one. Seeded.
 
-Receives a rate and the buckets' shares for each period, and instructions; hands snapshots and events, as an engine does.
+Receives the rate and the buckets' shares of each period, and instructions; hands snapshots and events like an engine.
 
 Work is a fluid. As in Penstock's engine all buckets are fed from one log, and an epoch ends when its busiest slice
 does: so the backlog is one, and the speed of all is the speed of the busiest slice. Executors take a while to come,
@@ -11,12 +11,12 @@ work goes on meanwhile, and the switch holds it up for a moment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.elastic.cost import Costs
-from penstock.elastic.measurements import VACANT, Fleet, Floats, HotKey, Measured, Snapshot
+from penstock.elastic.measurements import VACANT, Fleet, Floats, HotKey, Measured, Snapshot, slice_executors
 from penstock.elastic.realise import (
     Arrived,
     Ask,
@@ -26,8 +26,8 @@ from penstock.elastic.realise import (
     KeepSpare,
     Left,
     Lost,
-    Moved,
     MoveBuckets,
+    Moved,
     MoveFailed,
     Refused,
     Release,
@@ -42,12 +42,12 @@ HOT_KEY = 0xF00D
 class ModelSettings:
     """How the model's cluster is."""
 
-    buckets: int = 64
+    buckets: int = 256
     cores: int = 1
     #: events a second that one core can do
     core_rate: float = 10_000.0
     state_bytes: float = 200e6
-    costs: Costs = Costs()
+    costs: Costs = field(default_factory=Costs)
     #: how much the time an executor takes to come varies (standard deviation of its logarithm)
     start_spread: float = 0.2
     #: how much the time measured of a bucket varies
@@ -147,12 +147,10 @@ class ModelCluster:
             mergeable=self.settings.mergeable,
         )
         cores = self.settings.cores
-        cpu = np.zeros(len(ids))
-        place = {name: at for at, name in enumerate(ids)} if len(ids) < 64 else None
-        if place is not None:  # many executors are told apart by their slices only
-            for at, name in enumerate(placement):
-                if name != VACANT:
-                    cpu[place[name]] += min(slices[at] * done / period, 1.0) / cores
+        owner = slice_executors(placement, ids)
+        live = owner >= 0
+        busy = np.bincount(owner[live], slices[live], minlength=len(ids))
+        cpu: Floats = busy.astype(np.float64) * (done / period / cores)
         fleet = Fleet(ids, np.full(len(ids), cores), cpu, np.zeros(len(ids)), tuple(self._spare))
         return Snapshot(self.at, period, fleet, {SUB_QUERY: measured}, done / max(able, 1e-9), 1.0)
 
@@ -198,7 +196,9 @@ class ModelCluster:
         vacated = [at for at, executor in enumerate(self._placement) if executor == name]
         for at in vacated:
             self._placement[at] = VACANT
-        live = np.array([at for at, executor in enumerate(self._placement) if executor != VACANT], dtype=np.int64)
+        live = np.array(
+            [at for at, executor in enumerate(self._placement) if executor != VACANT], dtype=np.int64
+        )
         orphans = np.flatnonzero(np.isin(self.bucket_map, vacated))
         if orphans.size and live.size:
             self.bucket_map = self.bucket_map.copy()

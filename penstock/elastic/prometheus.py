@@ -18,7 +18,9 @@ def exported_name(measurement: Measurement) -> str:
     """`penstock_backlog_seconds`: the name with its unit, unless that stands in it already."""
     unit, name = _UNITS[measurement.unit], measurement.name
     told = name if not unit or name.endswith(f"_{unit}") else f"{name}_{unit}"
-    return f"penstock_{told.replace('_bytes_bytes', '_bytes').replace('_seconds_ratio', '_seconds_per_second')}"
+    return (
+        f"penstock_{told.replace('_bytes_bytes', '_bytes').replace('_seconds_ratio', '_seconds_per_second')}"
+    )
 
 
 def exposition(snapshot: Snapshot) -> str:

@@ -9,7 +9,7 @@ the engine, or the simulator's model), until the order is done or undone.
 
 A step that fails or takes too long is tried again; after too many tries the order goes on with what there is, or is
 undone: a provision through `undoing` (buckets leave the new executors, which are let go), the others at once, since a
-bucket map changes as a whole at an epoch boundary or not at all. `undoing` has no last try: it repeats until it is done.
+bucket map changes as a whole at an epoch boundary or not at all. `undoing` is repeated until it is done.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Realiser(Protocol):
     """Whoever can do it.
 
     Guarantees: every instruction is followed by events that say what came of it, or by nothing at all (which times
-    out). Does not guarantee: any order between them.
+    out); an executor that has buckets again is not let go. Does not guarantee: any order between events.
     """
 
     def carry_out(self, instruction: Instruction) -> None:
@@ -212,6 +212,11 @@ def with_moves(order: Order, moves: Mapping[str, Moves], at: float) -> Stepped:
     return _all_moved(order, at) if not order.pending else (order, _move_instructions(order))
 
 
+def abandoned(order: Order, why: str, at: float) -> Order:
+    """The order given up as things stand: its executors stay at work."""
+    return replace(order, stage=Stage.undone, since=at, executors=(), pending=frozenset(), why=why)
+
+
 def step(order: Order, event: Event, at: float, settings: ElasticSettings) -> Stepped:
     """The order after an event."""
     if order.ended:
@@ -225,7 +230,7 @@ def step(order: Order, event: Event, at: float, settings: ElasticSettings) -> St
         return _all_moved(order, at) if not order.pending else (order, ())
     if isinstance(event, MoveFailed) and event.sub_query in order.pending:
         return _try_moving_again(order, event.reason, at, settings)
-    if isinstance(event, Left) and event.executor in order.executors and order.stage in (Stage.leaving, Stage.undoing):
+    if isinstance(event, Left) and event.executor in order.executors and _lets_go(order):
         return _left(order, event.executor, at)
     if order.stage in (Stage.asked, Stage.coming):
         return _coming(order, event, at)
@@ -263,7 +268,10 @@ def _passed(order: Order, at: float, settings: ElasticSettings) -> Stepped:
     waited = at - order.since
     if order.stage in (Stage.asked, Stage.coming):
         return (order, ()) if waited < settings.start_timeout_seconds else _ask_again(order, at, settings)
-    if order.stage not in (Stage.moving, Stage.leaving, Stage.undoing) or waited < settings.move_timeout_seconds:
+    if (
+        order.stage not in (Stage.moving, Stage.leaving, Stage.undoing)
+        or waited < settings.move_timeout_seconds
+    ):
         return order, ()
     if order.stage == Stage.moving:
         return _try_moving_again(order, f"no end after {waited:.0f} s", at, settings)
@@ -271,7 +279,7 @@ def _passed(order: Order, at: float, settings: ElasticSettings) -> Stepped:
         return replace(order, stage=Stage.undone, since=at, why="executors did not leave"), ()
     order = replace(order, since=at, tries=order.tries + 1)
     if order.stage == Stage.undoing and order.pending:
-        return replace(order, planned=False), ()
+        return replace(order, planned=False, pending=frozenset()), ()
     return order, (Release(order.executors),)
 
 
@@ -284,7 +292,8 @@ def _ask_again(order: Order, at: float, settings: ElasticSettings) -> Stepped:
 
 def _try_moving_again(order: Order, why: str, at: float, settings: ElasticSettings) -> Stepped:
     if order.stage == Stage.undoing:
-        return replace(order, since=at, planned=False), ()
+        return replace(order, since=at, planned=False, pending=frozenset()), ()
+    order = replace(order, pending=frozenset())
     if order.tries < settings.retries:
         return replace(order, stage=Stage.arrived, since=at, tries=order.tries + 1, why=why), ()
     if isinstance(order.decision, Provision):
@@ -297,8 +306,11 @@ def _lost(order: Order, executor: str, at: float, settings: ElasticSettings) -> 
     ours = executor in order.executors
     if ours:
         order = replace(order, executors=tuple(name for name in order.executors if name != executor))
-    if order.stage in (Stage.leaving, Stage.undoing) and ours and not order.pending:
-        return _gone(order, at)
+    if order.stage in (Stage.leaving, Stage.undoing) and ours and not order.executors:
+        return _gone(replace(order, pending=frozenset()), at)
+    if order.stage == Stage.leaving:
+        # the buckets of the dead one may lie on one that leaves: look again before anybody goes
+        return replace(order, stage=Stage.arrived, since=at, pending=frozenset()), ()
     if order.stage in (Stage.moving, Stage.undoing):
         if order.stage == Stage.moving and isinstance(order.decision, Provision) and not order.executors:
             return replace(order, stage=Stage.undone, since=at, why=f"{executor} died"), ()
@@ -319,6 +331,10 @@ def _all_moved(order: Order, at: float) -> Stepped:
         stage = Stage.undoing if order.stage == Stage.undoing else Stage.leaving
         return replace(order, stage=stage, since=at, tries=0), (Release(order.executors),)
     return replace(order, stage=Stage.done, since=at), ()
+
+
+def _lets_go(order: Order) -> bool:
+    return isinstance(order.decision, Decommission) or order.stage == Stage.undoing
 
 
 def _left(order: Order, executor: str, at: float) -> Stepped:

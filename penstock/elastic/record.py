@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from penstock.elastic.decisions import Decision, Decommission, Move, Provision, SplitKey, about, to_plain
+from penstock.elastic.evaluate import slices_of
 from penstock.elastic.history import History
 from penstock.elastic.settings import ElasticSettings
 
@@ -102,6 +103,8 @@ class Record:
         """An earlier attempt at the same, in the same circumstances, that did not help or did not succeed."""
         for entry in reversed(self.entries[-64:]):
             if about(entry.decision) != about(decision):
+                if entry.outcome in (Outcome.watched, Outcome.helped):
+                    return None  # something else was changed since
                 continue
             if entry.outcome == Outcome.did_not_help:
                 lasting = FORGOTTEN_SECONDS
@@ -134,17 +137,26 @@ def judge(entry: Entry, history: History, settings: ElasticSettings) -> tuple[Ou
         return None
     decision, behind = entry.decision, snapshot.backlog_seconds
     if isinstance(decision, Move | SplitKey):
-        one = snapshot.sub_queries.get(decision.sub_query)
-        now, before = (one.imbalance if one else 0.0), decision.inputs.get("imbalance", 0.0)
+        one, smoothed = snapshot.sub_queries.get(decision.sub_query), history.smoothed.get(decision.sub_query)
+        if one is None or smoothed is None:
+            return _told(True, "the sub-query is gone")
+        slices = slices_of(one, smoothed, snapshot.fleet.ids, settings)
+        # in shares of the mean: the load may have changed meanwhile
+        now = slices.deviation() / max(slices.mean(), 1e-9)
+        before = decision.inputs.get("imbalance", 0.0) / max(decision.inputs.get("utilisation", 1.0), 1e-9)
         helped = now <= before * (1 - settings.minimum_improvement / 2)
-        return _told(helped, f"imbalance {before:.3f}, then {now:.3f}")
+        return _told(helped, f"deviation {before:.0%} of the mean, then {now:.0%}")
     used = history.load(settings.window_seconds) / max(snapshot.fleet.all_cores, 1)
     if isinstance(decision, Provision):
         helped = behind <= settings.tolerated_backlog_seconds or behind < entry.backlog_seconds
-        return _told(helped, f"backlog {entry.backlog_seconds:.0f} s, then {behind:.0f} s; utilisation {used:.0%}")
+        return _told(
+            helped, f"backlog {entry.backlog_seconds:.0f} s, then {behind:.0f} s; utilisation {used:.0%}"
+        )
     if isinstance(decision, Decommission):
         grown = history.load(settings.window_seconds) > 1.1 * decision.inputs.get("load_cores", 0.0)
-        helped = grown or (behind <= settings.tolerated_backlog_seconds and used <= settings.upper_utilisation)
+        helped = grown or (
+            behind <= settings.tolerated_backlog_seconds and used <= settings.upper_utilisation
+        )
         return _told(helped, f"utilisation {used:.0%}, backlog {behind:.0f} s")
     return _told(True, "")
 

@@ -21,7 +21,7 @@ def _said(default: Any, unit: str, meaning: str) -> Any:
 class ElasticSettings:
     """When the fleet or a bucket map is changed, and how far."""
 
-    upper_utilisation: float = _said(0.8, "share", "above it executors are provisioned (the seed's UUT)")
+    upper_utilisation: float = _said(0.8, "share", "above it executors are provisioned (StreamCloud's UUT)")
     lower_utilisation: float = _said(0.4, "share", "below it executors are decommissioned (LUT)")
     target_utilisation: float = _said(0.6, "share", "what both of these aim at (TUT)")
     upper_imbalance: float = _said(
@@ -49,7 +49,9 @@ class ElasticSettings:
         1.5, "times", "an executor that needs this many times the usual seconds an event is a slow worker"
     )
     hot_key_share: float = _said(0.5, "share", "a key with this much of a heavy bucket is a hot key")
-    start_timeout_seconds: float = _said(120.0, "seconds", "an executor that takes longer to come is asked anew")
+    start_timeout_seconds: float = _said(
+        120.0, "seconds", "an executor that takes longer to come is asked anew"
+    )
     move_timeout_seconds: float = _said(60.0, "seconds", "a move that takes longer is tried again")
     retries: int = _said(2, "times", "so often a step that failed is tried again; then the change is undone")
 
@@ -83,11 +85,11 @@ class ElasticSettings:
 
 
 #: setting: (least, most, what may be said)
-_SHARES = {
-    name: (1e-3, 1.0, "a share above 0 and up to 1")
-    for name in ("upper_utilisation", "lower_utilisation", "target_utilisation", "hot_key_share")
-}
-_RANGES: dict[str, tuple[float, float, str]] = _SHARES | {
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "upper_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
+    "lower_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
+    "target_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
+    "hot_key_share": (1e-3, 1.0, "a share above 0 and up to 1"),
     "upper_imbalance": (1e-3, 1.0, "a share above 0 and up to 1"),
     "minimum_improvement": (0.0, 0.99, "a share from 0 to below 1"),
     "cool_down_seconds": (0.0, 1e6, "a time, or 0 for none"),

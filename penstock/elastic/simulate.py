@@ -20,6 +20,7 @@ from penstock.elastic.model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.elastic.record import Entry, Outcome, Record
 from penstock.elastic.settings import ElasticSettings
 from penstock.elastic.traces import Trace, spread_of
+from penstock.words.errors import UserError
 
 #: told the share of the run that is over
 Tell = Callable[[float], None]
@@ -49,7 +50,9 @@ class Series:
     at: Floats
     rate: Floats
     processed: Floats
+    #: those that work
     executors: Floats
+    spare: Floats
     utilisation: Floats
     imbalance: Floats
     backlog_seconds: Floats
@@ -84,7 +87,7 @@ class Simulated:
             "most_rate": float(series.rate.max()),
             "least_executors": float(series.executors.min()),
             "most_executors": float(series.executors.max()),
-            "executor_hours": float(series.executors.sum() * period / 3600),
+            "executor_hours": float((series.executors + series.spare).sum() * period / 3600),
             "mean_utilisation": float(series.utilisation.mean()),
             "mean_imbalance": float(series.imbalance.mean()),
             "worst_backlog_seconds": float(behind.max()),
@@ -110,7 +113,7 @@ def simulate(run: Run, manager: Manager | None = None, tell: Tell | None = None)
     spread = spread_of(run.spread, run.model.buckets, run.seed)
     cluster = ModelCluster(run.model, first_size(run, rates), run.seed)
     loop = Loop.begun(run.settings, manager, run.model.costs)
-    rows = np.zeros((7, rates.size))
+    rows = np.zeros((8, rates.size))
     for at, rate in enumerate(rates):
         snapshot = cluster.advance(period, float(rate), spread(at / rates.size))
         one = snapshot.sub_queries[SUB_QUERY]
@@ -119,12 +122,15 @@ def simulate(run: Run, manager: Manager | None = None, tell: Tell | None = None)
             rate,
             one.processing_rate,
             snapshot.fleet.size,
+            len(snapshot.fleet.spare),
             one.utilisation,
             one.imbalance,
             one.backlog_seconds,
         )
         if run.elastic:
             loop, instructions = loop.turn(snapshot, cluster.happened())
+            if loop.failure is not None:
+                raise UserError("MANAGER_FAILED", loop.resting, where=f"period {at}") from loop.failure
             for instruction in instructions:
                 cluster.carry_out(instruction)
         if tell is not None and at % 64 == 0:

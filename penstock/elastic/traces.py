@@ -41,7 +41,7 @@ class Trace:
 
     def rates(self, seconds: float, period: float, seed: int) -> Floats:
         """The rate of every period of a run of so many seconds."""
-        at = (np.arange(max(round(seconds / period), 1)) + 0.5) * period
+        at: Floats = (np.arange(max(round(seconds / period), 1), dtype=np.float64) + 0.5) * period
         rates = self._form(at, seconds) * self.rate
         if self.noise:
             rates = rates * (1 + self.noise * np.random.default_rng([seed, 1]).standard_normal(at.size))
@@ -50,10 +50,12 @@ class Trace:
     def _form(self, at: Floats, seconds: float) -> Floats:
         if self.points:
             instants, rates = np.array(self.points).T
-            return np.interp(at, instants, rates) / self.rate
+            told: Floats = np.interp(at, instants, rates) / self.rate
+            return told
         if self.name == "sine":
             # begins at the valley
-            return 1 - self.swing * np.cos(2 * np.pi * self.cycles * at / seconds)
+            wave: Floats = 1 - self.swing * np.cos(2 * np.pi * self.cycles * at / seconds)
+            return wave
         if self.name in ("spike", "step"):
             up = self.at_share * seconds
             ends = seconds * 2 if self.name == "step" else up + self.for_share * seconds
@@ -87,7 +89,7 @@ def _points(path: Path) -> tuple[tuple[float, float], ...]:
         rows = [row for row in csv.reader(file) if row and not row[0].lstrip().startswith("#")]
     if rows and [cell.strip().lower() for cell in rows[0][:2]] == ["time", "rate"]:
         del rows[0]
-    points = []
+    points: list[tuple[float, float]] = []
     for number, row in enumerate(rows, 1):
         try:
             at, rate = float(row[0]), float(row[1])
@@ -147,5 +149,6 @@ def _bell(even: Floats, period: int, name: str) -> Floats:
     else:
         middle, wide = 0.5, (0.4, 0.3, 0.2, 0.12)[(period - 1) % 4]
     apart = np.abs(place - middle)
-    shares = even * np.exp(-((np.minimum(apart, 1 - apart) / wide) ** 2) / 2)
-    return shares / shares.sum()
+    shares: Floats = even * np.exp(-((np.minimum(apart, 1 - apart) / wide) ** 2) / 2)
+    shares /= shares.sum()
+    return shares

@@ -21,6 +21,7 @@ import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
+from penstock.service.elastic import elastic_app
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.plan import plan
 from penstock.service.run import explain, run
@@ -49,6 +50,7 @@ app.command()(plan)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(elastic_app, name="elastic")
 app.add_typer(bench_app, name="bench")
 
 
