@@ -22,6 +22,7 @@ from penstock.service.options import (
     AppFile,
     Drain,
     Epoch,
+    ExecutorCount,
     For,
     Fresh,
     Master,
@@ -34,11 +35,14 @@ from penstock.service.serve import serve
 from penstock.service.state import forget
 from penstock.words.errors import ExternalError, UserError
 
+LOCAL = "local[*]"
+
 
 def run(
     file: AppFile,
     state: State = None,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
+    executors: ExecutorCount = None,
     for_: For = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
@@ -52,8 +56,15 @@ def run(
     place = state or default_state(app.name)
     if fresh:
         forget(place)
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
+    settings = Settings(
+        state=place,
+        master=master,
+        executors=executors,
+        slices=slices,
+        epoch_seconds=settings_epoch,
+        drain=drain,
+    )
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
 
 
 def explain(
@@ -114,5 +125,7 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None) -> str:
-    return shlex.join([program(), "run", str(file), *(["--state", str(state)] if state else [])])
+def _again(file: Path, state: Path | None, master: str) -> str:
+    where = ["--state", str(state)] if state else []
+    on = ["--master", master] if master != LOCAL else []
+    return shlex.join([program(), "run", str(file), *where, *on])
