@@ -13,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-
 from penstock.cluster import LocalCluster
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.executors import Executors
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
-from tests.engine import golden
+from tests.cluster import query
 
-cloudpickle.register_pickle_by_value(golden)
 SOON, NEVER = 60.0, 2.0
 
 
@@ -67,15 +64,15 @@ def main(folder: Path, cluster: LocalCluster) -> None:
     spark = session(asked, folder / "spark.log")
     executors = Executors(spark.sparkContext)
 
-    def run(name: str, at: dict[int, Callable[[], None]]) -> None:
-        """Run the query; `at` says what is done at the end of an epoch."""
+    def run(name: str, count: int, at: dict[int, Callable[[], None]]) -> None:
+        """Run the query, at first on so many executors; `at` says what is done at the end of an epoch."""
 
         def watch(report: EpochReport) -> None:
             at.get(report.epoch, lambda: None)()
 
         (folder / name).mkdir()
-        app = golden.build(folder / name / "out")
-        found = Engine(app, settings(folder / name, master=asked.master, executors=1), spark).run(watch)
+        app = query.build(folder / name / "out")
+        found = Engine(app, settings(folder / name, master=asked.master, executors=count), spark).run(watch)
         seen[f"{name} epochs"] = found.epochs
 
     # -- one executor, then two, then one ---------------------------------------------------------
@@ -104,7 +101,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         under_way.pop().done()
         seen["shrunk to"] = [executor.id for executor in executors.list()] == [first.id]
 
-    run("elastic", {1: grow, 2: grown, 4: more_than_there_is, 5: shrink, 6: shrunk})
+    run("elastic", 1, {1: grow, 2: grown, 4: more_than_there_is, 5: shrink, 6: shrunk})
 
     # -- a worker dies with its executor ----------------------------------------------------------
     executors.request(2)
@@ -116,7 +113,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
     def struck() -> None:
         under_way.pop().done()
 
-    run("killed", {1: strike, 3: struck})
+    run("killed", 2, {1: strike, 3: struck})
     seen["left"] = len(executors.list())
     cluster.add()
     seen["replaced"] = executors.wait_for(2, SOON)

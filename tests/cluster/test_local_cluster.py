@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -21,10 +20,8 @@ from penstock.engine.engine import Engine
 from penstock.service.cli import app as cli
 from penstock.testing.three_ways import rows_below
 from penstock.words.errors import PenstockError
-from tests.cluster import driven
-from tests.engine import golden
+from tests.cluster import driven, query
 
-cloudpickle.register_pickle_by_value(golden)
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +58,7 @@ def run(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tupl
 def straight(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The rows of local[2]."""
     folder = tmp_path_factory.mktemp("straight")
-    Engine(golden.build(folder / "out"), driven.settings(folder), spark).run()
+    Engine(query.build(folder / "out"), driven.settings(folder), spark).run()
     return rows_below(folder / "out")
 
 
