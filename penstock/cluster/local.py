@@ -8,12 +8,13 @@ half-way); nothing else is. Two clusters in two directories do not know of each 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,7 @@ class LocalCluster:
 
     def add(self, workers: int = 1) -> list[str]:
         """Start further workers, sized as the first ones; returns their names."""
-        with known.changing(self.directory):
-            before = self.facts()
+        with self._changing() as before:
             after = self._with_workers(before, workers)
         return [worker.name for worker in after.workers if worker not in before.workers]
 
@@ -194,8 +194,7 @@ class LocalCluster:
 
     def kill(self, name: str) -> int:
         """Kill a worker with the executors on it, as a power loss would; returns how many processes that were."""
-        with known.changing(self.directory):
-            facts = self.facts()
+        with self._changing() as facts:
             facts.worker(name)
             struck = processes.marked(f"{facts.id}/{name}")
             processes.kill(struck)
@@ -203,19 +202,25 @@ class LocalCluster:
 
     def remove(self, name: str) -> None:
         """End a worker and the executors on it, and forget it."""
-        with known.changing(self.directory):
-            facts = self.facts()
+        with self._changing() as facts:
             facts.worker(name)
             self._end_part(f"{facts.id}/{name}", [facts.worker(name).process])
             known.written(self.directory, facts.without(name))
 
     def down(self) -> int:
         """End all processes of the cluster; returns how many there were. Logs stay where they are."""
-        with known.changing(self.directory):
-            ended = self._end_all(self.facts().id)
+        with self._changing() as facts:
+            ended = self._end_all(facts.id)
             shutil.rmtree(self.directory / "scratch", ignore_errors=True)
             known.written(self.directory, None)
             return ended
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Facts]:
+        """The facts of a cluster that there is, while nobody else changes them."""
+        self.facts()
+        with known.changing(self.directory):
+            yield self.facts()
 
     def _end_all(self, mark: str) -> int:
         """Workers are told first and end their executors; whatever is left then is ended too."""

@@ -42,7 +42,7 @@ from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.executors import Executors
-from penstock.engine.maps import families, resolved
+from penstock.engine.maps import resolved
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place, evenly
 
@@ -257,7 +257,7 @@ class Elasticity:
         wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
         if wanted:
             maps = self._maps()
-            together = {sub: family for family in families(self._plan()) for sub in family}
+            together = {sub: family for family in self._plan().families for sub in family}
             for move in wanted:
                 for sub in together.get(move.sub_query, ()):
                     maps = maps.moved(sub, {bucket: to for bucket, (_, to) in move.moves.items()})

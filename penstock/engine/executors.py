@@ -45,6 +45,7 @@ class Executor:
     cores: int
     since: float
     running_tasks: int
+    done_tasks: int
     jvm_peak_bytes: int
     #: it is going: it gets no further tasks
     leaving: bool = False
@@ -112,9 +113,15 @@ class Executors:
         return self.can_change and bool(self._spark.requestTotalExecutors(total, 0, nowhere))
 
     def retire(self, ids: Collection[str], *, at_once: bool = False) -> tuple[str, ...]:
-        """Let executors go and nobody take their place; returns those that will. `at_once` takes their tasks away."""
+        """Let executors go and nobody take their place; returns those that will. `at_once` takes their tasks away.
+
+        What was requested and has not come is no longer asked for.
+        """
         if not self.can_change or not ids:
             return ()
+        self.request(
+            len(self.staying())
+        )  # the ceiling is lowered from here: from higher up, others would come
         if at_once or self._context.getConf().get("spark.decommission.enabled", "false") != "true":
             going = self._backend.killExecutors(self._jvm.PythonUtils.toSeq([*ids]), True, False, True)
             return tuple(going.apply(at) for at in range(going.size()))
@@ -154,7 +161,6 @@ class Executors:
         if total is None:
             self._wait_quiet(deadline_seconds)
         elif extra := [executor.id for executor in self.staying()[total:]]:
-            self.request(total + len(extra))
             self.retire(extra)
 
     @property
@@ -178,6 +184,7 @@ class Executors:
             summary.totalCores(),
             summary.addTime().getTime() / 1000,
             summary.activeTasks(),
+            summary.completedTasks(),
             sum(max(0, peaks.get().getMetricValue(kind)) for kind in kinds),
             not self._backend.isExecutorActive(id_),
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.elastic.manager import Manager
 from penstock.elastic.settings import ElasticSettings
 from penstock.state.cache import default_cache_root
+
+_LOOPBACK = re.compile(r"spark://(127(\.\d+){3}|localhost|\[::1\]):\d+$")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Settings:
 
 def on_one_host(master: str) -> bool:
     """Whether all tasks run on this machine: a local master, or a cluster that listens on loopback only."""
-    return master.startswith(("local", "spark://127.", "spark://localhost:", "spark://[::1]:"))
+    return master.startswith("local") or _LOOPBACK.match(master) is not None
 
 
 def cores_of(master: str) -> int:

@@ -62,7 +62,7 @@ class SparkStages:
                 _exhausted(numbers)
                 return one_after_the_other(light(_unpacked(shipped.value)), shares)
 
-            return self._collected(self._context.parallelize([0], 1).mapPartitions(everything))
+            return self._collected(self._tasks(task, 1).mapPartitions(everything))
 
         def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
             _exhausted(numbers)
@@ -71,8 +71,7 @@ class SparkStages:
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
             return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
 
-        stage: Any = self._context.parallelize(range(len(shares)), len(shares))
-        stage = stage.mapPartitionsWithIndex(scan_stage)
+        stage: Any = self._tasks(task, len(shares)).mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices)
             if any(task.maps.places):
@@ -100,6 +99,13 @@ class SparkStages:
 
         stage = self._places.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
         return [cloudpickle.loads(data) for data in self._collected(stage)]
+
+    def _tasks(self, task: EpochTask, count: int) -> Any:
+        """So many tasks without input: where slices have places, there too, and not on executors that are to have none."""
+        seats = [place for place in task.maps.places if place is not None]
+        if seats:
+            return self._places.partitions([seats[at % len(seats)] for at in range(count)])
+        return self._context.parallelize(range(count), count)
 
     @property
     def _places(self) -> Located:

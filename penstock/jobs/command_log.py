@@ -19,16 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-<<<<<<< HEAD
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.snapshot import packed, unpacked
 from penstock.state.durable import write_once, write_whole
-from penstock.state.run import unwritable
-=======
-from penstock.jobs.catalogue import Command
-from penstock.state.durable import write_once
 from penstock.state.run_file import unwritable
->>>>>>> maps
 from penstock.words.errors import InternalError
 
 

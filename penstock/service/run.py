@@ -24,7 +24,7 @@ from penstock.service.options import (
     Drain,
     Elastic,
     Epoch,
-    Executors,
+    ExecutorCount,
     For,
     Fresh,
     ManagerFile,
@@ -38,17 +38,19 @@ from penstock.service.serve import serve
 from penstock.service.state import forget
 from penstock.words.errors import ExternalError, UserError
 
+LOCAL = "local[*]"
+
 
 def run(
     file: AppFile,
     state: State = None,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
+    executors: ExecutorCount = None,
     for_: For = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
     drain: Drain = False,
     fresh: Fresh = False,
-    executors: Executors = None,
     elastic: Elastic = None,
     manager: ManagerFile = None,
 ) -> None:
@@ -67,7 +69,7 @@ def run(
         drain=drain,
         **following(master, executors, elastic, manager),
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
 
 
 def explain(
@@ -128,5 +130,7 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None) -> str:
-    return shlex.join([program(), "run", str(file), *(["--state", str(state)] if state else [])])
+def _again(file: Path, state: Path | None, master: str) -> str:
+    where = ["--state", str(state)] if state else []
+    on = ["--master", master] if master != LOCAL else []
+    return shlex.join([program(), "run", str(file), *where, *on])
