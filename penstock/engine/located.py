@@ -18,6 +18,9 @@ from pyspark.core.rdd import RDD
 from penstock.engine.exchange import RawBytes
 from penstock.state.bucket_map import Place
 
+#: so many arrangements are kept at hand
+_KEPT = 8
+
 
 class Located:
     """What makes tasks prefer executors; one a Spark application."""
@@ -27,7 +30,7 @@ class Located:
         self._jvm: Any = context._jvm
         self._any = self._jvm.scala.reflect.ClassTag.Any()
         self._second = self._second_argument()
-        self._kept: tuple[tuple[Place | None, ...], Any] | None = None
+        self._kept: dict[tuple[Place | None, ...], Any] = {}
 
     def partitions(self, places: Sequence[Place | None]) -> RDD[bytes]:
         """A partition a place, which prefers to be worked on there; each has one empty byte string."""
@@ -35,14 +38,19 @@ class Located:
 
     def placed(self, stage: RDD[bytes], places: Sequence[Place | None]) -> RDD[bytes]:
         """What an exchange hands on, with the tasks that take it at these places."""
-        wanted = tuple(places)
-        if self._kept is None or self._kept[0] != wanted:
-            self._kept = wanted, self._made(wanted)  # made once for many epochs
         part: Any = stage
-        zipped = self._kept[1].zipPartitions(part._jrdd.rdd(), False, self._second, self._any, self._any)
+        zipped = self._made(places).zipPartitions(part._jrdd.rdd(), False, self._second, self._any, self._any)
         return RDD(zipped.toJavaRDD(), self._context, RawBytes())
 
     def _made(self, places: Sequence[Place | None]) -> Any:
+        """An RDD with these preferences, made once for many epochs."""
+        if tuple(places) not in self._kept:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[tuple(places)] = self._new(places)
+        return self._kept[tuple(places)]
+
+    def _new(self, places: Sequence[Place | None]) -> Any:
         seq = self._jvm.PythonUtils.toSeq
         pairs = [
             self._jvm.scala.Tuple2(bytearray(), seq([] if p is None else [f"executor_{p.host}_{p.executor}"]))
