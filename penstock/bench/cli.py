@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import elastic as elastic_bench
 from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
@@ -53,6 +54,15 @@ class JobCase(StrEnum):
     template = "template"
     arbitrary = "arbitrary"
     latency = "latency"
+
+
+class ElasticCase(StrEnum):
+    """A case of the elastic benchmark."""
+
+    scale = "scale"
+    bucket = "bucket"
+    surge = "surge"
+    overhead = "overhead"
 
 
 class Bench(Protocol):
@@ -117,6 +127,20 @@ def jobs(
     size = jobs_bench.QUICK if quick else jobs_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: Jobs(size, cache_root(), told), wanted, json)
+
+
+@bench_app.command()
+def elastic(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[ElasticCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """What it costs that executors come and go: scaling, moving a bucket, following a surge, the loop itself."""
+    wanted = [*ElasticCase] if only is None else [only]
+    size = elastic_bench.QUICK if quick else elastic_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: elastic_bench.Elastic(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

@@ -39,7 +39,7 @@ from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan, ScanPlan
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
@@ -109,6 +109,11 @@ class Engine:
         if self._runner is None:
             raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
         return self._runner.remap(change)
+
+    def greet(self, place: Place) -> None:
+        """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
+        if self._runner is not None:
+            self._runner.greet(place)
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
