@@ -1,4 +1,4 @@
-"""The process of an engine on executors of its own, whose buckets move while it runs. `python moving_child.py FOLDER`."""
+"""The process of an engine on executors of its own, whose buckets move while it runs."""
 
 from __future__ import annotations
 
