@@ -7,19 +7,39 @@ import os
 import sys
 from pathlib import Path
 
+import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.moves import Change
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
 from penstock.state.bucket_map import Place, evenly
+from penstock.testing.list_log import ListLog
 from tests.engine import golden
 
 BUCKETS = 64
+#: of the golden query: windows, a join, sessions, a custom operator, and one that hands rows on
+OUTPUTS = ("sliding", "joined", "sessions", "before", "exploded")
+
+
+def build(out: Path) -> ps.App:
+    """A query with every kind of state in it."""
+    events = ps.stream(
+        "events", ListLog(golden.lines()), golden.decoder(), time="time", lateness=golden.LATENESS
+    )
+    other = ps.stream(
+        "other",
+        ListLog(golden.lines(seed=8, count=60, partitions=1)),
+        golden.decoder(),
+        time="time",
+        lateness=60,
+    )
+    rows = golden.by_description(events, other)
+    return ps.app("moving", *(ps.output(name, rows[name], ps.jsonl(out / name)) for name in OUTPUTS))
 
 
 def main(folder: Path) -> None:
-    """Run the golden query on two executors: from one to both, by every protocol, and back."""
+    """Run the query on two executors: from one to both, by every protocol, and back."""
     spark_settings = {
         "spark.executor.memory": "600m",
         "spark.driver.memory": "600m",
@@ -38,7 +58,7 @@ def main(folder: Path) -> None:
         cache_root=folder / "cache",
         spark=spark_settings,
     )
-    engine = Engine(golden.build(folder / "out"), settings, session(settings, folder / "spark.log"))
+    engine = Engine(build(folder / "out"), settings, session(settings, folder / "spark.log"))
     first, second = (Place("127.0.0.1", number) for number in "01")
     one, both = evenly(BUCKETS, 2, [first, first]), evenly(BUCKETS, 2, [first, second])
     wishes = {

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
-from tests.engine import golden
+from tests.engine.moving_child import build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,23 +21,29 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("straight")
-    run_inline(golden.build(folder / "out"), folder / "state", slices=1)
+    run_inline(build(folder / "out"), folder / "state", slices=1)
     return rows_below(folder / "out")
 
 
 def child(folder: Path, kill_at: str | None = None) -> int:
-    """Run an engine in a process of its own; returns how it ended."""
+    """Run an engine in a process of its own; returns how it ended.
+
+    Spark gives a Python process ten seconds to begin, which a busy machine may need: then it is begun again.
+    """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.engine.moving_child", str(folder)],
-        env=environment | ({} if kill_at is None else {"PENSTOCK_KILL_AT": kill_at}),
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=280,
-        check=False,
-    )
+    for _ in range(3):
+        process = subprocess.run(
+            [sys.executable, "-m", "tests.engine.moving_child", str(folder)],
+            env=environment | ({} if kill_at is None else {"PENSTOCK_KILL_AT": kill_at}),
+            cwd=ROOT,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=280,
+            check=False,
+        )
+        if b"failed to connect back" not in process.stderr:
+            break
     assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode(errors="replace")[-4000:]
     return process.returncode
 
@@ -62,11 +68,11 @@ def test_moves_between_executors_do_not_show_and_slices_run_where_they_should(
 
 @pytest.mark.spark
 @pytest.mark.kill
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kill_at", ["asked:2", "switched:5"])
-def test_a_kill_in_the_middle_of_a_move_does_not_show(
-    straight: dict[str, list[str]], tmp_path: Path, kill_at: str
+@pytest.mark.timeout(300)
+def test_what_a_kill_in_the_middle_of_a_move_leaves_is_gone_on_with(
+    straight: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    assert child(tmp_path, kill_at) == -signal.SIGKILL
-    assert child(tmp_path) == 0
+    assert child(tmp_path, "switched:5") == -signal.SIGKILL
+    assert rows_below(tmp_path / "out") != straight
+    run_inline(build(tmp_path / "out"), tmp_path / "state", epoch_units=60, slices=3)
     assert rows_below(tmp_path / "out") == straight
