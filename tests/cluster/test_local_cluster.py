@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from penstock.cluster import LocalCluster, facts, processes
 from penstock.engine.engine import Engine
 from penstock.service.cli import app as cli
+from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
 from penstock.words.errors import PenstockError
 from tests.cluster import driven, query
@@ -55,10 +56,10 @@ def run(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.fixture(scope="module")
-def straight(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The rows of local[2]."""
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The rows of an undisturbed run without Spark."""
     folder = tmp_path_factory.mktemp("straight")
-    Engine(query.build(folder / "out"), driven.settings(folder), spark).run()
+    run_inline(query.build(folder / "out"), folder / "state", slices=1)
     return rows_below(folder / "out")
 
 
@@ -89,6 +90,14 @@ def test_a_worker_there_is_not_cannot_be_killed(cluster: LocalCluster) -> None:
         cluster.kill("worker-9")
     assert failure.value.condition == "NO_SUCH_WORKER"
     assert "worker-1" in str(failure.value)
+
+
+def test_two_local_cores_tell_these_rows(
+    straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark).run()
+    assert rows_below(tmp_path / "out") == straight
+    assert all(straight.values())
 
 
 def test_growing_and_shrinking_does_not_show_in_the_rows(
