@@ -35,7 +35,9 @@ class ControllerState:
 
 def begun(settings: ControllerSettings, now: float) -> ControllerState:
     """The controller before it has measured anything: on the safe side."""
-    return ControllerState(settings.first_scheme, min(settings.checkpoint_choices), now)
+    known = {"detect": settings.lease_seconds + settings.heartbeat_seconds}
+    history = History(safe={**History().safe, **known})
+    return ControllerState(settings.first_scheme, min(settings.checkpoint_choices), now, history)
 
 
 def decide(
@@ -129,6 +131,8 @@ def _best(scheme: Scheme, settings: ControllerSettings, history: History, ahead:
     choices = [
         _considered(scheme, every, settings, history, ahead) for every in sorted(settings.checkpoint_choices)
     ]
+    if len(choices) == 1:
+        return choices[0]
     free = settings.threshold_seconds * (1.0 - settings.headroom)
     for most in (free, settings.threshold_seconds):
         within = [one for one in choices if one.estimate.seconds <= most]

@@ -32,10 +32,6 @@ class Use(NamedTuple):
     network: float = 0.0
     engines: float = 0.0
 
-    def plus(self, other: Use) -> Use:
-        """Both together."""
-        return Use(*(mine + its for mine, its in zip(self, other, strict=True)))
-
 
 @dataclass(frozen=True)
 class CostWeights:
@@ -152,10 +148,15 @@ def secondary_use(scheme: Scheme, load: Load, checkpoint_every: int) -> Use:
 
 def overhead(scheme: Scheme, load: Load, checkpoint_every: int, manifest_cpu_seconds: float) -> Use:
     """What fault tolerance takes with a scheme, in multiples of what the primary takes."""
-    taken = secondary_use(scheme, load, checkpoint_every).plus(
-        checkpoint_use(load, checkpoint_every, manifest_cpu_seconds)
+    second = secondary_use(scheme, load, checkpoint_every)
+    durable = checkpoint_use(load, checkpoint_every, manifest_cpu_seconds)
+    whole = primary_use(load)
+    return Use(
+        _share(second.cpu + durable.cpu, whole.cpu),
+        _share(second.memory + durable.memory, whole.memory),
+        _share(second.network + durable.network, whole.network),
+        second.engines,
     )
-    return Use(*(_share(part, whole) for part, whole in zip(taken, primary_use(load), strict=True)))
 
 
 def _share(part: float, whole: float) -> float:

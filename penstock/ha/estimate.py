@@ -10,8 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.ha.history import History, Outlook
@@ -45,13 +44,13 @@ class Estimate:
     scheme: Scheme
     checkpoint_every: int
     parts: tuple[Part, ...]
+    #: the sum of the parts
+    seconds: float = field(init=False)
 
-    @cached_property
-    def seconds(self) -> float:
-        """All of it."""
-        return sum(part.seconds for part in self.parts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", sum([part.seconds for part in self.parts]))
 
-    @cached_property
+    @property
     def step_seconds(self) -> float:
         """The steps alone, with neither correction nor margin: what a measured recovery is compared with."""
         return sum(part.seconds for part in self.parts if part.name not in (CORRECTION, MARGIN))
@@ -87,7 +86,7 @@ def estimate(
 ) -> Estimate:
     """The recovery time of a scheme with so many epochs from one durable manifest to the next."""
     parts = [_part(step, checkpoint_every, history, ahead) for step in steps(scheme, semantics)]
-    seconds = sum(part.seconds for part in parts)
+    seconds = sum([part.seconds for part in parts])
     excess = history.excess.get(scheme, 0.0) * seconds
     if excess:
         parts.append(Part(CORRECTION, excess))

@@ -23,9 +23,9 @@ def rates_of(trace: str, seconds: float, period: float, mean_rate: float, seed: 
     """The rate of every period. day: a valley at night, noise on it. spikes: quiet, with sudden bursts that die down.
     walk: a random walk that is drawn back to the mean. A file's own length and rates are taken instead."""
     if trace not in NAMES:
-        instants, rates = _file(Path(trace))
+        instants, read = _file(Path(trace))
         at = np.arange(0.0, instants[-1], period)
-        return np.interp(at, instants, rates)
+        return np.asarray(np.interp(at, instants, read), dtype=np.float64)
     at = np.arange(max(round(seconds / period), 1)) * period
     random = np.random.default_rng([seed, NAMES.index(trace)])
     if trace == "steady":
@@ -45,8 +45,8 @@ def rates_of(trace: str, seconds: float, period: float, mean_rate: float, seed: 
         for place, push in enumerate(random.standard_normal(at.size)):
             level += -drawn * level + pushed * push
             form[place] = np.exp(level)
-    rates: Floats = np.maximum(form, 0.02)
-    return rates * (mean_rate / rates.mean())
+    rates: Floats = np.maximum(form, 0.02).astype(np.float64)
+    return rates * (mean_rate / float(rates.mean()))
 
 
 def states_of(

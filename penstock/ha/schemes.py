@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 
@@ -238,6 +239,7 @@ SEMANTICS: dict[Semantics, SemanticsFacts] = {
 }
 
 
+@cache
 def steps(scheme: Scheme, semantics: Semantics) -> tuple[Step, ...]:
     """What is done on a failure."""
     without = SEMANTICS[semantics].without

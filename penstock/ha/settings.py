@@ -11,6 +11,14 @@ from penstock.words.errors import UserError
 
 #: intervals the controller may pick from when it is left the choice
 CHECKPOINT_CHOICES = (1, 2, 5, 10, 20, 30)
+_NOT_NEGATIVE = (
+    "threshold_seconds",
+    "lease_seconds",
+    "heartbeat_seconds",
+    "cool_down_seconds",
+    "ahead_seconds",
+    "margin",
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,9 @@ class ControllerSettings:
     #: a failure should be over after this long
     threshold_seconds: float = 10.0
     semantics: Semantics = Semantics.precise
+    #: how long a lease lives and how far heartbeats are apart: a failure is seen after both, until it was measured
+    lease_seconds: float = 2.0
+    heartbeat_seconds: float = 0.5
     weights: CostWeights = field(default_factory=lambda: PRESETS["all-costs"])
     #: epochs from one durable manifest to the next that may be picked from; one alone is not changed
     checkpoint_choices: tuple[int, ...] = (1,)
@@ -39,7 +50,7 @@ class ControllerSettings:
     warm_up_loads: int = 6
 
     def __post_init__(self) -> None:
-        for name in ("threshold_seconds", "cool_down_seconds", "ahead_seconds", "margin"):
+        for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
                 raise _bad(f"{name} is {value:g}; it is 0 or more")

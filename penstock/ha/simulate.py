@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from penstock.ha.controller import ControllerState, begun, decide
+from penstock.ha.controller import begun, decide
 from penstock.ha.cost import RESOURCES, overhead
 from penstock.ha.decision import Decision
 from penstock.ha.estimate import Estimate, estimate
@@ -130,7 +130,7 @@ class _Simulation:
         self.model = Model(run.truth, run.seed)
         self.state = begun(run.settings, 0.0)
         if run.constant is not None:
-            self.state = ControllerState(run.constant, self.state.checkpoint_every, 0.0)
+            self.state = replace(self.state, scheme=run.constant)
         self.measured, _ = self.model.brought_up(self.state.scheme)
         #: the scheme that protects, its interval, and when what was decided takes its place
         self.scheme, self.every = self.state.scheme, self.state.checkpoint_every
@@ -142,7 +142,7 @@ class _Simulation:
     def whole(self) -> Simulated:
         """All periods."""
         run, settings = self.run, self.run.settings
-        plain, resources = np.zeros((8, self.rates.size)), np.zeros((8, self.rates.size))
+        plain, taken_of, active_of = (np.zeros((rows, self.rates.size)) for rows in (8, 4, 4))
         first = min(settings.checkpoint_choices)
         cpu = run.truth.manifest_cpu_seconds
         for place in range(self.rates.size):
@@ -155,7 +155,7 @@ class _Simulation:
             # what was decided is paid for from then on, also while it is being brought up
             taken = overhead(self.state.scheme, load, self.state.checkpoint_every, cpu)
             active = overhead(Scheme.active_replication, load, first, cpu)
-            resources[:4, place], resources[4:, place] = taken, active
+            taken_of[:, place], active_of[:, place] = taken, active
             plain[:, place] = (
                 at,
                 load.events_per_second,
@@ -166,7 +166,10 @@ class _Simulation:
                 settings.weights.cost(taken),
                 settings.weights.cost(active),
             )
-        series = Series(*plain, resources[:4], resources[4:])
+        at_of, rate, state, scheme, every, estimated_of, cost, active_cost = plain
+        series = Series(
+            at_of, rate, state, scheme, every, estimated_of, cost, active_cost, taken_of, active_of
+        )
         return Simulated(run, series, tuple(self.recoveries), tuple(self.decisions), self.unsuited)
 
     def _turn(self, at: float, load: Load) -> float:
@@ -186,8 +189,7 @@ class _Simulation:
             if not decision.switched and at >= self.ready_at:
                 self.every = self.state.checkpoint_every
         else:
-            history = self.state.history.folded(self.measured)
-            self.state = ControllerState(self.state.scheme, self.every, 0.0, history)
+            self.state = replace(self.state, history=self.state.history.folded(self.measured))
         self.measured = []
         return self._estimate().seconds
 
@@ -213,9 +215,11 @@ class _Simulation:
             )
         )
         self.measured.append(Recovered(self.scheme, reckoned.step_seconds, seconds))
+        # the lease runs out in every scheme, also where no result has to wait for it
+        seen = {Step.detect.value: self.model.truth.lease_seconds, **took}
         for step in (Step.detect, Step.wire, Step.deliver):
-            if step.value in took:
-                self.measured.append(Measured(step.value, took[step.value]))
+            if step.value in seen:
+                self.measured.append(Measured(step.value, seen[step.value]))
         more, _ = self.model.brought_up(self.scheme)
         self.measured += more
 
@@ -229,6 +233,6 @@ def _kills(run: Run, seconds: float) -> Iterator[float]:
             f"{run.kills} kills at least {run.kill_gap_seconds:g} s apart do not fit into {seconds:,.0f} s",
             hint="Take fewer kills or a longer load.",
         )
-    drawn = np.sort(np.random.default_rng([run.seed, 7]).uniform(0.0, room, run.kills)) if run.kills else []
+    drawn = np.sort(np.random.default_rng([run.seed, 7]).uniform(0.0, max(room, 0.0), run.kills))
     for count, at in enumerate(drawn):
         yield float(at) + (count + 0.5) * run.kill_gap_seconds
