@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from penstock.ha.loads import Floats
 
-WIDE = 760.0
-_LEFT, _RIGHT, _TOP, _FOOT = 66.0, 20.0, 40.0, 24.0
+WIDE = 720.0
+_LEFT, _RIGHT, _TOP, _FOOT = 122.0, 22.0, 40.0, 24.0
 _HEAD, _LEGEND, _AXIS = 22.0, 20.0, 40.0
 _INK, _SOFT, _GRID, _BASE = "#4a5568", "#718096", "#e2e8f0", "#a0aec0"
 #: a curve has about this many points at most; of each stretch its least and its greatest are drawn
@@ -48,7 +48,8 @@ class Curves:
     dots: Sequence[tuple[float, float, str, str]] = ()
     percent: bool = False
     clock: bool = False
-    log: bool = False
+    #: points lie the same way apart, each with its number below it
+    even: bool = False
     high: float = 130.0
 
 
@@ -108,8 +109,10 @@ def _drawn(chart: Chart, y: float) -> tuple[list[str], float]:
     top = y + _HEAD
     names = _named(chart)
     if names:
-        parts += _legend(names, top + 8)
-        top += _LEGEND
+        lines = _wrapped(names)
+        for number, line in enumerate(lines):
+            parts += _legend(line, top + 8 + 15 * number)
+        top += _LEGEND + 15 * (len(lines) - 1)
     if isinstance(chart, Curves):
         parts += _curves(chart, top)
     elif isinstance(chart, Lanes):
@@ -132,6 +135,23 @@ def _named(chart: Chart) -> list[tuple[str, str, str]]:
     return [("dot", chart.mark_name, colour) for colour in marks] if chart.mark_name else []
 
 
+def _wrapped(names: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
+    """The names of a legend in as many lines as they need."""
+    lines: list[list[tuple[str, str, str]]] = [[]]
+    room = WIDE
+    for name in names:
+        if lines[-1] and room < _name_wide(name[1]):
+            lines.append([])
+            room = WIDE
+        lines[-1].append(name)
+        room -= _name_wide(name[1])
+    return lines
+
+
+def _name_wide(name: str) -> float:
+    return 38 + _LETTER * len(name)
+
+
 def _legend(names: list[tuple[str, str, str]], y: float) -> list[str]:
     parts, x = [], _LEFT
     for kind, name, colour in names:
@@ -146,7 +166,7 @@ def _legend(names: list[tuple[str, str, str]], y: float) -> list[str]:
                 f'stroke-width="2"{dash}/>'
             )
         parts.append(_text(x + 20, y, name))
-        x += 36 + _LETTER * len(name)
+        x += _name_wide(name)
     return parts
 
 
@@ -163,7 +183,7 @@ def _curves(chart: Curves, top: float) -> list[str]:
         level = top + chart.high * (1 - tick / most)
         parts.append(_across(level, _BASE if tick == 0 else _GRID))
         parts.append(_text(_LEFT - 8, level + 4, told, anchor="end", colour=_SOFT))
-    scale = _Scale(at, chart)
+    scale = _Scale(chart.at, chart.even)
     parts += _x_axis(scale, chart, top)
     for name, value in chart.levels:
         level = top + chart.high * (1 - value / most)
@@ -180,7 +200,7 @@ def _curves(chart: Curves, top: float) -> list[str]:
         if curve.dots:
             parts += [_dot(x, h, curve.colour, 2.6) for x, h in zip(places, heights, strict=True) if h == h]
     for where, value, _, colour in chart.dots:
-        x = float(scale.x(np.array([where]))[0])
+        x = float(scale.x([where])[0])
         parts.append(_dot(x, top + chart.high * (1 - value / most), colour, 3.2))
     return parts
 
@@ -188,15 +208,15 @@ def _curves(chart: Curves, top: float) -> list[str]:
 class _Scale:
     """Where a number lies across the chart."""
 
-    def __init__(self, at: Floats, chart: Curves) -> None:
-        self.first, self.last = float(at[0]), float(at[-1])
-        self.log = chart.log
-        if self.log:
-            self.first, self.last = math.log(self.first), math.log(self.last)
+    def __init__(self, at: Sequence[float], even: bool) -> None:
+        self._known = np.asarray(at, dtype=np.float64)
+        self._places = np.linspace(0.0, 1.0, self._known.size)
+        if not even:
+            first, last = self._known[0], self._known[-1]
+            self._places = (self._known - first) / max(float(last - first), 1e-9)
 
-    def x(self, at: Floats) -> Floats:
-        places = np.log(at) if self.log else at
-        shares: Floats = (places - self.first) / max(self.last - self.first, 1e-9)
+    def x(self, at: Sequence[float] | Floats) -> Floats:
+        shares: Floats = np.interp(at, self._known, self._places).astype(np.float64)
         return _LEFT + WIDE * shares
 
 
@@ -204,13 +224,13 @@ def _x_axis(scale: _Scale, chart: Curves, top: float) -> list[str]:
     foot = top + chart.high
     if chart.clock:
         ticks = [(at, _clock(at)) for at in _instants(float(chart.at[-1]))]
-    elif chart.log:
+    elif chart.even:
         ticks = [(at, _number(at)) for at in chart.at]
     else:
         ticks = [(at, _number(at)) for at in _ticks(float(chart.at[-1])) if chart.at[0] <= at <= chart.at[-1]]
     parts = []
     for at, told in ticks:
-        x = float(scale.x(np.array([at]))[0])
+        x = float(scale.x([at])[0])
         parts.append(
             f'<line x1="{x:.1f}" y1="{foot:.1f}" x2="{x:.1f}" y2="{foot + 4:.1f}" stroke="{_BASE}"/>'
         )
@@ -257,7 +277,7 @@ def _lanes(chart: Lanes, top: float) -> list[str]:
         y = top + place * lane
         if place % 2 == 0:
             parts.append(f'<rect x="{_LEFT}" y="{y:.1f}" width="{WIDE}" height="{lane:.1f}" fill="#f7fafc"/>')
-        parts.append(_text(_LEFT + 6, y + lane / 2 + 4, name, colour=_BASE, size=10))
+        parts.append(_text(_LEFT - 8, y + lane / 2 + 4, name, anchor="end", colour=_SOFT, size=10))
     places = np.asarray(chart.places).astype(int)
     begins = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist()]
     for begin, end in zip(begins, [*begins[1:], len(places)], strict=True):
@@ -272,7 +292,7 @@ def _lanes(chart: Lanes, top: float) -> list[str]:
         here = places[min(int(np.searchsorted(chart.at, at, side="right")) - 1, len(places) - 1)]
         parts.append(_dot(_LEFT + WIDE * at / last, top + (here + 0.5) * lane, colour, 3.2))
     frame = Curves("", [0.0, last], (), clock=True, high=chart.high)
-    return parts + _x_axis(_Scale(np.array([0.0, last]), frame), frame, top)
+    return parts + _x_axis(_Scale(frame.at, even=False), frame, top)
 
 
 def _shares(chart: Shares, top: float) -> list[str]:

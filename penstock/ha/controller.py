@@ -88,12 +88,12 @@ def _chosen(
         if current.estimate.seconds <= fastest.estimate.seconds * 1.05 and current.scheme in settings.schemes:
             return current, f"no scheme is within {threshold:g} s; {current.scheme} is about as fast as any"
         return fastest, told
-    if current.estimate.seconds > threshold or current.scheme not in settings.schemes:
-        cheapest = min(allowed, key=lambda one: one.rank)
-        was = f"{current.scheme} would take {current.estimate.seconds:.1f} s of {threshold:g} s"
-        return cheapest, f"{was}; {cheapest.scheme} is the cheapest within it"
     free = threshold * (1.0 - settings.headroom)
     comfortable = [one for one in allowed if one.estimate.seconds <= free]
+    if current.estimate.seconds > threshold or current.scheme not in settings.schemes:
+        cheapest = min(comfortable or allowed, key=lambda one: one.rank)
+        was = f"{current.scheme} would take {current.estimate.seconds:.1f} s of {threshold:g} s"
+        return cheapest, f"{was}; {cheapest.scheme} is the cheapest within it"
     cheapest = min([*comfortable, current], key=lambda one: one.rank)
     if cheapest.rank >= current.rank:
         return current, "the cheapest within the threshold already"

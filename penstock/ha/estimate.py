@@ -85,7 +85,11 @@ def estimate(
     margin: float = 0.15,
 ) -> Estimate:
     """The recovery time of a scheme with so many epochs from one durable manifest to the next."""
-    parts = [_part(step, checkpoint_every, history, ahead) for step in steps(scheme, semantics)]
+    done = steps(scheme, semantics)
+    parts = [_part(step, checkpoint_every, history, ahead) for step in done]
+    if done[0] is Step.overtake and Step.detect in done:
+        # the secondary works on while the failure is being detected
+        parts[0] = Part("overtake", max(parts[0].seconds - history.safe["detect"], 0.0))
     seconds = sum([part.seconds for part in parts])
     excess = history.excess.get(scheme, 0.0) * seconds
     if excess:

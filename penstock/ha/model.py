@@ -107,6 +107,7 @@ class Model:
         measured: list[Measurement] = [
             Measured("start", start),
             Measured("wire", wire),
+            Measured("deliver", self._noisy(truth.deliver_seconds)),
             Measured("load", truth.load_bytes_per_second / self._noisy(1.0)),
             Measured("fetch", truth.fetch_bytes_per_second / self._noisy(1.0)),
             Measured("manifest", self._noisy(truth.manifest_cpu_seconds)),
@@ -143,11 +144,10 @@ class Model:
             Step.replay: load.events_per_second * again / truth.most_events_per_second,
             Step.deliver: truth.deliver_seconds,
         }
-        exact = (Step.overtake, Step.detect)
-        return {
-            step.value: middle[step] if step in exact else self._noisy(middle[step])
-            for step in steps(scheme, semantics)
-        }
+        exact, done = (Step.overtake, Step.detect), steps(scheme, semantics)
+        if Step.detect in done:
+            middle[Step.overtake] = max(middle[Step.overtake] - middle[Step.detect], 0.0)
+        return {step.value: middle[step] if step in exact else self._noisy(middle[step]) for step in done}
 
     def _noisy(self, middle: float) -> float:
         return middle * math.exp(self._random.normal(0.0, self.truth.noise))

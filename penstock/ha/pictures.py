@@ -79,7 +79,8 @@ def against_threshold(rows: Sequence[Row], title: str) -> str:
                 ],
                 x_title="threshold, seconds",
                 percent=True,
-                high=150,
+                even=True,
+                high=170,
             )
         )
     return sheet(title, charts)
@@ -116,11 +117,21 @@ def by_state(rows: Sequence[Row], title: str) -> str:
         "least threshold that saves, seconds",
         [row["state_bytes"] for row in rows],
         lines,
-        x_title="state, bytes",
-        log=True,
-        high=190,
+        even=True,
+        high=150,
     )
-    return sheet(title, [chart])
+    estimates = Curves(
+        "estimate of each scheme, seconds",
+        [row["state_bytes"] for row in rows],
+        [
+            Curve(_TITLES[scheme], [row["estimated_seconds"][str(scheme)] for row in rows], colour, dots=True)
+            for scheme, colour in COLOURS.items()
+        ],
+        x_title="state, bytes",
+        even=True,
+        high=170,
+    )
+    return sheet(title, [chart, estimates])
 
 
 def by_interval(rows: Sequence[Row], title: str) -> str:
@@ -146,20 +157,20 @@ def by_interval(rows: Sequence[Row], title: str) -> str:
     at = [row["checkpoint_every"] for row in rows if row["scheme"] == schemes[0]]
     charts = [
         Curves(
-            "recovery time, seconds: worst measured, and the estimate dashed",
+            "recovery time, seconds: the longest measured, and its estimate dashed",
             at,
             [*lines("worst_seconds"), *lines("estimated_seconds", dashed=True, more=", estimate")],
-            log=True,
+            even=True,
         ),
         Curves(
-            "network overhead, of the primary's", at, lines("overhead", "network"), percent=True, log=True
+            "network overhead, of the primary's", at, lines("overhead", "network"), percent=True, even=True
         ),
         Curves(
             "CPU overhead, of the primary's",
             at,
             lines("overhead", "cpu"),
             percent=True,
-            log=True,
+            even=True,
             x_title="epochs from one durable manifest to the next",
         ),
     ]

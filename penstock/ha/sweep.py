@@ -59,7 +59,19 @@ def by_state(run: Run, states: Sequence[float] = STATES, most_seconds: float = 6
                 if least[name] is None and share <= SAVED:
                     least[name] = threshold
             threshold += 0.5 if threshold < 10 else 1.0
-        rows.append({"state_bytes": state_bytes, "least_threshold_seconds": least})
+        estimates = {
+            str(scheme): float(
+                simulate(replace(run, state_bytes=state_bytes, constant=scheme)).series.estimated_seconds[-1]
+            )
+            for scheme in run.settings.schemes
+        }
+        rows.append(
+            {
+                "state_bytes": state_bytes,
+                "least_threshold_seconds": least,
+                "estimated_seconds": estimates,
+            }
+        )
     return rows
 
 
@@ -70,14 +82,14 @@ def by_interval(run: Run, schemes: Sequence[Scheme], intervals: Sequence[int] = 
         for every in intervals:
             settings = replace(run.settings, checkpoint_choices=(every,))
             done = simulate(replace(run, settings=settings, constant=scheme))
-            seconds = sorted(recovery.seconds for recovery in done.recoveries) or [0.0]
+            seconds = sorted((one.seconds, one.estimated_seconds) for one in done.recoveries) or [(0.0, 0.0)]
             rows.append(
                 {
                     "scheme": str(scheme),
                     "checkpoint_every": every,
-                    "estimated_seconds": float(done.series.estimated_seconds.mean()),
-                    "median_seconds": seconds[len(seconds) // 2],
-                    "worst_seconds": seconds[-1],
+                    "median_seconds": seconds[len(seconds) // 2][0],
+                    "worst_seconds": seconds[-1][0],
+                    "estimated_seconds": seconds[-1][1],
                     "overhead": {
                         name: float(done.series.overhead[place].mean())
                         for place, name in enumerate(RESOURCES)

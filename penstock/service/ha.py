@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ from penstock.ha.model import Truth
 from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
 from penstock.ha.simulate import Run, Simulated, simulate
-from penstock.service.figures import clock
+from penstock.service.figures import clock, size
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
 from penstock.words.size import byte_count
@@ -141,8 +141,7 @@ def sweep_(
     )
     truth = Truth(start_seconds=microseconds(start_up) / 1e6)
     run = Run(trace, settings, truth, hours, 5.0, rate, float(byte_count(state)), kills=kills, seed=seed)
-    passive = (Scheme.passive_hot, Scheme.passive_cold, Scheme.deployed)
-    rows, drawn = _SWEEPS[by](run) if by is not By.interval else _interval(run, passive)
+    rows, drawn = _SWEEPS[by](run)
     if svg is not None:
         _write(svg, drawn)
     if json:
@@ -196,12 +195,13 @@ def _semantics(run: Run) -> Swept:
 
 
 def _state(run: Run) -> Swept:
-    rows = sweep.by_state(replace(run, trace="steady", hours=min(run.hours, 0.25), kills=0))
+    rows = sweep.by_state(replace(run, trace="steady", hours=min(run.hours, 0.1), kills=0))
     return rows, pictures.by_state(rows, "The least threshold that saves, by state size")
 
 
-def _interval(run: Run, passive: Sequence[Scheme]) -> Swept:
-    rows = sweep.by_interval(run, passive)
+def _interval(run: Run) -> Swept:
+    passive = (Scheme.passive_hot, Scheme.passive_cold, Scheme.deployed)
+    rows = sweep.by_interval(replace(run, trace="steady"), passive)
     return rows, pictures.by_interval(rows, "Recovery time and overhead by checkpoint interval")
 
 
@@ -210,6 +210,7 @@ _SWEEPS: dict[By, Callable[[Run], Swept]] = {
     By.costs: _costs,
     By.semantics: _semantics,
     By.state: _state,
+    By.interval: _interval,
 }
 
 
@@ -296,26 +297,60 @@ def _constants(done: Simulated, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+#: figures of a sweep that the table shows: what stands in JSON as this, and the column's name
+_COLUMNS = {
+    "scheme": "scheme",
+    "checkpoint_every": "every",
+    "semantics": "semantics",
+    "costs": "costs",
+    "threshold_seconds": "threshold",
+    "state_bytes": "state",
+    "kept": "within",
+    "cost_share": "cost",
+    **{f"resource_shares.{name}": name for name in RESOURCES},
+    **{f"least_threshold_seconds.{name}": name for name in RESOURCES},
+    "median_seconds": "median s",
+    "worst_seconds": "longest s",
+    "estimated_seconds": "estimate s",
+    **{f"overhead.{name}": name for name in RESOURCES},
+}
+
+
 def _rows(rows: list[dict[str, Any]]) -> Table:
-    """A sweep's rows; what is a mapping becomes a column for each of its names that is ever used."""
+    """A sweep's rows, those of its figures that fit a terminal."""
     flat = [_flat(row) for row in rows]
-    hidden = ("hours", "unsuited_share", "cost", "time_shares", "worst_recovery_seconds", "switches")
-    names = [name for name in flat[0] if not name.startswith(hidden) or name == "costs"]
+    names = [name for name in _COLUMNS if name in flat[0]]
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name.replace("_", " ").replace(".", " "), justify="right")
+        table.add_column(_COLUMNS[name], justify="left" if isinstance(flat[0][name], str) else "right")
     for row in flat:
-        table.add_row(
-            *(f"{row[name]:.4g}" if isinstance(row[name], float) else str(row[name]) for name in names)
-        )
+        table.add_row(*(_cell(name, row[name], row) for name in names))
     return table
 
 
+def _cell(name: str, value: Any, row: dict[str, Any]) -> str:
+    if value is None:
+        return "none"
+    if name == "kept":
+        return f"{value} of {row['recoveries']}"
+    if name.startswith(("cost_share", "resource_shares", "overhead")):
+        return f"{value:.0%}"
+    return (
+        size(int(value))
+        if name == "state_bytes"
+        else f"{value:.3g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose mappings have become figures of their own."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{part}": one for part, one in value.items()}
-        else:
-            flat[name] = value
+        flat |= (
+            {f"{name}.{part}": one for part, one in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
     return flat
