@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from penstock.ha.cost import overhead
 from penstock.ha.decision import Considered, Decision, Rejected
 from penstock.ha.estimate import estimate
-from penstock.ha.history import History, Measurement, Outlook, outlook
+from penstock.ha.history import FIGURES, History, Measurement, Outlook, outlook
 from penstock.ha.schemes import Scheme
 from penstock.ha.settings import ControllerSettings
 
@@ -36,7 +36,7 @@ class ControllerState:
 def begun(settings: ControllerSettings, now: float) -> ControllerState:
     """The controller before it has measured anything: on the safe side."""
     known = {"detect": settings.lease_seconds + settings.heartbeat_seconds}
-    history = History(safe={**History().safe, **known})
+    history = History(defaults={**History().defaults, **known})
     return ControllerState(settings.first_scheme, min(settings.checkpoint_choices), now, history)
 
 
@@ -145,7 +145,7 @@ def _considered(
     scheme: Scheme, every: int, settings: ControllerSettings, history: History, ahead: Outlook
 ) -> Considered:
     reckoned = estimate(scheme, every, settings.semantics, history, ahead, settings.margin)
-    taken = overhead(scheme, history.loads[-1], every, history.safe["manifest"])
+    taken = overhead(scheme, history.loads[-1], every, history.safe("manifest"))
     return Considered(reckoned, taken, settings.weights.cost(taken))
 
 
@@ -167,5 +167,5 @@ def _inputs(history: History, ahead: Outlook, settings: ControllerSettings) -> d
     return {
         "threshold_seconds": settings.threshold_seconds,
         **vars(ahead),
-        **{f"safe_{name}": value for name, value in history.safe.items()},
+        **{f"safe_{name}": history.safe(name) for name in FIGURES},
     }

@@ -89,7 +89,7 @@ def estimate(
     parts = [_part(step, checkpoint_every, history, ahead) for step in done]
     if done[0] is Step.overtake and Step.detect in done:
         # the secondary works on while the failure is being detected
-        parts[0] = Part("overtake", max(parts[0].seconds - history.safe["detect"], 0.0))
+        parts[0] = Part("overtake", max(parts[0].seconds - history.safe("detect"), 0.0))
     seconds = sum([part.seconds for part in parts])
     excess = history.excess.get(scheme, 0.0) * seconds
     if excess:
@@ -100,17 +100,17 @@ def estimate(
 
 def _part(step: Step, checkpoint_every: int, history: History, ahead: Outlook) -> Part:
     if step is Step.load:
-        return _over("load", ahead.state_bytes, history.safe["load"], "bytes")
+        return _over("load", ahead.state_bytes, history.safe("load"), "bytes")
     # one epoch was running when the primary failed
     again_seconds = (checkpoint_every + 1) * ahead.epoch_seconds
     if step is Step.fetch:
-        return _over("fetch", ahead.input_bytes_per_second * again_seconds, history.safe["fetch"], "bytes")
+        return _over("fetch", ahead.input_bytes_per_second * again_seconds, history.safe("fetch"), "bytes")
     if step is Step.replay:
         events = ahead.events_per_second * again_seconds
         return _over("replay", events, ahead.most_events_per_second, "events")
     if step is Step.overtake:
         return Part("overtake", ahead.epoch_seconds + ahead.lag_seconds)
-    return Part(step.value, history.safe[step.value])
+    return Part(step.value, history.safe(step.value))
 
 
 def _over(name: str, amount: float, speed: float, unit: str) -> Part:

@@ -103,10 +103,16 @@ class History:
     #: measured over expected time of the recoveries of each scheme
     ratios: Mapping[Scheme, tuple[float, ...]] = field(default_factory=dict)
     loads: tuple[Load, ...] = ()
-    #: figure: what to reckon with
-    safe: Mapping[str, float] = field(default_factory=lambda: {n: f.default for n, f in FIGURES.items()})
+    #: figure: what to reckon with until it was measured
+    defaults: Mapping[str, float] = field(default_factory=lambda: {n: f.default for n, f in FIGURES.items()})
+    #: figure: what to reckon with, where it was measured
+    known: Mapping[str, float] = field(default_factory=dict)
     #: scheme: by how much of the expected time its recoveries took longer; 0 for never
     excess: Mapping[Scheme, float] = field(default_factory=dict)
+
+    def safe(self, figure: str) -> float:
+        """What to reckon with."""
+        return self.known.get(figure) or self.defaults[figure]
 
     def folded(self, measurements: Iterable[Measurement]) -> History:
         """The history with these measurements too; those that are not numbers are passed over."""
@@ -127,21 +133,23 @@ class History:
             seen,
             ratios,
             loads,
-            {**self.safe, **{name: _safe(FIGURES[name], seen[name]) for name in figures}},
+            self.defaults,
+            {**self.known, **{name: _safe(name, seen[name], self.defaults[name]) for name in figures}},
             {**self.excess, **{s: max(max(ratios[s]) - 1.0, 0.0) for s in schemes}},
         )
 
 
-def _safe(figure: Figure, values: tuple[float, ...]) -> float:
+def _safe(figure: str, values: tuple[float, ...], default: float) -> float:
     """The safe side of a few values: their quantile, but the worst and some more while they are few."""
-    bad_last = sorted(values, reverse=not figure.large_is_bad)
+    large_is_bad = FIGURES[figure].large_is_bad
+    bad_last = sorted(values, reverse=not large_is_bad)
     worst, count = bad_last[-1], len(values)
     if count >= ENOUGH:
         return bad_last[math.ceil(QUANTILE * count) - 1]
     some_more = 1.0 + 0.5 / count
-    if figure.large_is_bad:
-        return max(worst, min(worst * some_more, figure.default))
-    return min(worst, max(worst / some_more, figure.default))
+    if large_is_bad:
+        return max(worst, min(worst * some_more, default))
+    return min(worst, max(worst / some_more, default))
 
 
 @dataclass(frozen=True)

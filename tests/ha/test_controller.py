@@ -120,7 +120,7 @@ def test_it_begins_on_the_safe_side_and_says_so() -> None:
 
 
 def test_it_cools_down_after_a_switch_that_saves() -> None:
-    settings = ControllerSettings(threshold_seconds=5.5, cool_down_seconds=100.0)
+    settings = ControllerSettings(threshold_seconds=7.0, cool_down_seconds=100.0)
     large = replace(LOAD, state_bytes=400e6)
     state = begun(settings, -1000.0)
     state = replace(state, history=state.history.folded(USUAL))
@@ -128,7 +128,7 @@ def test_it_cools_down_after_a_switch_that_saves() -> None:
     assert state.scheme is Scheme.passive_cold
     switched_at = state.changed_at
     state = replace(state, history=replace(state.history, loads=()))
-    small = replace(LOAD, state_bytes=1e6)
+    small = replace(LOAD, state_bytes=30e6)
     seen = []
     for turn in range(40):
         now = switched_at + 5.0 * turn
