@@ -309,10 +309,10 @@ _COLUMNS = {
     "cost_share": "cost",
     **{f"resource_shares.{name}": name for name in RESOURCES},
     **{f"least_threshold_seconds.{name}": name for name in RESOURCES},
-    "median_seconds": "median s",
-    "worst_seconds": "longest s",
-    "estimated_seconds": "estimate s",
-    **{f"overhead.{name}": name for name in RESOURCES},
+    "median_seconds": "median",
+    "worst_seconds": "longest",
+    "estimated_seconds": "estimate",
+    **{f"overhead.{name}": name for name in RESOURCES if name != "engines"},
 }
 
 
@@ -322,7 +322,8 @@ def _rows(rows: list[dict[str, Any]]) -> Table:
     names = [name for name in _COLUMNS if name in flat[0]]
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(_COLUMNS[name], justify="left" if isinstance(flat[0][name], str) else "right")
+        left = isinstance(flat[0][name], str)
+        table.add_column(_COLUMNS[name], justify="left" if left else "right", no_wrap=left)
     for row in flat:
         table.add_row(*(_cell(name, row[name], row) for name in names))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from penstock.ha.controller import ControllerState, begun, decide
@@ -11,6 +12,8 @@ from penstock.ha.decision import Decision
 from penstock.ha.history import FIGURES, Load, Measured, Measurement
 from penstock.ha.settings import ControllerSettings
 
+#: the machine may be busy with something else
+UNHURRIED = hypothesis_settings(deadline=None)
 LOAD = Load(
     at=0.0,
     events_per_second=100_000.0,

@@ -15,7 +15,7 @@ from penstock.ha.decision import Rejected
 from penstock.ha.history import Load, Measurement
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
-from tests.ha.given import LOAD, USUAL, floats, settled, some_loads, some_measurements
+from tests.ha.given import LOAD, UNHURRIED, USUAL, floats, settled, some_loads, some_measurements
 
 WEIGHTS = st.builds(CostWeights, floats(0.01, 5), floats(0, 5), floats(0, 5), floats(0, 5))
 #: neither cool-down nor hysteresis: the choice itself
@@ -39,6 +39,7 @@ def after_loads(state: ControllerState, loads: list[Load], settings: ControllerS
     return state
 
 
+@UNHURRIED
 @given(SETTINGS, some_loads(), some_measurements(), st.sampled_from(Scheme), st.booleans())
 def test_never_over_the_threshold_if_a_scheme_within_it_exists(
     settings: ControllerSettings, load: Load, measured: list[Measurement], scheme: Scheme, fresh: bool
@@ -60,6 +61,7 @@ def test_never_over_the_threshold_if_a_scheme_within_it_exists(
         assert chosen.estimate.seconds <= fastest * 1.05 + 1e-9
 
 
+@UNHURRIED
 @given(floats(0.5, 120), WEIGHTS, CHOICES, some_loads(), some_measurements())
 def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
     threshold: float,
@@ -77,6 +79,7 @@ def test_the_cheapest_within_the_threshold_wins_and_ties_go_to_the_faster(
         assert chosen.rank == min(one.rank for one in within)
 
 
+@UNHURRIED
 @given(
     floats(0, 120),
     floats(0, 120),
@@ -228,6 +231,7 @@ def test_a_decision_is_a_record_of_everything_it_rests_on() -> None:
         assert one["seconds"] == pytest.approx(sum(part["seconds"] for part in one["parts"]), abs=1e-3)
 
 
+@UNHURRIED
 @given(SETTINGS, some_loads(), some_measurements())
 def test_the_same_inputs_give_the_same_decision(
     settings: ControllerSettings, load: Load, measured: list[Measurement]

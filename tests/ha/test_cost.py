@@ -15,7 +15,7 @@ from penstock.ha.schemes import Scheme
 from penstock.ha.settings import ControllerSettings
 from penstock.words.errors import UserError
 from penstock.words.size import byte_count
-from tests.ha.given import LOAD, floats, some_loads
+from tests.ha.given import LOAD, UNHURRIED, floats, some_loads
 
 
 def test_active_replication_takes_of_everything_as_much_again_but_what_one_alone_writes() -> None:
@@ -31,6 +31,7 @@ def test_passive_replication_takes_its_manifests_only() -> None:
     assert 0 < taken.network < 0.5
 
 
+@UNHURRIED
 @given(some_loads(), st.integers(1, 60), floats(0, 1))
 def test_no_overhead_is_negative_and_a_secondary_that_does_less_takes_no_more(
     load: Load, every: int, cpu: float
@@ -47,6 +48,7 @@ def test_no_overhead_is_negative_and_a_secondary_that_does_less_takes_no_more(
             assert one >= other - 1e-9
 
 
+@UNHURRIED
 @given(some_loads(), st.integers(1, 60))
 def test_fewer_manifests_take_less_cpu_and_network_and_more_memory(load: Load, every: int) -> None:
     often, seldom = checkpoint_use(load, every, 0.1), checkpoint_use(load, every + 1, 0.1)
@@ -62,6 +64,7 @@ def test_presets() -> None:
     assert weights_of("cloud-vm").cost(use) == 1.0
 
 
+@UNHURRIED
 @given(*[floats(0, 10)] * 4, floats(0.1, 100))
 def test_only_the_proportions_of_weights_count(a: float, b: float, c: float, d: float, times: float) -> None:
     use = Use(0.3, 0.6, 2.0, 1.0)

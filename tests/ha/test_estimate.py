@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.ha.estimate import CORRECTION, MARGIN, estimate
@@ -26,7 +26,7 @@ from penstock.ha.history import (
 )
 from penstock.ha.model import Model, Truth
 from penstock.ha.schemes import Scheme, Semantics, steps
-from tests.ha.given import LOAD, USUAL, floats, some_loads, some_measurements
+from tests.ha.given import LOAD, UNHURRIED, USUAL, floats, some_loads, some_measurements
 
 NOTHING = History()
 
@@ -35,12 +35,14 @@ def test_what_was_never_measured_has_a_default() -> None:
     assert all(NOTHING.safe(name) == figure.default for name, figure in FIGURES.items())
 
 
+@UNHURRIED
 @given(st.sampled_from(sorted(FIGURES)), st.lists(floats(1e-3, 1e9), min_size=1, max_size=ENOUGH - 1))
 def test_of_a_few_measurements_the_safe_side_is_at_least_the_worst(name: str, values: list[float]) -> None:
     safe = NOTHING.folded(Measured(name, value) for value in values).safe(name)
     assert safe >= max(values) if FIGURES[name].large_is_bad else safe <= min(values)
 
 
+@UNHURRIED
 @given(st.lists(floats(1e-3, 1e9), min_size=ENOUGH, max_size=KEPT))
 def test_of_many_measurements_nine_of_ten_are_no_worse(values: list[float]) -> None:
     history = NOTHING.folded([Measured(n, v) for n in ("start", "load") for v in values])
@@ -58,6 +60,7 @@ def test_what_is_no_measurement_is_passed_over() -> None:
     assert NOTHING.folded([*odd, Recovered(Scheme.deployed, 0.0, 1.0)]) == NOTHING
 
 
+@UNHURRIED
 @given(some_measurements(), st.integers(0, 20))
 def test_folding_in_parts_is_folding_at_once(found: list[Measurement], cut: int) -> None:
     assert NOTHING.folded(found[:cut]).folded(found[cut:]) == NOTHING.folded(found)
@@ -72,6 +75,7 @@ def test_a_history_does_not_grow_without_end() -> None:
     assert len(history.loads) == LOADS_KEPT
 
 
+@UNHURRIED
 @given(
     st.sampled_from(Scheme),
     st.integers(1, 100),
@@ -96,6 +100,7 @@ def test_an_estimate_is_the_sum_of_its_parts(
     assert plain["seconds"] == pytest.approx(found.seconds, abs=1e-3)
 
 
+@UNHURRIED
 @given(st.sampled_from(Scheme), st.integers(1, 100), some_measurements(), some_loads())
 def test_more_epochs_between_manifests_and_stronger_semantics_never_take_less(
     scheme: Scheme, every: int, measured: list[Measurement], load: Load
@@ -113,6 +118,7 @@ def test_more_epochs_between_manifests_and_stronger_semantics_never_take_less(
     )
 
 
+@UNHURRIED
 @given(some_measurements(), some_loads())
 def test_active_replication_is_never_slower_than_active_standby(
     measured: list[Measurement], load: Load
@@ -144,7 +150,7 @@ def test_recoveries_that_took_longer_correct_the_estimate() -> None:
     assert CORRECTION not in [part.name for part in other.parts]
 
 
-@settings(deadline=None)
+@UNHURRIED
 @given(
     st.sampled_from(Scheme),
     st.sampled_from([1, 5, 30]),
