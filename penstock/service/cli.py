@@ -22,6 +22,7 @@ from penstock.bench.cli import bench_app
 from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
 from penstock.service.elastic import elastic_app
+from penstock.service.ha import ha_app
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.plan import plan
 from penstock.service.run import explain, run
@@ -47,6 +48,7 @@ app.command()(sql)
 app.command()(ask)
 app.command()(status)
 app.command()(plan)
+app.add_typer(ha_app, name="ha")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")
