@@ -35,6 +35,7 @@ from penstock.query.physical import Plan, ScanPlan
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -56,10 +57,18 @@ class Run:
 
 
 class Engine:
-    """Runs one application. `spark` is the session to use; by default one is started."""
+    """Runs one application. `spark` is the session to use; by default one is started.
+
+    With a `fence` (a lease) it takes the state directory from any engine of a lower generation, and stops with FENCED
+    or LEASE_LOST when it may no longer write.
+    """
 
     def __init__(
-        self, app: App | Program, settings: Settings | None = None, spark: SparkSession | None = None
+        self,
+        app: App | Program,
+        settings: Settings | None = None,
+        spark: SparkSession | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
@@ -67,6 +76,7 @@ class Engine:
         self.state = StateDirectory(self.settings.state)
         self.admission: Admission | None = None
         self._spark = spark
+        self._fence = fence
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._busy = threading.Lock()
@@ -82,7 +92,8 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
-        facts = self.state.claim(self.program.fingerprint, self.program.summary)
+        generation = None if self._fence is None else self._fence.generation
+        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
         try:
             self.program.begun()
             logs = Logs(self.state, facts, self.settings.buckets)
@@ -150,7 +161,13 @@ class Engine:
             cache.claim()
         shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
         runner = EpochRunner(
-            SparkStages(spark.sparkContext), self.program, self.state, shape, place, self.settings.job_seconds
+            SparkStages(spark.sparkContext),
+            self.program,
+            self.state,
+            shape,
+            place,
+            self.settings.job_seconds,
+            self._fence,
         )
         admission = self.admission = Admission(
             self.program,

@@ -6,6 +6,8 @@ Invariants:
 - The epoch record is written before anything runs, and an epoch that has one is repeated as recorded.
 - Sinks are written before the manifest, the manifest before Spark's commit. Each of them is idempotent by
   epoch, so the epoch can be repeated from any point in between.
+- Records, manifests and sinks take nothing from an engine once one of a higher generation has taken over. The fence,
+  looked at before each write, only tells such an engine early.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from penstock.sinks.files import JsonLines
 from penstock.state.buckets import spread
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
 
@@ -95,6 +98,7 @@ class EpochRunner:
         shape: Shape,
         place: StatePlace,
         job_seconds: float = 0.0,
+        fence: Fence | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -102,6 +106,7 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        self._fence = fence
         self._manifest = state.latest()
         self._aside: dict[tuple[str, str], JsonLines] = {}
 
@@ -127,6 +132,7 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
+        self._may_write()
         record = self._state.record(
             epoch, {"start": start, "end": end, "slices": self._shape.slices, "buckets": self._shape.buckets}
         )
@@ -142,8 +148,10 @@ class EpochRunner:
         spans = spans_between(record["start"], record["end"])
         plan, result = self._carried_out(epoch, record, spans)
         reached("gathered", epoch)
+        self._may_write()
         self._deliver(epoch, plan, result.rows, result.aside)
         reached("delivered", epoch)
+        self._may_write()
         self._state.commit(result.manifest)
         self._forget(self._manifest.runs() - result.manifest.runs())
         self._manifest = result.manifest
@@ -183,6 +191,7 @@ class EpochRunner:
                 sent = self._stages.run(task, dealt(wanted, shape.scan_tasks))
                 return plan, gathered(task, self._manifest, sent)
             except JobsFailed as failed:
+                self._may_write()
                 self._program.failed(epoch, commands, failed.errors)
             finally:
                 if self._place.shelf is not None:
@@ -190,7 +199,12 @@ class EpochRunner:
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
+        self._may_write()
         self._forget(self._state.recycle(keep))
+
+    def _may_write(self) -> None:
+        if self._fence is not None:
+            self._fence.check()
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
@@ -231,6 +245,7 @@ class EpochRunner:
     ) -> None:
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
+                sink.take_over(self._state.generation)
                 sink.write(epoch, told)
         self._program.delivered(epoch, rows)
         if aside is not None:
@@ -243,6 +258,7 @@ class EpochRunner:
         if (stream, why) not in self._aside:
             sink = JsonLines(self._state.path / why / stream)
             sink.open(f"{why}-{stream}", {})
+            sink.take_over(self._state.generation)
             self._aside[stream, why] = sink
         return self._aside[stream, why]
 

@@ -18,6 +18,7 @@ from penstock.engine.task import EpochTask
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
 
 
 class InlineStages:
@@ -39,10 +40,13 @@ class InlineEngine:
         slices: int | Callable[[int], int] = 2,
         buckets: int = 64,
         job_seconds: float = 0.0,
+        fence: Fence | None = None,
     ) -> None:
+        self._fence = fence
         self._program, self._slices, self._buckets, self._job_seconds = program, slices, buckets, job_seconds
         self._directory = StateDirectory(state)
-        facts = self._directory.claim(program.fingerprint, program.summary)
+        generation = None if fence is None else fence.generation
+        facts = self._directory.claim(program.fingerprint, program.summary, generation)
         try:
             program.begun()
             logs = Logs(self._directory, facts, buckets)
@@ -85,6 +89,7 @@ class InlineEngine:
             Shape(2, count, self._buckets),
             state_place(self._directory, None, 0),
             self._job_seconds,
+            self._fence,
         )
         report = runner.run(end["epoch"], self._start, end)
         self._start = end
@@ -110,13 +115,19 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
+    fence: Fence | None = None,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
     `slices` may be a function of the epoch's number: state does not care how it is cut.
     """
     engine = InlineEngine(
-        Fixed(compiled(app)), Path(state), epoch_units=epoch_units, slices=slices, buckets=buckets
+        Fixed(compiled(app)),
+        Path(state),
+        epoch_units=epoch_units,
+        slices=slices,
+        buckets=buckets,
+        fence=fence,
     )
     reports: list[EpochReport] = []
     try:
