@@ -132,7 +132,7 @@ def _remove(folder: Path) -> None:
             return
 
 
-def fenced(place: Path, mine: int, newest: int) -> ExternalError:
+def fenced(place: Path | str, mine: int, newest: int) -> ExternalError:
     """The error of an engine that another has replaced."""
     return ExternalError(
         "FENCED",
