@@ -21,7 +21,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 
 from penstock.coordination.contract import (
@@ -36,6 +44,8 @@ from penstock.coordination.contract import (
 
 #: how long an answer is waited for
 _ANSWER_SECONDS = 10.0
+#: how a broken connection is tried again: kazoo's own way soon waits longer than a session lives
+_AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 
 
 class ZooKeeperStore(Store):
@@ -66,7 +76,7 @@ class ZooKeeperStore(Store):
                 except NodeExistsError:
                     pass
                 try:
-                    found, stat = self._said(self._client.get_async(node))
+                    found, stat = self._asked("get", node)
                     if found[:1] == b"+":
                         return None
                     return int(self._said(self._client.set_async(node, content, stat.version)).version)
@@ -120,16 +130,16 @@ class ZooKeeperStore(Store):
     def _get(self, node: str, watch: Any = None) -> Record | None:
         while True:
             try:
-                value, stat = self._said(self._client.get_async(node, watch))
+                value, stat = self._asked("get", node, watch)
             except NoNodeError:
-                if watch is None or self._said(self._client.exists_async(node, watch)) is None:
+                if watch is None or self._asked("exists", node, watch) is None:
                     return None
                 continue
             return Record(value[1:], int(stat.version)) if value[:1] == b"+" else None
 
     def _below(self, node: str) -> list[str]:
         try:
-            names: list[str] = self._said(self._client.get_children_async(node))
+            names: list[str] = self._asked("get_children", node)
         except NoNodeError:
             return []
         return names
@@ -147,14 +157,14 @@ class ZooKeeperStore(Store):
 
     def alive(self, session: str) -> bool:
         with self._reporting():
-            return self._said(self._client.exists_async(self._session_node(session))) is not None
+            return self._asked("exists", self._session_node(session)) is not None
 
     def members(self, group: str) -> Mapping[str, bytes]:
         folder, found = self._group(group), {}
         with self._reporting():
             for name in sorted(self._below(folder)):
                 with contextlib.suppress(NoNodeError):
-                    found[name] = bytes(self._said(self._client.get_async(f"{folder}/{name}"))[0])
+                    found[name] = bytes(self._asked("get", f"{folder}/{name}")[0])
         return found
 
     def describe(self) -> str:
@@ -173,7 +183,7 @@ class ZooKeeperStore(Store):
         return f"{self._root}/members/{'@'.join(checked(group))}"
 
     def _connected(self, timeout_seconds: float) -> KazooClient:
-        client = KazooClient(self._hosts, timeout=timeout_seconds)
+        client = KazooClient(self._hosts, timeout=timeout_seconds, connection_retry=dict(_AGAIN))
         try:
             client.start(timeout=self._answer_seconds)
         except BaseException:
@@ -183,6 +193,17 @@ class ZooKeeperStore(Store):
 
     def _said(self, answer: Any, seconds: float | None = None) -> Any:
         return answer.get(timeout=self._answer_seconds if seconds is None else seconds)
+
+    def _asked(self, question: str, node: str, *more: Any) -> Any:
+        """What a question is answered with; it is put again when the connection breaks, which a change cannot be."""
+        deadline = clock() + self._answer_seconds
+        while True:
+            left = max(0.01, deadline - clock())
+            try:
+                return self._said(getattr(self._client, f"{question}_async")(node, *more), left)
+            except (ConnectionLoss, SessionExpiredError):
+                if clock() >= deadline:
+                    raise
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ minSessionTimeout=400
 maxSessionTimeout=60000
 maxClientCnxns=0
 admin.enableServer=false
+4lw.commands.whitelist=srvr
 """
 
 
@@ -57,7 +58,7 @@ class ZooKeeperServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it answers."""
         java = shutil.which("java") or f"{java_home()}/bin/java"
         options = ["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -68,7 +69,7 @@ class ZooKeeperServer:
                 stderr=log,
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not self._listens():
+        while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise AssertionError((self._folder / "server.log").read_text()[-2000:])
@@ -81,12 +82,13 @@ class ZooKeeperServer:
             self._process.wait()
             self._process = None
 
-    def _listens(self) -> bool:
+    def _answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as asked:
+                asked.sendall(b"srvr")
+                return b"Mode:" in asked.makefile("rb").read()
         except OSError:
             return False
-        return True
 
 
 def _free_port() -> int:
