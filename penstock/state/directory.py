@@ -184,7 +184,7 @@ class StateDirectory:
     # -- epoch records and manifests -------------------------------------------------------------
 
     def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
-        """Write an epoch's record unless it has one; returns the one in force."""
+        """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
         try:
             if not path.exists():
@@ -193,7 +193,10 @@ class StateDirectory:
                 self._ground.write_once(path, json.dumps(content, separators=(",", ":")).encode())
         except OSError as failure:
             raise unwritable(path, failure) from failure
-        return self._recorded(path)
+        found = self._recorded(path)
+        if found.get("generation", 0) > self.generation > 0:
+            raise fenced(self.path, self.generation, found["generation"])
+        return found
 
     def recorded_end(self, epoch: int) -> dict[str, Any] | None:
         """The end offset an epoch was recorded with; None when it has no record."""
