@@ -36,6 +36,7 @@ from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
+from penstock.state.spark_log import spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -244,7 +245,8 @@ class Engine:
     ) -> StreamingQuery:
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
         writer = rows.writeStream.foreachBatch(each).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
-        return writer.option("checkpointLocation", str(self.state.path / "spark")).start()
+        log = spark_log_of(self.state.path, self.state.generation)
+        return writer.option("checkpointLocation", str(log)).start()
 
     def _wait(self, query: StreamingQuery, admission: Admission, for_seconds: float | None) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds

@@ -1,4 +1,4 @@
-"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it wakes; the output is as it should be."""
+"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it wakes; the output is as ever."""
 
 from __future__ import annotations
 
