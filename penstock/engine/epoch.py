@@ -266,8 +266,11 @@ class EpochRunner:
 def state_place(
     state: StateDirectory, cache_root: Path | None, cache_bytes: int, *, one_host: bool = False
 ) -> StatePlace:
-    """Where tasks find the runs of a state directory and, on one host, the frames on their way."""
-    name = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    """Where tasks find the runs of a state directory and, on one host, the frames on their way.
+
+    The host's part is this generation's own: a paused engine that wakes would clear away what another works with.
+    """
+    name = f"{hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]}-{state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)
