@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
@@ -60,8 +61,8 @@ class Run:
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
-    With a `fence` (a lease) it takes the state directory from any engine of a lower generation, and stops with FENCED
-    or LEASE_LOST when it may no longer write.
+    With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
+    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
     """
 
     def __init__(
@@ -93,6 +94,25 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
+        if self.settings.coordination is None or self._fence is not None:
+            return self._run_claimed(watch, for_seconds, tell)
+        tell("waiting to lead")
+        with leading(
+            self.settings.coordination,
+            self.settings.unit or self.program.name,
+            above=lambda: self.state.newest_generation,
+            session_seconds=self.settings.session_seconds,
+            wanted=lambda: not self._stop.is_set(),
+        ) as lease:
+            if lease is None:
+                return Run()
+            self._fence = lease
+            try:
+                return self._run_claimed(watch, for_seconds, tell)
+            finally:
+                self._fence = None
+
+    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
         generation = None if self._fence is None else self._fence.generation
         facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
         try:
@@ -253,6 +273,12 @@ class Engine:
         while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
             if deadline is not None and time.monotonic() >= deadline:
                 break
+            if self._fence is not None:
+                try:
+                    self._fence.check()  # also while there is nothing to write
+                except PenstockError as failure:
+                    self._failure = self._failure or failure
+                    break
             self._stop.wait(0.05)
         admission.stop()
         self._let_end(query, admission)

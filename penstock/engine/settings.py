@@ -45,6 +45,12 @@ class Settings:
     cache_bytes: int = 2 << 30
     #: how long a job's own code may keep one task of an epoch, in seconds, before the job is paused; 0: for ever
     job_seconds: float = 10.0
+    #: the coordination store where engines of one unit agree who writes: a directory or zk://...; None: no other engine
+    coordination: str | None = None
+    #: the name of the unit there; None: the application's
+    unit: str | None = None
+    #: how long the engine may give no sign of life, in seconds, before another takes over
+    session_seconds: float = 2.0
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
     #: further Spark settings, as `spark.` keys

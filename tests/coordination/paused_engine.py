@@ -9,6 +9,7 @@ from pathlib import Path
 import penstock as ps
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session, Store
+from penstock.coordination.leadership import office
 from penstock.coordination.lease import Lease, acquire
 from penstock.engine.engine import Engine
 from penstock.engine.settings import Settings
@@ -20,7 +21,7 @@ from penstock.words.errors import PenstockError
 from tests.engine import golden
 
 UNITS = 60
-OFFICE = "units/golden/leader"
+UNIT = "golden"
 
 
 def build(out: Path) -> ps.App:
@@ -51,7 +52,7 @@ def leading(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease
     store = store_at(str(folder / "coordination"))
     session = store.session(session_seconds)
     directory = StateDirectory(folder / "state")
-    lease = acquire(store, OFFICE, session, above=lambda: directory.newest_generation, seconds=60)
+    lease = acquire(store, office(UNIT), session, above=lambda: directory.newest_generation, seconds=60)
     assert lease is not None
     return store, session, lease
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
-from tests.coordination.paused_engine import UNITS, build, leading, settings
+from tests.coordination.paused_engine import UNIT, UNITS, build, leading, settings
 
 PAUSED_IN = 1
 ROOT = Path(__file__).parents[2]
@@ -120,20 +121,17 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_wakes(
 @pytest.mark.kill
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("step", ["admitted", "delivered"])
-def test_so_is_one_on_spark(
-    step: StepName, straight: dict[str, Rows], tmp_path: Path, spark: SparkSession
-) -> None:
-    first = paused(tmp_path, step, "spark")
+def test_so_is_one_on_spark(straight: dict[str, Rows], tmp_path: Path, spark: SparkSession) -> None:
+    first = paused(tmp_path, "admitted", "spark")
     try:
-        store, session, lease = leading(tmp_path, 30.0)
-        Engine(build(tmp_path / "out"), settings(tmp_path), spark, lease).run()
+        said = replace(
+            settings(tmp_path), coordination=str(tmp_path / "coordination"), unit=UNIT, session_seconds=30.0
+        )
+        Engine(build(tmp_path / "out"), said, spark).run()  # waits until the first one's session has ended
         os.killpg(first.pid, signal.SIGCONT)
         says, _ = first.communicate(timeout=120)
         assert "[FENCED]" in says, says
         assert first.returncode == 3
-        session.close()
-        store.close()
     finally:
         end(first)
     assert written(tmp_path) == straight
