@@ -110,7 +110,7 @@ class Elastic:
                 elastic=_LOOP,
             )
             found = self._run("a load that triples", script, place)
-        made, once = [one["decision"] for one in found.decisions], Target(1, "at most")
+        made = [one["decision"] for one in found.decisions]
         yield self._finding(
             "load triples and falls", "provisions", "times", made.count("provision"), Target(1, "at most")
         )

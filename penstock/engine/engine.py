@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
@@ -43,6 +44,8 @@ from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
+from penstock.state.spark_log import spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -64,10 +67,18 @@ class Run:
 
 
 class Engine:
-    """Runs one application. `spark` is the session to use; by default one is started."""
+    """Runs one application. `spark` is the session to use; by default one is started.
+
+    With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
+    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
+    """
 
     def __init__(
-        self, app: App | Program, settings: Settings | None = None, spark: SparkSession | None = None
+        self,
+        app: App | Program,
+        settings: Settings | None = None,
+        spark: SparkSession | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
@@ -76,6 +87,7 @@ class Engine:
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
+        self._fence = fence
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._busy = threading.Lock()
@@ -124,7 +136,27 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
-        facts = self.state.claim(self.program.fingerprint, self.program.summary)
+        if self.settings.coordination is None or self._fence is not None:
+            return self._run_claimed(watch, for_seconds, tell)
+        tell("waiting to lead")
+        with leading(
+            self.settings.coordination,
+            self.settings.unit or self.program.name,
+            above=lambda: self.state.newest_generation,
+            session_seconds=self.settings.session_seconds,
+            wanted=lambda: not self._stop.is_set(),
+        ) as lease:
+            if lease is None:
+                return Run()
+            self._fence = lease
+            try:
+                return self._run_claimed(watch, for_seconds, tell)
+            finally:
+                self._fence = None
+
+    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
+        generation = None if self._fence is None else self._fence.generation
+        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
         try:
             self.program.begun()
             logs = Logs(self.state, facts, self.settings.buckets)
@@ -204,8 +236,9 @@ class Engine:
             shape,
             place,
             self.settings.job_seconds,
-            Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
-            JobShares(self.settings.job_share, self.settings.epoch_seconds),
+            rules=Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
+            shares=JobShares(self.settings.job_share, self.settings.epoch_seconds),
+            fence=self._fence,
         )
         admission = self.admission = Admission(
             self.program,
@@ -303,13 +336,20 @@ class Engine:
     ) -> StreamingQuery:
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
         writer = rows.writeStream.foreachBatch(each).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
-        return writer.option("checkpointLocation", str(self.state.path / "spark")).start()
+        log = spark_log_of(self.state.path, self.state.generation)
+        return writer.option("checkpointLocation", str(log)).start()
 
     def _wait(self, query: StreamingQuery, admission: Admission, for_seconds: float | None) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
             if deadline is not None and time.monotonic() >= deadline:
                 break
+            if self._fence is not None:
+                try:
+                    self._fence.check()  # also while there is nothing to write
+                except PenstockError as fenced:
+                    self._failure = self._failure or fenced
+                    break
             self._stop.wait(0.05)
         admission.stop()
         self._let_end(query, admission)

@@ -6,6 +6,8 @@ Invariants:
 - The epoch record is written before anything runs, and an epoch that has one is repeated as recorded.
 - Sinks are written before the manifest, the manifest before Spark's commit. Each of them is idempotent by
   epoch, so the epoch can be repeated from any point in between.
+- Records, manifests and sinks take nothing from an engine once one of a higher generation has taken over. The fence,
+  looked at before each write, only tells such an engine early.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from penstock.sinks.files import JsonLines
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
 
@@ -114,6 +117,7 @@ class EpochRunner:
         job_seconds: float = 0.0,
         rules: Rules | None = None,
         shares: JobShares | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -123,6 +127,7 @@ class EpochRunner:
         self._job_seconds = job_seconds
         #: how much of epochs jobs have taken so far
         self.shares = shares or JobShares(0.0, 1.0)
+        self._fence = fence
         self._manifest = state.latest()
         self._gone: tuple[str, ...] = ()
         maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
@@ -174,6 +179,7 @@ class EpochRunner:
             )
         maps = self._moves.before(epoch, self._program.plan(end.get("commands", 0)), self._manifest)
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
+        self._may_write()
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
         if (record["start"], record["end"]) != (start, end):
             raise InternalError(
@@ -187,9 +193,11 @@ class EpochRunner:
         spans = spans_between(record["start"], record["end"])
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
+        self._may_write()
         self._deliver(epoch, plan, result.rows, result.aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
+        self._may_write()
         self._state.commit(result.manifest)
         self._gone = tuple(self._manifest.runs() - result.manifest.runs())
         self._forget(self._gone)
@@ -237,6 +245,7 @@ class EpochRunner:
                 sent = self._stages.run(task, dealt(wanted, tasks))
                 return plan, gathered(task, self._manifest, sent)
             except JobsFailed as failed:
+                self._may_write()
                 self._program.failed(epoch, commands, failed.errors)
             finally:
                 if self._place.shelf is not None:
@@ -256,11 +265,16 @@ class EpochRunner:
 
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
+        self._may_write()
         self._forget(self._state.recycle(keep))
         oldest = min(self._state.epochs(), default=0)
         end = self._state.recorded_end(oldest)
         if oldest and end is not None:  # after epoch 0 one can go back to the beginning
             self._program.settled(end.get("commands", 0))
+
+    def _may_write(self) -> None:
+        if self._fence is not None:
+            self._fence.check()
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
@@ -301,6 +315,7 @@ class EpochRunner:
     ) -> None:
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
+                sink.take_over(self._state.generation)
                 sink.write(epoch, told)
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
@@ -312,6 +327,7 @@ class EpochRunner:
         if (stream, why) not in self._aside:
             sink = JsonLines(self._state.path / why / stream)
             sink.open(f"{why}-{stream}", {})
+            sink.take_over(self._state.generation)
             self._aside[stream, why] = sink
         return self._aside[stream, why]
 
@@ -326,9 +342,10 @@ def state_place(
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
-    `apart`: every executor has a cache of its own.
+    `apart`: every executor has a cache of its own. The host's part is this generation's own: a paused engine that wakes
+    would clear away what another works with.
     """
-    name = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    name = f"{hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]}-{state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart)

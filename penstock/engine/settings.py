@@ -57,6 +57,12 @@ class Settings:
     #: how much of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: as much as it likes
     job_share: float = 0.8
+    #: the coordination store where engines of one unit agree who writes: a directory or zk://...; None: no other engine
+    coordination: str | None = None
+    #: the name of the unit there; None: the application's
+    unit: str | None = None
+    #: how long the engine may give no sign of life, in seconds, before another takes over
+    session_seconds: float = 2.0
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
     #: how the executors follow the load; None: as many as the cluster gives, for ever

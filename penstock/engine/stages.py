@@ -101,7 +101,7 @@ class SparkStages:
         return [cloudpickle.loads(data) for data in self._collected(stage)]
 
     def _tasks(self, task: EpochTask, count: int) -> Any:
-        """So many tasks without input: where slices have places, there too, and not on executors that are to have none."""
+        """So many tasks without input, where slices have their places: not on executors that are to have none."""
         seats = [place for place in task.maps.places if place is not None]
         if seats:
             return self._places.partitions([seats[at % len(seats)] for at in range(count)])

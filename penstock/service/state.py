@@ -36,6 +36,7 @@ EpochOption = Annotated[
 _OWN = [
     "penstock.json",
     "engine.lock",
+    "generations",
     "epochs",
     "manifests",
     "runs",

@@ -23,6 +23,7 @@ from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
 from penstock.state.run import Piece
 
 
@@ -55,10 +56,12 @@ class InlineEngine:
         cache: Path | None = None,
         rules: Rules | None = None,
         job_share: float = 0.0,
+        fence: Fence | None = None,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
-        facts = self._directory.claim(program.fingerprint, program.summary)
+        generation = None if fence is None else fence.generation
+        facts = self._directory.claim(program.fingerprint, program.summary, generation)
         try:
             program.begun()
             logs = Logs(self._directory, facts, buckets)
@@ -83,8 +86,9 @@ class InlineEngine:
             Shape(2, 1 if callable(slices) else slices, buckets),
             state_place(self._directory, cache, 1 << 30, apart=cache is not None),
             job_seconds,
-            rules,
-            JobShares(job_share, 0.0),
+            rules=rules,
+            shares=JobShares(job_share, 0.0),
+            fence=fence,
         )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
@@ -135,6 +139,7 @@ def run_inline(
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
     remap: Callable[[int, Maps], Change | None] | None = None,
+    fence: Fence | None = None,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
@@ -142,7 +147,12 @@ def run_inline(
     epoch, with its number and the maps in force, whether these should change.
     """
     engine = InlineEngine(
-        Fixed(compiled(app)), Path(state), epoch_units=epoch_units, slices=slices, buckets=buckets
+        Fixed(compiled(app)),
+        Path(state),
+        epoch_units=epoch_units,
+        slices=slices,
+        buckets=buckets,
+        fence=fence,
     )
     reports: list[EpochReport] = []
     try:
