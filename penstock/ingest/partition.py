@@ -88,10 +88,14 @@ class Partition:
         """Where each producer is, durably."""
         return self._known
 
+    def expected(self, producer: str) -> int:
+        """Where a producer is with the group under way."""
+        known = self._taken.get(producer) or self._known.get(producer)
+        return known.position if known else 0
+
     def take(self, frame: Frame, now: int) -> bool:
         """Put a frame into the group, or leave out what is there already; False if nothing was new."""
-        known = self._taken.get(frame.producer) or self._known.get(frame.producer)
-        expected = known.position if known else 0
+        expected = self.expected(frame.producer)
         if frame.first < expected:
             if frame.end <= expected:
                 return False

@@ -55,9 +55,11 @@ class SegmentLog(Log):
                 f"there is no segment log at {self._directory}",
                 hint="Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
             )
+        if self._finished:
+            return {}
         self._reader = str((memory or {}).get("reader") or uuid.uuid4().hex[:16])
-        if self._directory.is_dir() and not (self._directory / "readers" / f"{self._reader}.json").exists():
-            bookmark(self._directory, self._reader, offsets)
+        if not (self._directory / "readers" / f"{self._reader}.json").exists():
+            self.prune(offsets)
         return {"reader": self._reader}
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
@@ -126,8 +128,17 @@ class SegmentLog(Log):
 
     def prune(self, offsets: Mapping[str, int]) -> None:
         """Let the gateway know; it removes segments that no reader needs."""
-        if self._reader and self._directory.is_dir():
+        if self._reader is None:
+            return
+        try:
             bookmark(self._directory, self._reader, offsets)
+        except OSError as error:
+            raise ExternalError(
+                "LOG_UNWRITABLE",
+                f"{self._directory} does not take the bookmark of its reader",
+                detail=str(error),
+                hint="The engine must be able to write to the log's directory, so that what it needs is kept.",
+            ) from error
 
     def describe(self) -> str:
         return f"segments {self._directory}"

@@ -108,6 +108,11 @@ class Store:
         known = home.producers.get(producer) if home else None
         return known.position if known else 0
 
+    def expected(self, producer: str) -> int:
+        """Where a producer is with the group under way."""
+        home = self._home.get(producer)
+        return home.expected(producer) if home else 0
+
     def take(self, frame: Frame, now: int) -> bool:
         """Put a frame into the group under way; False if the log has all of it."""
         home = self._home.get(frame.producer)

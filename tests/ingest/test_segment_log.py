@@ -94,7 +94,7 @@ def test_what_does_not_follow_is_refused_unless_it_was_given_up(tmp_path: Path) 
     assert content(tmp_path) == {"a": b"a 1\na 3\na 4\n"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(cut=st.integers(0, 4000), junk=st.binary(max_size=300))
 def test_a_torn_tail_is_cut_and_comes_again(
     tmp_path_factory: pytest.TempPathFactory, cut: int, junk: bytes
@@ -195,7 +195,7 @@ def test_only_one_gateway_writes(tmp_path: Path) -> None:
 
 
 def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
-    store = Store(tmp_path, partitions=1, segment_bytes=2_000)
+    store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     firsts = segments_in(tmp_path / "p0")
     assert store.prune(Retention(), now=0).segments == 0  # nobody has read anything
@@ -217,7 +217,7 @@ def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
 
 
 def test_old_and_too_many_segments_go_although_a_reader_waits(tmp_path: Path) -> None:
-    store = Store(tmp_path, partitions=1, segment_bytes=2_000)
+    store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     SegmentLog(tmp_path).start(None, {})
     firsts = segments_in(tmp_path / "p0")
