@@ -1,6 +1,8 @@
-"""The entry point of `penstock`: agent and gateway start at once and alone, everything else through the full command line.
+"""The entry point of `penstock`: agent and gateway start at once and alone, everything else through the full
+command line.
 
-Receives the arguments; leaves with an exit code. An agent must stay small, so nothing that queries need is imported for it.
+Receives the arguments; leaves with an exit code. An agent must stay small, so nothing that queries need is
+imported for it.
 """
 
 from __future__ import annotations

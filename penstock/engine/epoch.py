@@ -189,8 +189,13 @@ class EpochRunner:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
 
     def recycle(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
+        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs may forget what none reads again."""
         self._forget(self._state.recycle(keep))
+        oldest = next(iter(self._state.epochs()), -1)
+        passed = (self._state.recorded_end(oldest) or {}).get("at", {})
+        for name, scan in self._program.plan(self._program.commands).scans.items():
+            if name in passed:
+                scan.stream.log.prune(passed[name])
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""

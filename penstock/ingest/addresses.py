@@ -8,7 +8,16 @@ from pathlib import Path
 
 from penstock.words.errors import UserError
 
-_SIZES = {"": 1, "B": 1, "K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
+_SIZES = {
+    "": 1,
+    "B": 1,
+    "K": 1 << 10,
+    "KB": 1 << 10,
+    "M": 1 << 20,
+    "MB": 1 << 20,
+    "G": 1 << 30,
+    "GB": 1 << 30,
+}
 
 
 def address(text: str) -> tuple[str, int]:

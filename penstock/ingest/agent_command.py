@@ -40,7 +40,11 @@ def parser() -> argparse.ArgumentParser:
     say = made.add_argument
     say("--to", required=True, metavar="HOST:PORT", help="the gateway")
     say("--stream", default="logs", metavar="NAME", help="(default %(default)s)")
-    say("--spool", metavar="DIR", help="where lines wait, and survive a crash; a temporary directory unless given")
+    say(
+        "--spool",
+        metavar="DIR",
+        help="where lines wait, and survive a crash; a temporary directory unless given",
+    )
     say("--spool-bytes", default="256MB", metavar="SIZE", help="the most it may take, a source (%(default)s)")
     say("--when-full", default="block", choices=_WHEN_FULL, help="(default %(default)s)")
     say("--tail", action="append", default=[], metavar="FILE", help="follow a file instead; may be repeated")
@@ -48,7 +52,12 @@ def parser() -> argparse.ArgumentParser:
     say("--once", action="store_true", help="read files to their ends, ship that, and end")
     say("--settle", default="5s", metavar="TIME", help="how long a renamed file may still grow (%(default)s)")
     say("--linger", default="200ms", metavar="TIME", help="how long lines wait for company (%(default)s)")
-    say("--drain", default="10s", metavar="TIME", help="how long the end waits for acknowledgements (%(default)s)")
+    say(
+        "--drain",
+        default="10s",
+        metavar="TIME",
+        help="how long the end waits for acknowledgements (%(default)s)",
+    )
     say("--token-file", metavar="FILE", help="the gateway's token")
     return made
 
@@ -56,7 +65,9 @@ def parser() -> argparse.ArgumentParser:
 class _Source:
     """A producer: what it reads, and what ships it."""
 
-    def __init__(self, given: argparse.Namespace, spool: Path, path: Path | None, stop: threading.Event) -> None:
+    def __init__(
+        self, given: argparse.Namespace, spool: Path, path: Path | None, stop: threading.Event
+    ) -> None:
         name = "stdin" if path is None else f"{path.name}-{zlib.crc32(os.fsencode(path)):08x}"
         most = size(given.spool_bytes)
         self.journal = Journal(spool / name, file_bytes=max(min(4 << 20, most // 8), 4096))
@@ -118,7 +129,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     if given.tail and not given.spool:
         raise UserError(
-            "SPOOL_NEEDED", "--tail needs --spool", hint="It is where the agent remembers how far it has read."
+            "SPOOL_NEEDED",
+            "--tail needs --spool",
+            hint="It is where the agent remembers how far it has read.",
         )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,7 +192,9 @@ def _spool(given: str | None) -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise UserError("SPOOL_TAKEN", f"another agent has the spool {spool}", hint="Give each one of its own.") from None
+        raise UserError(
+            "SPOOL_TAKEN", f"another agent has the spool {spool}", hint="Give each one of its own."
+        ) from None
     try:
         yield spool
     finally:

@@ -2,8 +2,8 @@
 
 Receives frames from the event loop; hands each sender its durable position, or why there is none.
 
-One thread does all that touches the logs. While it forces one group to disk the next one gathers; a group waits at most
-`gather_seconds` for company. `room` bounds what waits in memory.
+One thread does all that touches the logs. While it forces one group to disk the next one gathers; a group waits
+at most `gather_seconds` for company. `room` bounds what waits in memory.
 """
 
 from __future__ import annotations
@@ -113,7 +113,12 @@ class Committer:
 
     async def close(self) -> None:
         """Let go of the logs."""
-        await self._in_thread(lambda: [store.close() for store in self._stores.values()])
+
+        def closed() -> None:
+            for store in self._stores.values():
+                store.close()
+
+        await self._in_thread(closed)
         self._thread.shutdown()
         self._syncing.shutdown()
 

@@ -2,9 +2,9 @@
 
 Receives lines; hands bytes, and the other way round.
 
-A frame is a head, the producer's id and the payload. A producer numbers its bytes: a frame holds those from `first`
-to `end`, so what is sent again can be told from what is new wherever it is cut. `offset`, `safe` and `arrived_at` are 0 until the gateway
-writes the frame into a segment.
+A frame is a head, the producer's id and the payload. A producer numbers its bytes: a frame holds those from
+`first` to `end`, so what is sent again can be told from what is new wherever it is cut. `offset`, `safe` and
+`arrived_at` are 0 until the gateway writes the frame into a segment.
 
 Invariants: the head has a checksum of its own, so no length is believed before it is known to be what was written;
 a payload is never unpacked into more bytes than its head says.
@@ -22,7 +22,7 @@ import zstandard
 from penstock.words.errors import ExternalError
 
 MAGIC = b"PSF1"
-#: magic, checksum of the head and of the payload, payload bytes, raw bytes, lines, codec, flags, bytes of the producer's id,
+#: magic, checksums of head and payload, payload bytes, raw bytes, lines, codec, flags, bytes of the id,
 #: first, offset, safe, made at, arrived at
 _HEAD = struct.Struct("<4sIIIIIBBHQQQqq")
 HEAD_BYTES = _HEAD.size
@@ -168,7 +168,9 @@ class Head:
         return replace(self.frame, payload=payload)
 
 
-def head_in(data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES) -> Head | None:
+def head_in(
+    data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES
+) -> Head | None:
     """The head of the frame that begins at `at`, or None if more bytes are needed to tell.
 
     `most_bytes` bounds both the frame and what it unpacks to.
@@ -217,7 +219,9 @@ def head_in(data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int =
     return Head(frame, HEAD_BYTES + id_bytes, frame_bytes)
 
 
-def frame_in(data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES) -> tuple[Frame, int] | None:
+def frame_in(
+    data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES
+) -> tuple[Frame, int] | None:
     """The frame that begins at `at` and where the next one does, or None if it is not all there."""
     head = head_in(data, at, most_bytes)
     if head is None or len(data) - at < head.frame_bytes:

@@ -1,4 +1,5 @@
-"""The gateway: takes agents' connections, and HTTP requests beside them, and appends what they send to segment logs.
+"""The gateway: takes agents' connections, and HTTP requests beside them, and appends what they send to segment
+logs.
 
 Receives frames over TCP (see `intake`); hands them to the committer, and senders their acknowledgements.
 
@@ -173,7 +174,9 @@ class Connection(asyncio.Protocol):
             self._gateway.introduce(self, hello)
             position = await self._gateway.committer.position(hello.stream, hello.producer)
         except (PenstockError, OSError) as error:
-            self.refuse(error if isinstance(error, PenstockError) else ExternalError("LOG_UNWRITABLE", str(error)))
+            self.refuse(
+                error if isinstance(error, PenstockError) else ExternalError("LOG_UNWRITABLE", str(error))
+            )
             return
         self._ready = True
         self._say({"next": position, "most_bytes": self._gateway.settings.most_bytes})

@@ -31,12 +31,29 @@ def parser() -> argparse.ArgumentParser:
     say("--token-file", metavar="FILE", help="senders must know this token; needed beyond this machine")
     say("--most-bytes", default="1MB", metavar="SIZE", help="largest frame or body (default %(default)s)")
     say("--most-connections", type=int, default=2048, help="(default %(default)s)")
-    say("--most-waiting", default="64MB", metavar="SIZE", help="bytes in memory on their way to disk (%(default)s)")
+    say(
+        "--most-waiting",
+        default="64MB",
+        metavar="SIZE",
+        help="bytes in memory on their way to disk (%(default)s)",
+    )
     say("--partitions", type=int, default=4, help="of a new stream, for life (default %(default)s)")
-    say("--segment-bytes", default="64MB", metavar="SIZE", help="when a new segment begins (default %(default)s)")
-    say("--gather", default="5ms", metavar="TIME", help="how long a group waits for company (default %(default)s)")
+    say(
+        "--segment-bytes",
+        default="64MB",
+        metavar="SIZE",
+        help="when a new segment begins (default %(default)s)",
+    )
+    say(
+        "--gather",
+        default="5ms",
+        metavar="TIME",
+        help="how long a group waits for company (default %(default)s)",
+    )
     say("--keep-time", metavar="TIME", help="remove segments older than this, read or not")
-    say("--keep-bytes", metavar="SIZE", help="remove the oldest segments of a stream beyond this, read or not")
+    say(
+        "--keep-bytes", metavar="SIZE", help="remove the oldest segments of a stream beyond this, read or not"
+    )
     return made
 
 
@@ -44,7 +61,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the gateway until it is told to stop."""
     given = parser().parse_args(arguments)
     token = token_in(given.token_file)
-    listens = [(name, address(text)) for name, text in (("listen", given.listen), ("http", given.http)) if text]
+    listens = [
+        (name, address(text)) for name, text in (("listen", given.listen), ("http", given.http)) if text
+    ]
     for name, (host, _) in listens:
         if not is_loopback(host) and not token:
             raise UserError(
@@ -85,11 +104,15 @@ async def _serve(settings: GatewaySettings, listens: dict[str, tuple[str, int]])
         if "http" in listens:
             host, port = listens["http"]
             servers.append(
-                await asyncio.start_server(HttpDoor(gateway).answer, host, port, limit=head_limit(), backlog=1024)
+                await asyncio.start_server(
+                    HttpDoor(gateway).answer, host, port, limit=head_limit(), backlog=1024
+                )
             )
     except OSError as error:
         working.cancel()
-        raise ExternalError("CANNOT_LISTEN", f"{host}:{port} cannot be listened on", detail=str(error)) from None
+        raise ExternalError(
+            "CANNOT_LISTEN", f"{host}:{port} cannot be listened on", detail=str(error)
+        ) from None
     for name, server in zip(listens, servers, strict=True):
         at = server.sockets[0].getsockname()
         tell("listening", what=name, host=at[0], port=at[1], token=bool(settings.token))

@@ -4,8 +4,9 @@
     GET  /status                what the gateway has counted
     GET  /health                200 while it runs
 
-Receives requests; hands frames to the committer. The answer comes when the lines are on disk. With the headers `Penstock-Producer` and
-`Penstock-Position` (the count of bytes that the producer sent before) a request can be repeated: what the log has is left out.
+Receives requests; hands frames to the committer. The answer comes when the lines are on disk. With the headers
+`Penstock-Producer` and `Penstock-Position` (the count of bytes that the producer sent before) a request can be
+repeated: what the log has is left out.
 
 Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused by status.
 """
@@ -118,7 +119,9 @@ class HttpDoor:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
             body = _json_lines(body)
             if len(body) > most:
-                raise UserError("TOO_LARGE", f"the events are larger than {most} bytes", hint="Send them in parts.")
+                raise UserError(
+                    "TOO_LARGE", f"the events are larger than {most} bytes", hint="Send them in parts."
+                )
         if not body:
             return {"lines": 0}
         if not body.endswith(b"\n"):
@@ -127,13 +130,17 @@ class HttpDoor:
         made_at = int(time.time() * 1e6)
         frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._gateway.committer.submit(
-            done, stream, frame, lambda answer: done.done() or done.set_result(answer), anywhere=position is None
-        )
+
+        def answered(answer: Answer) -> None:
+            if not done.done():  # the request may be over
+                done.set_result(answer)
+
+        self._gateway.committer.submit(done, stream, frame, answered, anywhere=position is None)
         answer = await done
         if isinstance(answer, PenstockError):
             raise answer
-        return {"lines": frame.count} | ({} if position is None else {"durable": answer})
+        told: dict[str, object] = {"lines": frame.count}
+        return told if position is None else told | {"durable": answer}
 
 
 def _named(request: _Request) -> tuple[str, int | None]:

@@ -2,8 +2,8 @@
 
 Receives a pipe (or anything that can be read); hands its bytes to the journal at once, whatever the network does.
 
-`Overflow` says what happens when the spool is full: wait, so that the writer waits too; or give up the oldest lines, or the
-newest. What is given up is counted and told.
+`Overflow` says what happens when the spool is full: wait, so that the writer waits too; or give up the oldest
+lines, or the newest. What is given up is counted and told.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ An agent connects and says hello in a line of JSON::
 
     {"penstock": 1, "stream": "clicks", "producer": "web1-3f9c", "token": "..."}
 
-The gateway answers with a line: `{"next": 1234, "most_bytes": 1048576}`, or `{"error": "BAD_TOKEN", "hint": "..."}` and hangs
-up. Then frames go one way, and lines the other: `{"durable": 5678}` when the producer's bytes before that position are on disk,
-or an error. An agent may send on before earlier frames are acknowledged.
+The gateway answers with a line: `{"next": 1234, "most_bytes": 1048576}`, or `{"error": "BAD_TOKEN", "hint":
+"..."}` and hangs up. Then frames go one way, and lines the other: `{"durable": 5678}` when the producer's bytes
+before that position are on disk, or an error. An agent may send on before earlier frames are acknowledged.
 
 Receives what came over a connection; hands what it means. Bounded: no more than one frame and one read is held.
 """
@@ -27,7 +27,7 @@ MOST_HELLO_BYTES = 4096
 MOST_BYTES = 1 << 20
 
 _STREAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-_PRODUCER = re.compile(r"[\x21-\x7e]{1,%d}" % MOST_ID_BYTES)
+_PRODUCER = re.compile(rf"[\x21-\x7e]{{1,{MOST_ID_BYTES}}}")
 
 
 @dataclass(frozen=True)

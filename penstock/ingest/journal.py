@@ -1,6 +1,7 @@
 """The agent's spool: the bytes of one producer in files, from what the gateway has not acknowledged on.
 
-Receives bytes from the reader of a pipe or file; hands frames from any position on. A position counts the producer's bytes.
+Receives bytes from the reader of a pipe or file; hands frames from any position on. A position counts the
+producer's bytes.
 
     SPOOL/NAME/producer.json            the producer's id, and the machine's boot it last ran in
     SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
@@ -9,8 +10,8 @@ Receives bytes from the reader of a pipe or file; hands frames from any position
 
 Invariants:
 - Every file but the last ends with the end of a line. The last is always raw.
-- What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and numbering goes on further up,
-  so that no position ever means two things.
+- What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and
+  numbering goes on further up, so that no position ever means two things.
 Used by two threads: one appends, one reads and releases.
 """
 

@@ -1,9 +1,10 @@
-"""One partition of a segment log as its only writer sees it: frames in, groups committed, segments rolled and pruned.
+"""One partition of a segment log as its only writer sees it: frames in, groups committed, segments rolled and
+pruned.
 
 Receives frames; hands where each producer is, durably.
 
-A group is taken (`take`), written (`write`), forced to disk (`sync`) and then shown to readers (`publish`); `undo` forgets
-one that could not be written.
+A group is taken (`take`), written (`write`), forced to disk (`sync`) and then shown to readers (`publish`);
+`undo` forgets one that could not be written.
 
 Invariants:
 - A producer's bytes are in the partition once and in order; what it gave up is a flagged gap.
@@ -205,8 +206,10 @@ class Partition:
         except (ExternalError, ValueError) as error:
             if place < safe or _proof_after(fd, place, size):
                 os.close(fd)
-                raise error if isinstance(error, ExternalError) and not isinstance(error, FrameError) else damaged(
-                    path, place, str(error)
+                raise (
+                    error
+                    if isinstance(error, ExternalError) and not isinstance(error, FrameError)
+                    else damaged(path, place, str(error))
                 ) from None
         if place == 0:
             os.close(fd)
@@ -216,7 +219,9 @@ class Partition:
         os.fsync(fd)  # what the page cache has, the disk has too, before anybody is told of it
         sync_directory(self.directory)
         self._fd, self._known = fd, known
-        self._index_fd = os.open(index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._index_fd = os.open(
+            index_path(self.directory, first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644
+        )
         os.write(self._index_fd, b"".join(entries))
         self._written = Committed(first, place, latest, arrived_at)
         return True
@@ -231,7 +236,9 @@ class Partition:
     def _begin(self, first: int, now: int) -> None:
         """A new segment, that begins with where everybody is."""
         told = json.dumps({id: [one.position, one.seen_at] for id, one in self._known.items()})
-        frame = replace(Frame.of("", 0, told.encode(), made_at=now, flags=PRODUCERS), offset=first, arrived_at=now)
+        frame = replace(
+            Frame.of("", 0, told.encode(), made_at=now, flags=PRODUCERS), offset=first, arrived_at=now
+        )
         path = segment_path(self.directory, first)
         data = frame.encoded()
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)

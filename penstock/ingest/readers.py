@@ -1,4 +1,5 @@
-"""How far each reader of a segment log needs it no more: a small file a reader, written by engines, read by the gateway.
+"""How far each reader of a segment log needs it no more: a small file a reader, written by engines, read by the
+gateway.
 
 Receives the offsets that a reader's checkpoints have passed; hands the least of all readers.
 """

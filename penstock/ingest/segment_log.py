@@ -11,6 +11,7 @@ On failure: `ExternalError` with LOG_PATH_MISSING, LOG_DAMAGED or LOG_SPAN_GONE.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from bisect import bisect_right
@@ -31,7 +32,6 @@ from penstock.ingest.segments import (
 )
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.words.errors import ExternalError
-
 
 
 class SegmentLog(Log):
@@ -59,7 +59,15 @@ class SegmentLog(Log):
             return {}
         self._reader = str((memory or {}).get("reader") or uuid.uuid4().hex[:16])
         if not (self._directory / "readers" / f"{self._reader}.json").exists():
-            self.prune(offsets)
+            try:
+                bookmark(self._directory, self._reader, offsets)
+            except OSError as error:
+                raise ExternalError(
+                    "LOG_UNWRITABLE",
+                    f"{self._directory} does not take the bookmark of its reader",
+                    detail=str(error),
+                    hint="The engine must be able to write there, so that what it needs is kept.",
+                ) from error
         return {"reader": self._reader}
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
@@ -128,17 +136,9 @@ class SegmentLog(Log):
 
     def prune(self, offsets: Mapping[str, int]) -> None:
         """Let the gateway know; it removes segments that no reader needs."""
-        if self._reader is None:
-            return
-        try:
-            bookmark(self._directory, self._reader, offsets)
-        except OSError as error:
-            raise ExternalError(
-                "LOG_UNWRITABLE",
-                f"{self._directory} does not take the bookmark of its reader",
-                detail=str(error),
-                hint="The engine must be able to write to the log's directory, so that what it needs is kept.",
-            ) from error
+        if self._reader is not None:
+            with contextlib.suppress(OSError):  # then more is kept than needed
+                bookmark(self._directory, self._reader, offsets)
 
     def describe(self) -> str:
         return f"segments {self._directory}"

@@ -1,9 +1,10 @@
-"""Segment files: frames one after the other, with an index of offsets and times beside them. How they are found and read.
+"""Segment files: frames one after the other, with an index of offsets and times beside them. How they are found
+and read.
 
 Receives a partition's directory; hands frames from any offset on.
 
     PARTITION/00000000000000000000.seg   frames; the name is the offset of its first line
-    PARTITION/00000000000000000000.idx   (offset, place, arrival) of the first frame of every group: hints, checked when used
+    PARTITION/00000000000000000000.idx   (offset, place, arrival) of every group's first frame: hints, checked when used
     PARTITION/commit                     how far the segments are on disk for good; no reader goes beyond
 
 Offsets count the bytes of lines, unpacked. The first frame of a segment says where each producer was by then.
@@ -60,7 +61,9 @@ def committed_in(partition: Path) -> Committed | None:
 
 def segments_in(partition: Path) -> list[int]:
     """The first offsets of the segments that are there, in order."""
-    return sorted(int(name[:-4]) for name in os.listdir(partition) if name.endswith(".seg") and name[:-4].isdigit())
+    return sorted(
+        int(name[:-4]) for name in os.listdir(partition) if name.endswith(".seg") and name[:-4].isdigit()
+    )
 
 
 def segment_path(partition: Path, first: int) -> Path:
@@ -80,7 +83,9 @@ def read_index(partition: Path, first: int) -> list[tuple[int, int, int]]:
     except FileNotFoundError:
         return []
     found: list[tuple[int, int, int]] = []
-    for offset, place, arrived_at in INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY.size]):
+    for offset, place, arrived_at in INDEX_ENTRY.iter_unpack(
+        data[: len(data) - len(data) % INDEX_ENTRY.size]
+    ):
         if found and (offset <= found[-1][0] or place <= found[-1][1]):
             break
         found.append((offset, place, arrived_at))

@@ -1,7 +1,8 @@
-"""Brings a journal to the gateway: connects, says hello, sends frames ahead of their acknowledgements, and begins again when cut off.
+"""Brings a journal to the gateway: connects, says hello, sends frames ahead of their acknowledgements, and
+begins again when cut off.
 
-Receives a journal; hands its frames to the gateway, and releases what is acknowledged. Holds one frame in memory at a time:
-what is under way is still in the journal.
+Receives a journal; hands its frames to the gateway, and releases what is acknowledged. Holds one frame in
+memory at a time: what is under way is still in the journal.
 """
 
 from __future__ import annotations
@@ -87,7 +88,12 @@ class Shipper:
             except (OSError, ValueError, Refused) as error:
                 reason = str(error) or type(error).__name__
                 if reason != self.shipped.failure:
-                    tell("not connected", to=f"{self._to[0]}:{self._to[1]}", reason=reason, producer=self._journal.producer)
+                    tell(
+                        "not connected",
+                        to=f"{self._to[0]}:{self._to[1]}",
+                        reason=reason,
+                        producer=self._journal.producer,
+                    )
                 self.shipped.failure = reason
                 if isinstance(error, Refused) and error.final:
                     pause = 5.0
@@ -113,7 +119,13 @@ class Shipper:
 
     def _connected(self, position: int) -> None:
         journal, shipped = self._journal, self.shipped
-        tell("connected", to=f"{self._to[0]}:{self._to[1]}", producer=journal.producer, position=position, end=journal.end)
+        tell(
+            "connected",
+            to=f"{self._to[0]}:{self._to[1]}",
+            producer=journal.producer,
+            position=position,
+            end=journal.end,
+        )
         shipped.connected, shipped.failure, shipped.acknowledged = True, "", position
         if position > journal.end:
             tell("numbering lost", producer=journal.producer, position=position, end=journal.end)
@@ -126,7 +138,11 @@ class Shipper:
         while not self._stop.is_set() and not self.done:
             now = time.monotonic()
             waiting = journal.end - position
-            if waiting > 0 and (now >= due or waiting >= most) and position - shipped.acknowledged < _WINDOW_BYTES:
+            if (
+                waiting > 0
+                and (now >= due or waiting >= most)
+                and position - shipped.acknowledged < _WINDOW_BYTES
+            ):
                 frame = journal.frame(position, most)
                 if frame is not None:
                     if frame.first > position:

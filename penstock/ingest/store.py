@@ -6,8 +6,10 @@ Receives frames of any producer; hands their durable positions. A commit is one 
     STREAM/p0, p1, ...    the partitions
     STREAM/readers/       how far each reader needs the log no more (`readers`)
 
-Invariants: a producer keeps its partition for life; a new one goes where the fewest are. One writer at a time, by a lock.
-On failure: `ExternalError` LOG_TAKEN, LOG_DAMAGED, LOG_UNWRITABLE; after LOG_UNWRITABLE the group is as if it never was.
+Invariants: a producer keeps its partition for life; a new one goes where the fewest are. One writer at a time,
+by a lock.
+On failure: `ExternalError` LOG_TAKEN, LOG_DAMAGED, LOG_UNWRITABLE; after LOG_UNWRITABLE the group is as if it
+never was.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 Receives a path; hands its whole lines to the journal, each once.
 
-The place in the file is not written down line by line: lines go into the journal byte for byte, so the journal's end says how
-far the file was read. Only a change of file is recorded (`source.json`): "from journal position J on it is file F from offset O".
+The place in the file is not written down line by line: lines go into the journal byte for byte, so the
+journal's end says how far the file was read. Only a change of file is recorded (`source.json`): "from journal
+position J on it is file F from offset O".
 
-Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed or compressed before it was read.
+Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed
+or compressed before it was read.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from penstock.words.errors import ExternalError
 
 
 def lines(producer: str, first: int, count: int) -> bytes:
-    return b"".join(b"%s line %d %s\n" % (producer.encode(), n, b"x" * (n % 40)) for n in range(first, first + count))
+    return b"".join(
+        b"%s line %d %s\n" % (producer.encode(), n, b"x" * (n % 40)) for n in range(first, first + count)
+    )
 
 
 def fill(store: Store, producers: int = 4, frames: int = 30, count: int = 20) -> dict[str, bytes]:
