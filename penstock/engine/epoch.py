@@ -189,7 +189,7 @@ class EpochRunner:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
 
     def recycle(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs may forget what none reads again."""
+        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs may forget what is behind."""
         self._forget(self._state.recycle(keep))
         oldest = next(iter(self._state.epochs()), -1)
         passed = (self._state.recorded_end(oldest) or {}).get("at", {})
