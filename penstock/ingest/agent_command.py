@@ -99,7 +99,7 @@ class _Source:
         )
         self._threads = [
             threading.Thread(target=self._read, name=f"read {name}", daemon=True),
-            threading.Thread(target=self.shipper.run, name=f"ship {name}", daemon=True),
+            threading.Thread(target=self._ship, name=f"ship {name}", daemon=True),
         ]
 
     def start(self) -> None:
@@ -114,6 +114,12 @@ class _Source:
             self.failure = error
         finally:
             self.ended.set()
+
+    def _ship(self) -> None:
+        try:
+            self.shipper.run()
+        except Exception as error:
+            self.failure = self.failure or error
 
     def close(self) -> bool:
         """Stop shipping; whether all was acknowledged."""
@@ -142,10 +148,13 @@ def main(arguments: Sequence[str]) -> int:
         for source in sources:
             source.start()
         tell("started", to=given.to, stream=given.stream, producers=[one.journal.producer for one in sources])
-        while not stop.is_set() and not all(one.ended.is_set() for one in sources):
+        while not stop.is_set() and not all(one.ended.is_set() for one in sources) and not _failed(sources):
             stop.wait(0.5)
+        stop.set()
         until = time.monotonic() + microseconds(given.drain) / 1e6
-        while time.monotonic() < until and not all(one.shipper.done for one in sources):
+        while (
+            time.monotonic() < until and not all(one.shipper.done for one in sources) and not _failed(sources)
+        ):
             time.sleep(0.02)
         left = [one for one in sources if not one.close()]
         for one in sources:
@@ -159,9 +168,8 @@ def main(arguments: Sequence[str]) -> int:
                 dropped_lines=overflow.dropped_lines,
                 unacknowledged_bytes=max(one.journal.end - shipped.acknowledged, 0),
             )
-        for one in sources:
-            if one.failure is not None:
-                raise ExternalError("SOURCE_FAILED", "the input cannot be read", detail=str(one.failure))
+        if failure := _failed(sources):
+            raise ExternalError("AGENT_FAILED", "the agent cannot go on", detail=repr(failure)) from failure
         if left and not given.spool:
             raise ExternalError(
                 "NOT_SHIPPED",
@@ -170,6 +178,10 @@ def main(arguments: Sequence[str]) -> int:
                 hint="With --spool DIR they would be shipped by the next start.",
             )
     return 0
+
+
+def _failed(sources: Sequence[_Source]) -> Exception | None:
+    return next((one.failure for one in sources if one.failure is not None), None)
 
 
 @contextlib.contextmanager

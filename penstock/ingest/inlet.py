@@ -47,8 +47,9 @@ class Overflow:
     def has_room(self) -> bool:
         """Whether more may be appended; makes room if that is the policy."""
         while self._journal.disk_bytes >= self._most_bytes:
-            if self.when_full != "drop-oldest":
+            if self.when_full == "block":
                 self._tell("spool full")
+            if self.when_full != "drop-oldest":
                 return False
             lines, size = self._journal.drop_oldest()
             if not size:
@@ -80,6 +81,7 @@ class PipeInlet:
     def __init__(self, fd: int, journal: Journal, overflow: Overflow, stop: threading.Event) -> None:
         self._fd, self._journal, self._overflow, self._stop = fd, journal, overflow, stop
         self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        self._most = min(_MOST, journal.file_bytes)
         self._discarding = False  # inside of a line whose beginning was given up
         self._begin()
         if self._is_pipe:
@@ -125,13 +127,13 @@ class PipeInlet:
                 return -1
             return self._discard()
         if self._is_pipe and not self._discarding:
-            return self._journal.append_from(self._fd, _MOST)
-        data = os.read(self._fd, _MOST)
+            return self._journal.append_from(self._fd, self._most)
+        data = os.read(self._fd, self._most)
         kept = data
         if self._discarding:
             end = data.find(b"\n") + 1
             kept = data[end:] if end else b""
-            self._overflow.dropped(0, len(data) - len(kept))
+            self._overflow.dropped(1 if end else 0, len(data) - len(kept))
             self._discarding = not end
         self._journal.append(kept)
         return len(data)
@@ -146,5 +148,5 @@ class PipeInlet:
             rest = data[end:]
         if rest:
             self._discarding = not rest.endswith(b"\n")
-            self._overflow.dropped(rest.count(b"\n") + self._discarding, len(rest))
+            self._overflow.dropped(rest.count(b"\n"), len(rest))
         return len(data)

@@ -26,6 +26,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.ingest.frames import Frame
 from penstock.ingest.segments import frames_from
@@ -37,20 +38,33 @@ FRAME_BYTES = 256 << 10
 _JUMP = 1 << 32
 
 
+class _File(NamedTuple):
+    """A file of the spool: its first and last position, and what it takes on disk."""
+
+    first: int
+    end: int
+    packed: bool
+    size: int
+
+
+def _raw(first: int, size: int) -> _File:
+    return _File(first, first + size, False, size)
+
+
 class Journal:
     """The spool of one producer."""
 
     def __init__(self, directory: Path, *, file_bytes: int = 4 << 20, boot: str | None = None) -> None:
         self.directory = directory
-        self._file_bytes = file_bytes
+        #: how large a file grows
+        self.file_bytes = file_bytes
         self._lock = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
         boot = boot_id() if boot is None else boot
         facts = directory / "producer.json"
         known = json.loads(facts.read_bytes()) if facts.exists() else {}
         self.producer: str = known.get("producer") or f"{_host()}-{uuid.uuid4().hex[:12]}"
-        #: (first position, is it packed, its bytes)
-        self._files: list[tuple[int, bool, int]] = []
+        self._files: list[_File] = []
         self._fd = -1
         self._find()
         #: where it ended when it was opened, before any jump in the numbers
@@ -62,23 +76,23 @@ class Journal:
     @property
     def first(self) -> int:
         """The position of the oldest byte."""
-        return self._files[0][0]
+        return self._files[0].first
 
     @property
     def end(self) -> int:
         """The position after the newest byte."""
-        return self._files[-1][0] + self._files[-1][2]
+        return self._files[-1].end
 
     @property
     def disk_bytes(self) -> int:
         """What the files take."""
         with self._lock:
-            return sum(size for _, _, size in self._files)
+            return sum(file.size for file in self._files)
 
     @property
     def ends_inside_a_line(self) -> bool:
         """Whether the newest line is not whole yet."""
-        size = self._files[-1][2]
+        size = self._files[-1].size
         return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
     @property
@@ -105,36 +119,34 @@ class Journal:
 
     def _grown(self, count: int) -> None:
         with self._lock:
-            first, packed, size = self._files[-1]
-            self._files[-1] = (first, packed, size + count)
-        if size + count >= self._file_bytes:
+            last = self._files[-1]
+            self._files[-1] = _raw(last.first, last.size + count)
+        if last.size + count >= self.file_bytes:
             self.roll()
 
     def roll(self) -> None:
         """Begin a new file with the line that is not whole; what is before it stays."""
-        first, _, size = self._files[-1]
+        first, size = self._files[-1].first, self._files[-1].size
         back = min(size, 64 << 10)
         tail = os.pread(self._fd, back, size - back)
         whole = tail.rfind(b"\n") + 1
         if not whole:
             return  # a line this long stays where it is
         old, at = self._fd, size - back + whole
-        self._start_file(first + at, tail[whole:], before=(first, False, at))
+        self._start_file(first + at, tail[whole:], before=_raw(first, at))
         os.ftruncate(old, at)
         os.close(old)
 
-    def _start_file(
-        self, first: int, content: bytes = b"", before: tuple[int, bool, int] | None = None
-    ) -> None:
+    def _start_file(self, first: int, content: bytes = b"", before: _File | None = None) -> None:
         """A new last file; `before`: what the one that was last is from now on."""
-        fd = os.open(self._path(first, False), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        fd = os.open(self._path(_raw(first, 0)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         if os.write(fd, content) < len(content):
             os.close(fd)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with self._lock:
             if before is not None:
                 self._files[-1] = before
-            self._files.append((first, False, len(content)))
+            self._files.append(_raw(first, len(content)))
             self._fd = fd
 
     def skip_to(self, position: int) -> None:
@@ -158,53 +170,51 @@ class Journal:
         """
         while True:
             with self._lock:
-                following = [file for file in self._files if file[0] + self._extent(file) > position]
+                following = [file for file in self._files if file.end > position]
             if not following:
                 return None
-            first, packed, size = following[0]
-            position = max(position, first)
+            file = following[0]
+            position = max(position, file.first)
             try:
-                if packed:
-                    frame, position = self._packed_frame(first, position, most), self._ends[first]
+                if file.packed:
+                    frame, position = self._packed_frame(file, position, most), file.end
                 else:
-                    last = len(following) == 1
-                    frame, position = self._raw_frame(first, position, size, most, last)
-                    if frame is None and last:
+                    frame, position = self._raw_frame(file, position, most)
+                    if frame is None and len(following) == 1:
                         return None
             except FileNotFoundError:
                 continue  # packed, or dropped, in the meantime
             if frame is not None:
                 return frame
 
-    def _extent(self, file: tuple[int, bool, int]) -> int:
-        first, packed, size = file
-        return self._ends[first] - first if packed else size
+    def holds(self, position: int) -> bool:
+        """Whether the byte at a position is still here."""
+        with self._lock:
+            return any(file.first <= position < file.end for file in self._files)
 
-    def _raw_frame(
-        self, first: int, position: int, size: int, most: int, last: bool
-    ) -> tuple[Frame | None, int]:
+    def _raw_frame(self, file: _File, position: int, most: int) -> tuple[Frame | None, int]:
         """A frame of a raw file, and where to look if there is none."""
-        fd = os.open(self._path(first, False), os.O_RDONLY)
+        fd = os.open(self._path(file), os.O_RDONLY)
         try:
-            data = os.pread(fd, min(most, first + size - position), position - first)
+            data = os.pread(fd, min(most, file.end - position), position - file.first)
             end = data.rfind(b"\n") + 1
             if end:
                 made_at = int(time.time() * 1e6)
                 return Frame.of(self.producer, position, data[:end], made_at=made_at), position + end
             if len(data) < most:
-                return None, first + size
+                return None, file.end
             while data and b"\n" not in data:  # too long a line: find its end
                 position += len(data)
-                data = os.pread(fd, min(most, first + size - position), position - first)
+                data = os.pread(fd, min(most, file.end - position), position - file.first)
             if not data:
-                return None, first + size
+                return None, file.end
             position += data.find(b"\n") + 1
         finally:
             os.close(fd)
-        return self._raw_frame(first, position, size, most, last)
+        return self._raw_frame(file, position, most)
 
-    def _packed_frame(self, first: int, position: int, most: int) -> Frame | None:
-        path = self._path(first, True)
+    def _packed_frame(self, file: _File, position: int, most: int) -> Frame | None:
+        path = self._path(file)
         fd = os.open(path, os.O_RDONLY)
         try:
             for _, frame in frames_from(fd, path, 0, os.fstat(fd).st_size):
@@ -220,7 +230,7 @@ class Journal:
                     return Frame.of(self.producer, frame.first, lines[:end], made_at=frame.made_at)
                 position = frame.first + lines.find(b"\n") + 1
                 if position < frame.end:
-                    return self._packed_frame(first, position, most)
+                    return self._packed_frame(file, position, most)
         finally:
             os.close(fd)
         return None
@@ -228,33 +238,31 @@ class Journal:
     def pack(self) -> bool:
         """Pack the oldest raw file that is whole; False if there is none."""
         with self._lock:
-            raw = [file for file in self._files[:-1] if not file[1]]
+            raw = [file for file in self._files[:-1] if not file.packed]
         if not raw:
             return False
-        first, _, size = raw[0]
-        pieces, position = [], first
+        file, pieces, position = raw[0], [], raw[0].first
+        made = _File(file.first, file.end, True, 0)
         try:
-            while position < first + size:
-                frame, position = self._raw_frame(first, position, size, FRAME_BYTES, False)
+            while position < file.end:
+                frame, position = self._raw_frame(file, position, FRAME_BYTES)
                 pieces.append(frame.encoded() if frame else b"")
-            path = self._path(first, True)
-            write_whole(path, *pieces)
+            write_whole(self._path(made), *pieces)
         except FileNotFoundError:
-            return True  # dropped
+            return True  # given up in the meantime
         with self._lock:
-            if raw[0] in self._files:
-                self._ends[first] = first + size
-                self._files[self._files.index(raw[0])] = (first, True, path.stat().st_size)
-            else:
-                path.unlink(missing_ok=True)
-        self._path(first, False).unlink(missing_ok=True)
+            kept = file in self._files
+            if kept:
+                size = self._path(made).stat().st_size
+                self._files[self._files.index(file)] = made._replace(size=size)
+        self._path(file if kept else made).unlink()
         return True
 
     def release(self, position: int) -> None:
         """Everything before a position is on the gateway's disk: files without anything else go."""
         with self._lock:
-            while len(self._files) > 1 and self._files[0][0] + self._extent(self._files[0]) <= position:
-                self._remove(self._files.pop(0))
+            while len(self._files) > 1 and self._files[0].end <= position:
+                self._path(self._files.pop(0)).unlink(missing_ok=True)
 
     def drop_oldest(self) -> tuple[int, int]:
         """Give up the oldest file: how many lines and bytes that were."""
@@ -264,18 +272,18 @@ class Journal:
             if len(self._files) == 1:
                 return 0, 0
             file = self._files.pop(0)
-        lines, end = self._lines_of(file), file[0] + self._extent(file)
-        write_whole(self.directory / "dropped", str(end).encode())
-        self._remove(file)
-        return lines, end - file[0]
+        lines = self._lines_of(file)
+        write_whole(self.directory / "dropped", str(file.end).encode())
+        self._path(file).unlink()
+        return lines, file.end - file.first
 
-    def _lines_of(self, file: tuple[int, bool, int]) -> int:
-        path = self._path(file[0], file[1])
-        if not file[1]:
+    def _lines_of(self, file: _File) -> int:
+        path = self._path(file)
+        if not file.packed:
             return path.read_bytes().count(b"\n")
         fd = os.open(path, os.O_RDONLY)
         try:
-            return sum(frame.count for _, frame in frames_from(fd, path, 0, file[2]))
+            return sum(frame.count for _, frame in frames_from(fd, path, 0, file.size))
         finally:
             os.close(fd)
 
@@ -284,44 +292,39 @@ class Journal:
         self.sync()
         os.close(self._fd)
 
-    def _remove(self, file: tuple[int, bool, int]) -> None:
-        self._path(file[0], file[1]).unlink(missing_ok=True)
-        self._ends.pop(file[0], None)
-
-    def _path(self, first: int, packed: bool) -> Path:
-        return self.directory / f"{first:020}.{'seg' if packed else 'raw'}"
+    def _path(self, file: _File) -> Path:
+        return self.directory / f"{file.first:020}.{'seg' if file.packed else 'raw'}"
 
     def _find(self) -> None:
         """The files that are there, as a kill may have left them."""
-        #: where packed files end
-        self._ends: dict[int, int] = {}
         names = os.listdir(self.directory)
-        packed = sorted(int(name[:-4]) for name in names if name.endswith(".seg") and name[:-4].isdigit())
-        raw = sorted(int(name[:-4]) for name in names if name.endswith(".raw") and name[:-4].isdigit())
+        packed, raw = (
+            sorted(int(name[:-4]) for name in names if name.endswith(kind) and name[:-4].isdigit())
+            for kind in (".seg", ".raw")
+        )
         for first in packed:
             if first in raw:  # packed, but not yet removed
                 raw.remove(first)
-                self._path(first, False).unlink()
-            path = self._path(first, True)
+                self._path(_raw(first, 0)).unlink()
+            path = self._path(_File(first, first, True, 0))
+            size = path.stat().st_size
             fd = os.open(path, os.O_RDONLY)
-            frames = [frame for _, frame in frames_from(fd, path, 0, path.stat().st_size)]
+            ends = [frame.end for _, frame in frames_from(fd, path, 0, size)]
             os.close(fd)
-            self._ends[first] = frames[-1].end if frames else first
-            self._files.append((first, True, path.stat().st_size))
-        for first, following in zip(raw, [*raw[1:], None], strict=False):
-            size = self._path(first, False).stat().st_size
-            if following is not None and first + size > following:  # killed while rolling
-                size = following - first
-                os.truncate(self._path(first, False), size)
-            self._files.append((first, False, size))
+            self._files.append(_File(first, max(ends, default=first), True, size))
+        for number, first in enumerate(raw):
+            size = self._path(_raw(first, 0)).stat().st_size
+            if number + 1 < len(raw) and first + size > raw[number + 1]:  # killed while rolling
+                size = raw[number + 1] - first
+                os.truncate(self._path(_raw(first, 0)), size)
+            self._files.append(_raw(first, size))
         self._files.sort()
-        if not self._files or self._files[-1][1]:
-            self._start_file(self._ends[self._files[-1][0]] if self._files else 0)
+        if not self._files or self._files[-1].packed:
+            self._start_file(self._files[-1].end if self._files else 0)
             sync_directory(self.directory)
             return
-        first, _, size = self._files[-1]
-        self._fd = os.open(self._path(first, False), os.O_RDWR)
-        os.lseek(self._fd, size, os.SEEK_SET)
+        self._fd = os.open(self._path(self._files[-1]), os.O_RDWR)
+        os.lseek(self._fd, 0, os.SEEK_END)
 
 
 def boot_id() -> str:

@@ -71,12 +71,13 @@ class Shipper:
         self._finished = finished
         self._stop = stop or threading.Event()
         self._synced_at = 0.0
+        self._nothing_left = False  # the rest was given up, or is a line that fits no frame
         self.shipped = Shipped(acknowledged=journal.first)
 
     @property
     def done(self) -> bool:
         """Whether all there will ever be is on the gateway's disk."""
-        return self._finished() and self.shipped.acknowledged >= self._journal.end
+        return self._finished() and (self._nothing_left or self.shipped.acknowledged >= self._journal.end)
 
     def run(self) -> None:
         """Ship until all is done, or `stop` is set; a gateway that is away is tried again and again."""
@@ -133,39 +134,42 @@ class Shipper:
         journal.release(position)
 
     def _ship(self, line: socket.socket, answers: _Answers, position: int, most: int) -> None:
+        """Send from a position on, as long as the connection lasts."""
         journal, shipped = self._journal, self.shipped
         due = heard = time.monotonic()
         while not self._stop.is_set() and not self.done:
-            now = time.monotonic()
-            waiting = journal.end - position
-            if (
-                waiting > 0
-                and (now >= due or waiting >= most)
-                and position - shipped.acknowledged < _WINDOW_BYTES
-            ):
-                frame = journal.frame(position, most)
-                if frame is not None:
-                    if frame.first > position:
-                        given_up = frame.first <= journal.dropped_until or frame.first - position < 1 << 31
-                        frame = replace(frame, flags=GAP if given_up and position else JUMP)
-                    if position <= shipped.acknowledged:
-                        heard = now  # nothing was under way: the wait for an answer begins here
-                    data = frame.encoded()
-                    line.sendall(data)
-                    position = frame.end
-                    shipped.frames += 1
-                    shipped.lines += frame.count
-                    shipped.bytes_sent += len(data)
-                    if journal.end - position >= most:
-                        answers_now = answers.poll(0)
-                        heard = self._take(answers_now, heard)
-                        continue
-                due = now + self._linger_seconds
+            ended, now, waiting = self._finished(), time.monotonic(), journal.end - position
+            may_send = position - shipped.acknowledged < _WINDOW_BYTES
+            if may_send and waiting > 0 and (now >= due or waiting >= most):
+                reached = self._send(line, position, most)
+                if reached is None:
+                    self._nothing_left = ended and position <= shipped.acknowledged
+                elif position <= shipped.acknowledged:
+                    heard = now  # nothing was under way: the wait for an answer begins here
+                position, due = reached or position, now + self._linger_seconds
+                waiting = 0 if reached is None else journal.end - position
             self._sync()
-            wait = max(due - now, 0.0) if waiting <= 0 or now < due else self._linger_seconds
-            heard = self._take(answers.poll(min(max(wait, 0.005), self._linger_seconds)), heard)
+            rest = self._linger_seconds
+            if may_send and waiting > 0:
+                rest = 0.0 if waiting >= most else min(max(due - now, 0.0), rest)
+            heard = self._take(answers.poll(rest), heard)
             if position > shipped.acknowledged and time.monotonic() - heard > _DEAF_SECONDS:
                 raise TimeoutError("the gateway does not acknowledge")
+
+    def _send(self, line: socket.socket, position: int, most: int) -> int | None:
+        """Send the next frame; the position after it, or None if there is none."""
+        frame = self._journal.frame(position, most)
+        if frame is None:
+            return None
+        if frame.first > position:
+            given_up = position < self._journal.dropped_until or self._journal.holds(position)
+            frame = replace(frame, flags=GAP if given_up else JUMP)
+        data = frame.encoded()
+        line.sendall(data)
+        self.shipped.frames += 1
+        self.shipped.lines += frame.count
+        self.shipped.bytes_sent += len(data)
+        return frame.end
 
     def _take(self, answers: list[dict[str, object]], heard: float) -> float:
         for answer in answers:

@@ -154,9 +154,10 @@ class TailInlet:
 
     def _copy(self) -> bool:
         """Copy whole lines; False if there are none, or no room."""
-        data = os.pread(self._fd, _MOST, self._offset)
+        most = min(_MOST, self._journal.file_bytes)
+        data = os.pread(self._fd, most, self._offset)
         end = data.rfind(b"\n") + 1
-        if not end and len(data) == _MOST:
+        if not end and len(data) == most:
             end = len(data)  # a very long line, in parts
         if not end:
             return False

@@ -38,7 +38,9 @@ def lines_of(processes: Processes, stream: str, producer: str) -> list[bytes]:
     return [line for line in processes.lines(stream) if line.startswith(producer.encode() + b" ")]
 
 
-def request(processes: Processes, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, object]]:
+def request(
+    processes: Processes, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, dict[str, object]]:
     line = http.client.HTTPConnection("127.0.0.1", processes.http_port, timeout=10)
     try:
         line.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -131,7 +133,10 @@ def test_names_are_no_paths(shared: Processes, stream: str) -> None:
 
 
 def test_a_producer_that_connects_again_takes_over(shared: Processes) -> None:
-    with Line(shared.port, Hello("clicks", "twice")) as old, Line(shared.port, Hello("clicks", "twice")) as new:
+    with (
+        Line(shared.port, Hello("clicks", "twice")) as old,
+        Line(shared.port, Hello("clicks", "twice")) as new,
+    ):
         assert old.answers_until("error")["error"] == "TAKEN_OVER"
         frame = framed("twice", 0, b"twice a")
         new.send(frame.encoded())
@@ -139,7 +144,10 @@ def test_a_producer_that_connects_again_takes_over(shared: Processes) -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(garbage=st.binary(min_size=1, max_size=300), where=st.sampled_from(["first", "after hello", "after frame", "http"]))
+@given(
+    garbage=st.binary(min_size=1, max_size=300),
+    where=st.sampled_from(["first", "after hello", "after frame", "http"]),
+)
 def test_garbage_never_stops_it(shared: Processes, garbage: bytes, where: str) -> None:
     if where == "http":
         with socket.create_connection(("127.0.0.1", shared.http_port)) as line:
@@ -158,7 +166,10 @@ def test_garbage_never_stops_it(shared: Processes, garbage: bytes, where: str) -
 def test_lines_and_json_come_over_http(shared: Processes) -> None:
     assert request(shared, "POST", "/streams/web/events", b"a\nb") == (200, {"lines": 2})
     events = json.dumps([{"n": 1}, {"n": "two\n"}]).encode()
-    assert request(shared, "POST", "/streams/web/events", events, Content_Type="application/json") == (200, {"lines": 2})
+    assert request(shared, "POST", "/streams/web/events", events, Content_Type="application/json") == (
+        200,
+        {"lines": 2},
+    )
     assert request(shared, "POST", "/streams/web/events", b"") == (200, {"lines": 0})
     assert shared.lines("web") == [b"a", b"b", b'{"n":1}', b'{"n":"two\\n"}']
 
@@ -235,9 +246,9 @@ def test_other_machines_need_a_token(tmp_path: Path) -> None:
 
 def test_there_are_not_more_connections_than_allowed(processes: Processes) -> None:
     processes.gateway("--most-connections", 2)
-    with Line(processes.port, Hello("s", "a")), Line(processes.port, Hello("s", "b")):
-        with Line(processes.port) as third:
-            assert third.answer()["error"] == "TOO_MANY_CONNECTIONS"
+    a, b = Hello("s", "a"), Hello("s", "b")
+    with Line(processes.port, a), Line(processes.port, b), Line(processes.port) as third:
+        assert third.answer()["error"] == "TOO_MANY_CONNECTIONS"
     until(lambda: Line(processes.port, Hello("s", "c")).greeting.get("next") == 0)
 
 

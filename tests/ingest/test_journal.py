@@ -34,7 +34,9 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-def test_every_whole_line_is_read_again(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes]]) -> None:
+def test_every_whole_line_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes]]
+) -> None:
     directory = tmp_path_factory.mktemp("journal")
     journal, put = Journal(directory, file_bytes=200), b""
     for step, data in steps:
