@@ -51,10 +51,11 @@ class Overflow:
                 self._tell("spool full")
             if self.when_full != "drop-oldest":
                 return False
-            lines, size = self._journal.drop_oldest()
-            if not size:
+            dropped = self._journal.drop_oldest()
+            if dropped is None:
                 return True
-            self.dropped(lines, size)
+            if dropped[1]:
+                self.dropped(*dropped)
         return True
 
     def dropped(self, lines: int, size: int) -> None:

@@ -65,6 +65,7 @@ class Journal:
         known = json.loads(facts.read_bytes()) if facts.exists() else {}
         self.producer: str = known.get("producer") or f"{_host()}-{uuid.uuid4().hex[:12]}"
         self._files: list[_File] = []
+        self._released = 0
         self._fd = -1
         self._find()
         #: where it ended when it was opened, before any jump in the numbers
@@ -261,29 +262,35 @@ class Journal:
     def release(self, position: int) -> None:
         """Everything before a position is on the gateway's disk: files without anything else go."""
         with self._lock:
+            self._released = max(self._released, position)
             while len(self._files) > 1 and self._files[0].end <= position:
                 self._path(self._files.pop(0)).unlink(missing_ok=True)
 
-    def drop_oldest(self) -> tuple[int, int]:
-        """Give up the oldest file: how many lines and bytes that were."""
+    def drop_oldest(self) -> tuple[int, int] | None:
+        """Give up the oldest file: how many lines and bytes that were, acknowledged ones aside."""
         if len(self._files) == 1:
             self.roll()
         with self._lock:
             if len(self._files) == 1:
-                return 0, 0
+                return None
             file = self._files.pop(0)
-        lines = self._lines_of(file)
+        begin = max(file.first, min(self._released, file.end))
+        lines = self._lines_of(file, begin)
         write_whole(self.directory / "dropped", str(file.end).encode())
         self._path(file).unlink()
-        return lines, file.end - file.first
+        return lines, file.end - begin
 
-    def _lines_of(self, file: _File) -> int:
+    def _lines_of(self, file: _File, begin: int) -> int:
         path = self._path(file)
         if not file.packed:
-            return path.read_bytes().count(b"\n")
+            return path.read_bytes().count(b"\n", begin - file.first)
         fd = os.open(path, os.O_RDONLY)
         try:
-            return sum(frame.count for _, frame in frames_from(fd, path, 0, file.size))
+            return sum(
+                (frame.after(begin) if frame.first < begin else frame).count
+                for _, frame in frames_from(fd, path, 0, file.size)
+                if frame.end > begin
+            )
         finally:
             os.close(fd)
 
