@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.engine.admission import Offset, spans_between
+from penstock.engine.admission import Offset, leaped, spans_between
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.program import Program
@@ -44,6 +44,7 @@ class EpochReport:
     """What an epoch did, for people and for the rate control.
 
     `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
+    `leaped` counts the silent partitions it is the first to pass over;
     `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
     """
 
@@ -62,6 +63,7 @@ class EpochReport:
     oldest: int | None = None
     newest: int | None = None
     committed_at: float = 0.0
+    leaped: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class EpochRunner:
             oldest=min(result.all("oldest"), default=None),
             newest=max(result.all("newest"), default=None),
             committed_at=time.time(),
+            leaped=leaped(record["start"], record["end"]),
         )
 
     def _carried_out(

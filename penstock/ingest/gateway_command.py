@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.ingest.addresses import address, is_loopback, size, token_in
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpDoor, head_limit
-from penstock.ingest.store import Retention
+from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="bytes in memory on their way to disk (%(default)s)",
     )
-    say("--partitions", type=int, default=4, help="of a new stream, for life (default %(default)s)")
+    say("--partitions", type=int, default=PARTITIONS, help="of a new stream, for life (default %(default)s)")
     say(
         "--segment-bytes",
         default="64MB",

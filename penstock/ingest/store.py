@@ -29,8 +29,8 @@ from penstock.ingest.segments import segment_path, segments_in
 from penstock.state.durable import write_whole
 from penstock.words.errors import ExternalError
 
-#: how many partitions a stream gets
-PARTITIONS = 4
+#: how many partitions a stream gets: so many producers have one to themselves
+PARTITIONS = 16
 SEGMENT_BYTES = 64 << 20
 
 

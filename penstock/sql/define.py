@@ -82,9 +82,7 @@ def _log(call: Call) -> Log:
             raise _bad("files needs the glob of its files", "As in files('logs/*.log').")
         return FileLog([str(glob) for glob in call.arguments], **options)
     if maker is SegmentLog:
-        if len(call.arguments) != 1 or not isinstance(call.arguments[0], str):
-            raise _bad("segments needs the directory of its stream", "As in segments('ingest/clicks').")
-        return SegmentLog(call.arguments[0], **options)
+        return SegmentLog(*map(str, call.arguments), **options)
     if call.arguments:
         raise _bad(f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE).")
     if isinstance(options.get("start_time"), str):
