@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.bench import elastic as elastic_bench
+from penstock.bench import ingest as ingest_bench
 from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
@@ -63,6 +64,14 @@ class ElasticCase(StrEnum):
     bucket = "bucket"
     surge = "surge"
     overhead = "overhead"
+
+
+class IngestCase(StrEnum):
+    """A case of the ingest benchmark."""
+
+    throughput = "throughput"
+    light = "light"
+    agents = "agents"
 
 
 class Bench(Protocol):
@@ -141,6 +150,20 @@ def elastic(
     size = elastic_bench.QUICK if quick else elastic_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: elastic_bench.Elastic(size, told), wanted, json)
+
+
+@bench_app.command()
+def ingest(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[IngestCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Agents and a gateway: lines a second, what an agent costs, and a thousand of them at once."""
+    wanted = [*IngestCase] if only is None else [only]
+    size = ingest_bench.QUICK if quick else ingest_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: ingest_bench.Ingest(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

@@ -60,6 +60,7 @@ class Run:
     epochs: int = 0
     events: int = 0
     late: int = 0
+    leaped: int = 0
     bad: int = 0
     seconds: float = 0.0
     first_epoch: int | None = None
@@ -313,6 +314,7 @@ class Engine:
                     run.epochs += 1
                     run.events += report.events
                     run.late += report.late
+                    run.leaped += report.leaped
                     run.bad += report.bad
                     run.first_epoch = number if run.first_epoch is None else run.first_epoch
                     self.meter.add(report)

@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.engine.admission import Offset, spans_between
+from penstock.engine.admission import Offset, leaped, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
@@ -52,6 +52,7 @@ class EpochReport:
     """What an epoch did, for people and for the rate control.
 
     `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
+    `leaped` counts the silent partitions it is the first to pass over;
     `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
     """
 
@@ -70,6 +71,7 @@ class EpochReport:
     oldest: int | None = None
     newest: int | None = None
     committed_at: float = 0.0
+    leaped: int = 0
     #: what each task did, and each sub-query
     tasks: tuple[TaskWork, ...] = ()
     work: Mapping[str, Work] = field(default_factory=dict)
@@ -228,6 +230,7 @@ class EpochRunner:
             work=work_of(result.facts, plan, result.maps, result.manifest.collections),
             maps=result.maps,
             moved=self._moves.after(seconds, watermark),
+            leaped=leaped(record["start"], record["end"]),
         )
 
     def _carried_out(
@@ -264,13 +267,19 @@ class EpochRunner:
             self._program.paused(commands, over)
 
     def recycle(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
+        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs and commands may forget what is
+        behind."""
         self._may_write()
         self._forget(self._state.recycle(keep))
         oldest = min(self._state.epochs(), default=0)
         end = self._state.recorded_end(oldest)
-        if oldest and end is not None:  # after epoch 0 one can go back to the beginning
+        if end is None:
+            return
+        if oldest:  # after epoch 0 one can go back to the beginning
             self._program.settled(end.get("commands", 0))
+        for name, scan in self._program.plan(self._program.commands).scans.items():
+            if name in end["at"]:
+                scan.stream.log.prune(end["at"][name])
 
     def _may_write(self) -> None:
         if self._fence is not None:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 import penstock
 from penstock.bench.cli import bench_app
+from penstock.main import light
 from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
 from penstock.service.elastic import elastic_app
@@ -49,11 +50,24 @@ app.command()(ask)
 app.command()(status)
 app.command()(plan)
 app.add_typer(ha_app, name="ha")
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(elastic_app, name="elastic")
 app.add_typer(bench_app, name="bench")
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def agent(context: typer.Context) -> None:
+    """Ship lines from a pipe or from files to a gateway."""
+    raise typer.Exit(light("agent", context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def gateway(context: typer.Context) -> None:
+    """Take lines from agents and over HTTP into segment logs."""
+    raise typer.Exit(light("gateway", context.args))
 
 
 def _version(asked: bool) -> None:
