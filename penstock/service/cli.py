@@ -20,6 +20,7 @@ from rich.text import Text
 import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
+from penstock.service.http import serve
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(demo)
+app.command()(serve)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)
