@@ -228,9 +228,13 @@ class Hub:
                 if ring.ended is not None:
                     raise ring.ended
                 await ring.wait(self.limits.heartbeat_seconds)
-                if ring.upto > cursor and not _after(ring, cursor):
+                if ring.ended is not None or _after(ring, cursor):
+                    continue
+                if ring.upto > cursor:
                     cursor = ring.upto
                     yield event("position", cursor, b"{}")
+                else:
+                    yield b": nothing new\n\n"
             elif live:
                 raise Dropped(
                     "slow", f"epoch {cursor + 1} was told too long ago for a subscriber that keeps up"

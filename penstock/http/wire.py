@@ -75,8 +75,8 @@ def rows_arrow(rows: pl.DataFrame) -> bytes:
 
 def status_of(error: PenstockError) -> int:
     """The status an error is answered with."""
-    if error.condition in _STATUS:
-        return _STATUS[error.condition]
+    if error.condition in _STATUS and not (_STATUS[error.condition] == 404 and error.where):
+        return _STATUS[error.condition]  # what is missing at a place in a text is not what the address names
     if isinstance(error, ExternalError):
         return 503
     return 500 if isinstance(error, InternalError) else 422
