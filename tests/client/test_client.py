@@ -129,6 +129,8 @@ def test_the_token_may_stand_in_the_environment(site: kit.Site, monkeypatch: pyt
 
 
 def test_importing_the_client_imports_neither_spark_nor_the_server() -> None:
-    code = "import sys, penstock.client; print({'pyspark', 'py4j', 'fastapi', 'uvicorn'} & sys.modules.keys())"
+    code = (
+        "import sys, penstock.client; print({'pyspark', 'py4j', 'fastapi', 'uvicorn'} & sys.modules.keys())"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"

@@ -96,18 +96,18 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
 
         listener = threading.Thread(target=listen)
         listener.start()
-        until(lambda: len(told) >= 3, 100)
+        until(lambda: len(told) >= 3, 200)
         assert client.alter("paths", where="status = 200").state == "kept"
         assert client.ask("paths").columns == ["path", "n"]
         before = len(told)
-        until(lambda: len(told) >= before + 2, 100)
+        until(lambda: len(told) >= before + 2, 200)
 
         engine.kill()
         before = len(told)
         engine = served()
         until(running, 200)
         assert "status = 200" in client.job("paths").query
-        until(lambda: len(told) >= before + 5, 100)
+        until(lambda: len(told) >= before + 5, 200)
         ended.set()
         listener.join(60)
         assert not listener.is_alive()
