@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import api as api_bench
 from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
@@ -53,6 +54,13 @@ class JobCase(StrEnum):
     template = "template"
     arbitrary = "arbitrary"
     latency = "latency"
+
+
+class ApiCase(StrEnum):
+    """A case of the API's benchmark."""
+
+    ask = "ask"
+    subscribers = "subscribers"
 
 
 class Bench(Protocol):
@@ -117,6 +125,20 @@ def jobs(
     size = jobs_bench.QUICK if quick else jobs_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: Jobs(size, cache_root(), told), wanted, json)
+
+
+@bench_app.command()
+def api(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Questions and subscribers of a service, while events flow."""
+    wanted = [*ApiCase] if only is None else [only]
+    size = api_bench.QUICK if quick else api_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: api_bench.Api(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

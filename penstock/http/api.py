@@ -34,6 +34,8 @@ from penstock.words.errors import InternalError, PenstockError, UserError
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
 Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch wanted.")]
 Most = Annotated[int, Query(ge=1, le=1_000)]
+#: epochs of results that are read at once
+_AT_ONCE = 16
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "model": schemas.Problem,
@@ -291,15 +293,16 @@ def _arrow(host: Host, name: str) -> Response:
 
 
 def _page(service: Service, name: str, since: int, limit: int) -> bytes:
-    found = service.host.results(name, since, limit)
-    told, size = [], 0
-    for answer in found:
-        told.append(answer_json(name, answer))
-        size += len(told[-1])
-        if size >= service.limits.page_bytes:
-            break
-    following = found[len(told) - 1].epoch + 1 if told else since
-    head = {"job": name, "next": following, "more": len(told) < len(found) or len(found) == limit}
+    """Results from an epoch on: so many epochs, or as many as a page holds."""
+    told, size, more = list[bytes](), 0, True
+    while more and len(told) < limit and size < service.limits.page_bytes:
+        most = min(_AT_ONCE, limit - len(told))
+        found = service.host.results(name, since, most)
+        told += [answer_json(name, answer) for answer in found]
+        size = sum(map(len, told))
+        since = found[-1].epoch + 1 if found else since
+        more = len(found) == most
+    head = {"job": name, "next": since, "more": more}
     return json.dumps(head)[:-1].encode() + b', "results": [' + b", ".join(told) + b"]}"
 
 

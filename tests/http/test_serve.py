@@ -74,15 +74,21 @@ def served(tmp_path: Path) -> Iterator[Callable[[], Served]]:
 def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_path: Path) -> None:
     with connect((tmp_path / "url").read_text()) as client:
 
+        def when(what: Callable[[], bool]) -> None:
+            def found() -> bool:
+                assert engine.process.poll() is None, engine.log.read_text()[-3_000:]
+                return what()
+
+            until(found, 200)
+
         def running() -> bool:
-            assert engine.process.poll() is None, engine.log.read_text()[-3_000:]
             try:
                 return client.status().phase == "running"
             except ExternalError:
                 return False
 
         engine = served()
-        until(running, 200)
+        when(running)
         query = "SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 SECONDS"
         assert client.create("paths", query).says.startswith("created job paths")
         told: list[Told] = []
@@ -96,18 +102,18 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
 
         listener = threading.Thread(target=listen)
         listener.start()
-        until(lambda: len(told) >= 3, 200)
+        when(lambda: len(told) >= 3)
         assert client.alter("paths", where="status = 200").state == "kept"
         assert client.ask("paths").columns == ["path", "n"]
         before = len(told)
-        until(lambda: len(told) >= before + 2, 200)
+        when(lambda: len(told) >= before + 2)
 
         engine.kill()
         before = len(told)
         engine = served()
-        until(running, 200)
+        when(running)
         assert "status = 200" in client.job("paths").query
-        until(lambda: len(told) >= before + 5, 200)
+        when(lambda: len(told) >= before + 5)
         ended.set()
         listener.join(60)
         assert not listener.is_alive()
