@@ -72,14 +72,21 @@ def served(tmp_path: Path) -> Iterator[Callable[[], Served]]:
 
 
 def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_path: Path) -> None:
+    engine, again = served(), 3
     with connect((tmp_path / "url").read_text()) as client:
 
         def when(what: Callable[[], bool]) -> None:
             def found() -> bool:
-                assert engine.process.poll() is None, engine.log.read_text()[-3_000:]
+                nonlocal engine, again
+                if engine.process.poll() is not None:
+                    said = engine.log.read_text()[-3_000:]
+                    # Spark waits ten seconds for a worker, which a busy machine may not give it
+                    assert again > 0, said
+                    assert "failed to connect back" in said, said
+                    engine, again = served(), again - 1
                 return what()
 
-            until(found, 200)
+            until(found, 250)
 
         def running() -> bool:
             try:
@@ -87,7 +94,6 @@ def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_pat
             except ExternalError:
                 return False
 
-        engine = served()
         when(running)
         query = "SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 SECONDS"
         assert client.create("paths", query).says.startswith("created job paths")
