@@ -31,7 +31,7 @@ from penstock.jobs.results import Answer
 from penstock.jobs.script import placed
 from penstock.query.logical import StreamDefinition
 from penstock.sql.parse import parse
-from penstock.words.errors import ExternalError, UserError
+from penstock.words.errors import ExternalError, PenstockError, UserError
 
 #: told that epochs were committed or jobs changed; from any thread
 Listener = Callable[[], None]
@@ -113,10 +113,12 @@ class Host:
         statements = parse(text)
         self._guard.check(statements)
         try:
-            if len(statements) == 1:
-                with placed(text, statements[0]):
-                    return self.program.say(text)
             return self.program.say(text)
+        except PenstockError as error:
+            if error.where and len(statements) == 1:
+                with placed(text, statements[0]):
+                    raise
+            raise
         finally:
             self._changes += 1
             self._answers.clear()
