@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import api as api_bench
 from penstock.bench import elastic as elastic_bench
 from penstock.bench import ingest as ingest_bench
 from penstock.bench import jobs as jobs_bench
@@ -72,6 +73,13 @@ class IngestCase(StrEnum):
     throughput = "throughput"
     light = "light"
     agents = "agents"
+
+
+class ApiCase(StrEnum):
+    """A case of the API's benchmark."""
+
+    ask = "ask"
+    subscribers = "subscribers"
 
 
 class Bench(Protocol):
@@ -164,6 +172,20 @@ def ingest(
     size = ingest_bench.QUICK if quick else ingest_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: ingest_bench.Ingest(size, told), wanted, json)
+
+
+@bench_app.command()
+def api(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Questions and subscribers of a service, while events flow."""
+    wanted = [*ApiCase] if only is None else [only]
+    size = api_bench.QUICK if quick else api_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: api_bench.Api(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

@@ -158,6 +158,8 @@ def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> 
 def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
     """Have jobs choose among the events that wait for it."""
     frame = pl.concat(sums.crowds.pop(source))
+    if not frame.height:  # all that came was late, or could not be read
+        return
     entries = {edge.target: edge for edge in task.plan.edges_from(f"crowd:{source}")}
     for group, rows in chosen(task, source, frame, sums.failures):
         if group.target:

@@ -24,6 +24,7 @@ from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
 from penstock.service.elastic import elastic_app
 from penstock.service.ha import ha_app
+from penstock.service.http import serve
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.plan import plan
 from penstock.service.run import explain, run
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(demo)
+app.command()(serve)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)

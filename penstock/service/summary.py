@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.engine import Engine, Run
+from penstock.engine.gauges import Gauges
 from penstock.jobs.catalogue import Catalogue
 from penstock.service.figures import program, seconds, size
-from penstock.service.gauges import Gauges
 
 #: characters shown of a row that was put aside
 _SHOWN = 120
