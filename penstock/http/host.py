@@ -116,7 +116,7 @@ class Host:
             return self.program.say(text)
         except PenstockError as error:
             if error.where and len(statements) == 1:
-                with placed(Script(text), statements[0]):
+                with placed(Script(text, statements), statements[0]):
                     raise
             raise
         finally:
