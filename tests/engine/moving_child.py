@@ -54,6 +54,7 @@ def main(folder: Path) -> None:
         epoch_interval_seconds=0.0,
         slices=2,
         drain=True,
+        warm_up=False,
         small_epoch_bytes=0,
         cache_root=folder / "cache",
         spark=spark_settings,
