@@ -276,8 +276,8 @@ class Engine:
             if self._fence is not None:
                 try:
                     self._fence.check()  # also while there is nothing to write
-                except PenstockError as failure:
-                    self._failure = self._failure or failure
+                except PenstockError as lost:
+                    self._failure = self._failure or lost
                     break
             self._stop.wait(0.05)
         admission.stop()
