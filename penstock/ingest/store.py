@@ -148,7 +148,7 @@ class Store:
 
     def prune(self, retention: Retention, now: float) -> Pruned:
         """Remove the segments that nobody needs, and those that are too old or too many."""
-        needed = floors(self.directory)
+        needed = floors(self.directory, now)
         sealed: list[tuple[float, int, Partition, int, bool]] = []
         total = 0
         for one in self.partitions:
