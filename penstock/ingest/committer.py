@@ -134,7 +134,9 @@ class Committer:
                 name: {
                     "producers": len(store.producers),
                     "given_up_bytes": store.given_up,
-                    "latest": {one.directory.name: one.committed.latest for one in store.partitions},
+                    "latest": {
+                        one.directory.name: one.committed.latest for one in store.partitions if one.begun
+                    },
                 }
                 for name, store in list(self._stores.items())
             },

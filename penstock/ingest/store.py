@@ -161,7 +161,7 @@ class Store:
         needed = floors(self.directory, now)
         sealed: list[tuple[float, int, Partition, int, bool]] = []
         total = 0
-        for one in self.partitions:
+        for one in filter(lambda one: one.begun, self.partitions):
             firsts = segments_in(one.directory)
             for first, end in zip(firsts, [*firsts[1:], None], strict=True):
                 status = segment_path(one.directory, first).stat()
