@@ -196,7 +196,7 @@ def _spool(given: str | None) -> Iterator[Path]:
         return
     spool = Path(given).absolute()
     try:
-        spool.mkdir(parents=True, exist_ok=True)
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(spool / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ExternalError("SPOOL_UNWRITABLE", f"{spool} cannot be written to", detail=str(error)) from None

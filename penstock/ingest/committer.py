@@ -134,7 +134,9 @@ class Committer:
                 name: {
                     "producers": len(store.producers),
                     "given_up_bytes": store.given_up,
-                    "latest": {one.directory.name: one.committed.latest for one in store.partitions},
+                    "latest": {
+                        one.directory.name: one.committed.latest for one in store.partitions if one.begun
+                    },
                 }
                 for name, store in list(self._stores.items())
             },
@@ -148,12 +150,17 @@ class Committer:
         if store is None:
             if len(self._stores) >= self._most_streams:
                 raise ExternalError("TOO_MANY_STREAMS", f"there are {len(self._stores)} streams already")
-            store = self._stores[name] = Store(
-                self._directory / name,
-                partitions=self._partitions,
-                segment_bytes=self._segment_bytes,
-                syncing=self._syncing,
-            )
+            try:
+                store = self._stores[name] = Store(
+                    self._directory / name,
+                    partitions=self._partitions,
+                    segment_bytes=self._segment_bytes,
+                    syncing=self._syncing,
+                )
+            except OSError as error:
+                raise ExternalError(
+                    "LOG_UNWRITABLE", f"the log of {name} cannot be opened", detail=str(error)
+                ) from error
         return store
 
     def _commit(self, group: list[_Waiting]) -> list[Answer]:

@@ -173,10 +173,8 @@ class Connection(asyncio.Protocol):
         try:
             self._gateway.introduce(self, hello)
             position = await self._gateway.committer.position(hello.stream, hello.producer)
-        except (PenstockError, OSError) as error:
-            self.refuse(
-                error if isinstance(error, PenstockError) else ExternalError("LOG_UNWRITABLE", str(error))
-            )
+        except PenstockError as error:
+            self.refuse(error)
             return
         self._ready = True
         self._say({"next": position, "most_bytes": self._gateway.settings.most_bytes})

@@ -17,6 +17,9 @@ from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
 
+#: a gateway that takes less could not take a line of usual length
+LEAST_MOST_BYTES = 4096
+
 
 def parser() -> argparse.ArgumentParser:
     """What can be said."""
@@ -73,6 +76,8 @@ def main(arguments: Sequence[str]) -> int:
             )
     if given.partitions < 1 or given.most_connections < 1:
         raise UserError("BAD_SETTING", "--partitions and --most-connections are at least 1")
+    if size(given.most_bytes) < LEAST_MOST_BYTES:
+        raise UserError("BAD_SETTING", f"--most-bytes is at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
         Path(given.dir).absolute(),
         token=token,

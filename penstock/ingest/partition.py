@@ -75,9 +75,14 @@ class Partition:
         self.cut_bytes = 0
         #: bytes that producers gave up
         self.given_up = 0
-        directory.mkdir(parents=True, exist_ok=True)
-        self._commit_fd = os.open(directory / "commit", os.O_RDWR | os.O_CREAT, 0o644)
-        self._open()
+        self._commit_fd = -1
+        if directory.exists():
+            self._open()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything of it on disk: that comes with its first frame."""
+        return self._fd >= 0
 
     @property
     def committed(self) -> Committed:
@@ -117,7 +122,11 @@ class Partition:
         """Write the group's frames to the segment; False if there are none."""
         if not self._group:
             return False
-        if self._written.length >= self._segment_bytes:
+        if not self.begun:
+            self.directory.mkdir(exist_ok=True)
+            self._open()
+            sync_directory(self.directory.parent)
+        elif self._written.length >= self._segment_bytes:
             self._roll(self._group[0].arrived_at)
         written, pieces = self._written, []
         length, latest = written.length, written.latest
@@ -169,6 +178,8 @@ class Partition:
 
     def _open(self) -> None:
         """Find where everybody is from the newest segment; cut what was not written whole."""
+        if self._commit_fd < 0:
+            self._commit_fd = os.open(self.directory / "commit", os.O_RDWR | os.O_CREAT, 0o644)
         told = committed_in(self.directory)
         for first in reversed(segments_in(self.directory)):
             path = segment_path(self.directory, first)

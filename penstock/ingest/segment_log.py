@@ -57,7 +57,8 @@ class SegmentLog(Log):
             )
         if self._finished:
             return {}
-        self._reader = str((memory or {}).get("reader") or uuid.uuid4().hex[:16])
+        # an engine may start its logs more than once before it remembers anything
+        self._reader = str((memory or {}).get("reader") or self._reader or uuid.uuid4().hex[:16])
         if not (self._directory / "readers" / f"{self._reader}.json").exists():
             try:
                 bookmark(self._directory, self._reader, offsets)

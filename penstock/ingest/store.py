@@ -26,7 +26,7 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.partition import Partition, Producer
 from penstock.ingest.readers import floors
 from penstock.ingest.segments import segment_path, segments_in
-from penstock.state.durable import write_whole
+from penstock.state.durable import sync_directory, write_whole
 from penstock.words.errors import ExternalError
 
 #: how many partitions a stream gets: so many producers have one to themselves
@@ -77,17 +77,27 @@ class Store:
                 f"another gateway writes to {directory}",
                 hint="Stop it first, or give this one a directory of its own.",
             ) from None
-        facts = directory / "log.json"
-        if not facts.exists():
-            write_whole(facts, json.dumps({"format": 1, "partitions": partitions}).encode())
-        count = json.loads(facts.read_bytes())["partitions"]
-        self.partitions = [
-            Partition(directory / f"p{number}", segment_bytes=segment_bytes) for number in range(count)
-        ]
+        try:
+            self.partitions = self._opened(partitions, segment_bytes)
+        except BaseException:
+            os.close(self._lock)
+            raise
         self._home = {id: one for one in self.partitions for id in one.producers}
         self._crowd = {one.directory: len(one.producers) for one in self.partitions}
         self._syncing = syncing or ThreadPoolExecutor(4, thread_name_prefix="sync")
         self._own_pool = syncing is None
+
+    def _opened(self, partitions: int, segment_bytes: int) -> list[Partition]:
+        facts = self.directory / "log.json"
+        if not facts.exists():
+            write_whole(facts, json.dumps({"format": 1, "partitions": partitions}).encode())
+        count = json.loads(facts.read_bytes())["partitions"]
+        found = [
+            Partition(self.directory / f"p{number}", segment_bytes=segment_bytes) for number in range(count)
+        ]
+        sync_directory(self.directory)
+        sync_directory(self.directory.parent)
+        return found
 
     @property
     def cut_bytes(self) -> int:
@@ -148,10 +158,10 @@ class Store:
 
     def prune(self, retention: Retention, now: float) -> Pruned:
         """Remove the segments that nobody needs, and those that are too old or too many."""
-        needed = floors(self.directory)
+        needed = floors(self.directory, now)
         sealed: list[tuple[float, int, Partition, int, bool]] = []
         total = 0
-        for one in self.partitions:
+        for one in filter(lambda one: one.begun, self.partitions):
             firsts = segments_in(one.directory)
             for first, end in zip(firsts, [*firsts[1:], None], strict=True):
                 status = segment_path(one.directory, first).stat()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import zlib
@@ -78,7 +79,11 @@ class TailInlet:
                 tell("file truncated", path=self._path)
                 self._leave()
                 continue
-            if self._copy():
+            copied = self._copy()
+            if copied is None:
+                self._stop.wait(self._poll_seconds)
+                continue
+            if copied:
                 self._grew_at = time.monotonic()
                 continue
             if self._rotated() and time.monotonic() - self._grew_at >= self._settle_seconds:
@@ -152,8 +157,8 @@ class TailInlet:
             self._note(replace(place, journal=self._journal.end, offset=reached))
         return False
 
-    def _copy(self) -> bool:
-        """Copy whole lines; False if there are none, or no room."""
+    def _copy(self) -> bool | None:
+        """Copy whole lines; False if there are none, None if there is no room."""
         most = min(_MOST, self._journal.file_bytes)
         data = os.pread(self._fd, most, self._offset)
         end = data.rfind(b"\n") + 1
@@ -164,7 +169,7 @@ class TailInlet:
         if self._overflow.has_room():
             self._journal.append(data[:end])
         elif self._overflow.when_full == "block":
-            return False
+            return None
         else:
             assert self._place is not None
             self._overflow.dropped(data[:end].count(b"\n"), end)
@@ -188,11 +193,15 @@ class TailInlet:
         found = self._path.parent.glob(f"{self._path.name}*")
         return [path for path in found if path != self._path and path.suffix not in _PACKED]
 
+    def _is_rotation(self, path: Path) -> bool:
+        """Whether a file is called as this one when it was rotated: by a number or a date, or as old."""
+        return bool(re.fullmatch(re.escape(self._path.name) + r"[.\-_]?(\d[\d.\-_:TZ]*|old|prev)", path.name))
+
     def _following(self) -> Path:
         """What was written after the file that is done with: mostly the path, after a long absence others before it."""
         done = os.fstat(self._fd)
         later: list[tuple[int, Path]] = []
-        for path in self._siblings():
+        for path in filter(self._is_rotation, self._siblings()):
             try:
                 status = path.stat()
             except FileNotFoundError:

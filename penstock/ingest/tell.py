@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from datetime import UTC, datetime
+
+_speaking = threading.Lock()
 
 
 def tell(event: str, **facts: object) -> None:
     """Say that something happened."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    print(json.dumps({"at": at, "event": event, **facts}, default=str), file=sys.stderr, flush=True)
+    line = json.dumps({"at": at, "event": event, **facts}, default=str) + "\n"
+    with _speaking:  # a line of one thread never inside that of another
+        sys.stderr.write(line)
+        sys.stderr.flush()

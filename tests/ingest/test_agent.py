@@ -243,9 +243,23 @@ class TestTail:
             path.rename(path.with_name(f"access.log.{number}"))
             path.write_bytes(name.encode() + b" 1\n")
             os.utime(path, ns=(0, path.with_name(f"access.log.{number}").stat().st_mtime_ns + 10**6))
+        path.with_name("access.log_ssl").write_bytes(b"another file\n")
         processes.agent(*tail)
         until(lambda: len(processes.lines()) == 4, what="four lines")
         assert processes.lines() == [b"a 1", b"a 2", b"b 1", b"c 1"]
+
+    def test_a_file_waits_with_a_full_spool_also_when_it_is_rotated(
+        self, processes: Processes, path: Path, tail: tuple[object, ...]
+    ) -> None:
+        sent = list(numbered(0, 10_000))
+        path.write_bytes(b"\n".join(sent) + b"\n")
+        agent = processes.agent(*tail, "--spool-bytes", "100K")
+        until(lambda: agent.said("spool full"), what="a full spool")
+        path.rename(path.with_name("access.log.1"))
+        path.write_bytes(b"after\n")
+        processes.gateway()
+        until(lambda: len(processes.lines()) > len(sent), what="all lines")
+        assert processes.lines() == [*sent, b"after"]
 
     def test_it_can_begin_at_the_end_and_end_at_the_end(
         self, processes: Processes, path: Path, tail: tuple[object, ...]

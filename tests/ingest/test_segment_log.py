@@ -203,6 +203,7 @@ def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
     assert store.prune(Retention(), now=0).segments == 0  # nobody has read anything
     one, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     remembered = one.start(None, {})
+    assert one.start(None, {}) == remembered  # as engines do when they begin
     other.start(None, {})
     one.prune({"p0": firsts[4]})
     assert store.prune(Retention(), now=0).segments == 0  # the other has not begun
@@ -215,6 +216,20 @@ def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
     again = SegmentLog(tmp_path)
     assert again.start(remembered, {"p0": firsts[4]}) == remembered
     forget(tmp_path, str(other.start(None, {})["reader"]))
+    store.close()
+
+
+def test_a_reader_that_was_away_for_long_holds_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path, partitions=1, segment_bytes=1_000)
+    fill(store, producers=1)
+    here, away = SegmentLog(tmp_path), SegmentLog(tmp_path)
+    here.start(None, {})
+    here.prune({"p0": 1 << 40})
+    lost = tmp_path / "readers" / f"{away.start(None, {})['reader']}.json"
+    now = lost.stat().st_mtime
+    assert store.prune(Retention(), now).segments == 0
+    os.utime(lost, (now - 8 * 86_400,) * 2)
+    assert store.prune(Retention(), now).segments > 3
     store.close()
 
 
