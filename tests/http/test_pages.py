@@ -188,7 +188,7 @@ def test_sql_is_taken_as_a_whole_or_not_at_all(site: kit.Site) -> None:
     assert told["condition"] == "UNKNOWN_JOB"
     assert site.get("/jobs/pages")["life"] == "paused"
     response = site.http.post("/sql", content="RESUME JOB pages", headers={"content-type": "application/sql"})
-    assert response.json()["answers"][0]["says"] == "resumed job pages"
+    assert response.json()["answers"][0]["says"].startswith("resumed job pages")
 
 
 def test_an_error_names_its_place(site: kit.Site) -> None:
