@@ -1,7 +1,7 @@
 """The named steps of an epoch, in order, and the place where a test can end the engine at one of them.
 
 `PENSTOCK_KILL_AT=sliced:3` in the environment kills the engine, as a power loss would, when it reaches the
-step `sliced` of epoch 3.
+step `sliced` of epoch 3; `PENSTOCK_STOP_AT` pauses it there (SIGSTOP), once, until somebody sends SIGCONT.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ StepName = Literal[
     "committed",  # the manifest is in place, Spark's commit is not
 ]
 STEPS: tuple[StepName, ...] = get_args(StepName)
+#: the steps of a move of buckets, all before the epoch record is written
+MoveStep = Literal[
+    "asked",  # it has been taken up, and how to carry it out is chosen
+    "warmed",  # a new owner has filled its cache
+    "switched",  # other maps are in force, which no epoch record names yet
+]
+MOVE_STEPS: tuple[MoveStep, ...] = get_args(MoveStep)
 
 
-def reached(step: StepName, epoch: int, engine_pid: int | None = None) -> None:
+def reached(step: StepName | MoveStep, epoch: int, engine_pid: int | None = None) -> None:
     """Called at every step."""
-    asked = os.environ.get("PENSTOCK_KILL_AT")
-    if asked is not None and asked == f"{step}:{epoch}":
-        pid = os.getpid() if engine_pid is None else engine_pid
-        group = os.getpgid(pid)
-        if group == pid:
-            os.killpg(group, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
+    for asked, sent in (("PENSTOCK_KILL_AT", signal.SIGKILL), ("PENSTOCK_STOP_AT", signal.SIGSTOP)):
+        if os.environ.get(asked) == f"{step}:{epoch}":
+            del os.environ[asked]
+            pid = os.getpid() if engine_pid is None else engine_pid
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, sent)
+            else:
+                os.kill(pid, sent)

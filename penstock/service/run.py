@@ -17,13 +17,17 @@ from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.figures import program
+from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
     Drain,
+    Elastic,
     Epoch,
+    ExecutorCount,
     For,
     Fresh,
+    ManagerFile,
     Master,
     Slices,
     State,
@@ -34,16 +38,21 @@ from penstock.service.serve import serve
 from penstock.service.state import forget
 from penstock.words.errors import ExternalError, UserError
 
+LOCAL = "local[*]"
+
 
 def run(
     file: AppFile,
     state: State = None,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
+    executors: ExecutorCount = None,
     for_: For = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
     drain: Drain = False,
     fresh: Fresh = False,
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -52,8 +61,15 @@ def run(
     place = state or default_state(app.name)
     if fresh:
         forget(place)
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=settings_epoch,
+        drain=drain,
+        **following(master, executors, elastic, manager),
+    )
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
 
 
 def explain(
@@ -114,5 +130,7 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None) -> str:
-    return shlex.join([program(), "run", str(file), *(["--state", str(state)] if state else [])])
+def _again(file: Path, state: Path | None, master: str) -> str:
+    where = ["--state", str(state)] if state else []
+    on = ["--master", master] if master != LOCAL else []
+    return shlex.join([program(), "run", str(file), *where, *on])

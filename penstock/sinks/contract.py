@@ -3,7 +3,8 @@
 Receives a job's rows of one epoch from the commit step; hands them to files, tables, people.
 
 Guarantees: `write` is atomic (a reader sees all rows of an epoch or none) and idempotent (an epoch
-that the sink already holds is not written again). Epochs of one job come in ascending order.
+that the sink already holds is not written again). Epochs of one job come in ascending order. A sink that
+knows generations refuses the rows of a lower one than it has met, also when they were on their way already.
 Does not guarantee: anything between two jobs.
 On failure: raises; the epoch is offered again after the restart.
 """
@@ -25,6 +26,12 @@ class Sink(ABC):
     @abstractmethod
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Take the rows of an epoch. False when the sink held that epoch already."""
+
+    def take_over(self, generation: int) -> None:  # noqa: B027 - a sink that cannot tell writers apart
+        """Take rows from this generation on, and nothing any more from lower ones; raises FENCED from a lower one.
+
+        Called after `open` and before each write, always with the engine's own generation.
+        """
 
     def close(self) -> None:  # noqa: B027 - most sinks hold nothing open
         """Let go of what `open` took."""

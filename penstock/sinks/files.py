@@ -3,10 +3,11 @@
 Receives an epoch's rows; hands `epoch-000000000012.jsonl` (or `.parquet`) to whoever reads the directory.
 
 Guarantees: a file with an epoch's name is whole, on disk, and never changes. It is written under a hidden
-name, synced, then renamed. The directory belongs to one job, named in `.penstock-job`.
-Does not guarantee: a file for an epoch without rows; anything when two engines write the same job at once
-(their generations must keep them apart).
-On failure: `ExternalError` SINK_UNWRITABLE, and the epoch is not visible.
+name, synced, then renamed. The directory belongs to one job, named in `.penstock-job`, and to the highest
+generation of its engines, whose drafts lie in `.generations`: nothing of a lower one appears any more.
+Does not guarantee: a file for an epoch without rows; that an epoch is not written again when somebody takes its
+file away before it is committed.
+On failure: `ExternalError` SINK_UNWRITABLE, or FENCED, and the epoch is not visible.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import polars as pl
 
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
+from penstock.state.generation import Ground
 from penstock.words.errors import ExternalError, UserError
 
 _OWNER = ".penstock-job"
@@ -38,15 +40,23 @@ class EpochFiles(Sink):
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
         self._columns: list[str] = []
+        self._ground = Ground(self.directory / ".generations")
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Claim the directory for the job and remove what a crashed writer left half done."""
         self._columns = list(schema)
+        self._ground = Ground(self.directory / ".generations")
         with _reporting(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._claim(job)
             for draft in self.directory.glob(f".epoch-*{self.suffix}.tmp"):
                 draft.unlink(missing_ok=True)
+
+    def take_over(self, generation: int) -> None:
+        """Remove the drafts of lower generations, so that none of them becomes a file."""
+        if generation != self._ground.generation:
+            with _reporting(self.directory):
+                self._ground.take(generation, again=True)
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Put the epoch's file in place, unless it is there. An epoch without rows leaves no file."""
@@ -56,20 +66,23 @@ class EpochFiles(Sink):
         if rows.is_empty():
             return True
         content = self._encode(rows.select(self._columns) if self._columns else rows)
-        draft = target.with_name(f".{target.name}.tmp")
         with _reporting(self.directory):
-            try:
-                with draft.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(draft, target)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    draft.unlink(missing_ok=True)
-                raise
+            self._ground.guarded(lambda: self._put(target, content))
             _sync_directory(self.directory)
         return True
+
+    def _put(self, target: Path, content: bytes) -> None:
+        draft = (self._ground.drafts or self.directory) / f".{target.name}.tmp"
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
 
     def epochs(self) -> list[int]:
         """The epochs that have a file, ascending."""

@@ -1,10 +1,12 @@
 """A sink that appends to a table of a SQLite file, which any number of jobs and readers may share.
 
 Receives an epoch's rows; hands them to a table, in the same transaction as a line in the ledger
-`penstock_epochs(job, target, epoch)`.
+`penstock_epochs(job, target, epoch)`. `penstock_generations` says which engine's rows are taken.
 
-Guarantees: rows and ledger line are committed together and synced, so an epoch is in the table once, whole.
-Does not guarantee: who comes first when several jobs write one table.
+Guarantees: rows and ledger line are committed together and synced, so an epoch is in the table once, whole; and only
+if no higher generation has taken over, which the same transaction looks at.
+Does not guarantee: who comes first when several jobs write one table; that others can write while an engine
+is paused in the midst of its commit, which holds SQLite's lock.
 On failure: `ExternalError` SINK_UNWRITABLE and the transaction is rolled back; `UserError` when the table,
 or a value, does not fit.
 """
@@ -22,9 +24,11 @@ import polars as pl
 
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
+from penstock.state.generation import fenced
 from penstock.words.errors import ExternalError, InternalError, UserError
 
 _LEDGER = "penstock_epochs"
+_GENERATIONS = "penstock_generations"
 _WAIT_SECONDS = 30.0  # for another job's transaction
 
 
@@ -32,20 +36,21 @@ class Sqlite(Sink):
     """Rows in a table: lists and structs as JSON text, times as ISO text in UTC, booleans as 0 and 1."""
 
     def __init__(self, path: str | os.PathLike[str], table: str) -> None:
-        if not table or table.lower() == _LEDGER or table.lower().startswith("sqlite_"):
+        if not table or table.lower() in (_LEDGER, _GENERATIONS) or table.lower().startswith("sqlite_"):
             raise UserError(
                 "BAD_TABLE_NAME", f"{table!r} cannot be a sink's table", hint="Choose another table name."
             )
         self.path = Path(path)
         self.table = table
         self._job = ""
+        self._generation = 0
         self._columns: dict[str, str] = {}
         self._database: sqlite3.Connection | None = None
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Connect, make ledger and table, and check that a table made earlier has the job's columns."""
         self.close()
-        self._job = job
+        self._job, self._generation = job, 0
         self._columns = {name: _sql_type(dtype) for name, dtype in schema.items()}
         with self._reporting():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,25 +67,55 @@ class Sqlite(Sink):
                     f"CREATE TABLE IF NOT EXISTS {_LEDGER} (job TEXT NOT NULL, target TEXT NOT NULL, "
                     "epoch INTEGER NOT NULL, PRIMARY KEY (job, target, epoch)) WITHOUT ROWID"
                 )
+                database.execute(
+                    f"CREATE TABLE IF NOT EXISTS {_GENERATIONS} (job TEXT NOT NULL, target TEXT NOT NULL, "
+                    "generation INTEGER NOT NULL, PRIMARY KEY (job, target)) WITHOUT ROWID"
+                )
                 self._make_table(database)
+
+    def take_over(self, generation: int) -> None:
+        """Note the generation, which every later transaction looks at."""
+        if generation == self._generation:
+            return
+        database = self._connected()
+        with self._reporting(), self._transaction():
+            self._check_generation(database, generation)
+            database.execute(
+                f"INSERT OR REPLACE INTO {_GENERATIONS} VALUES (?, ?, ?)",
+                (self._job, self.table.lower(), generation),
+            )
+        self._generation = generation
 
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
         """Append the rows and the ledger line in one transaction. An epoch without rows leaves neither."""
-        if self._database is None:
-            raise InternalError("SINK_NOT_OPEN", f"{self.describe()} was written to before it was opened")
+        database = self._connected()
         if rows.is_empty():
             return True
         places = ", ".join("?" for _ in self._columns)
         insert = f"INSERT INTO {_name(self.table)} ({', '.join(map(_name, self._columns))}) VALUES ({places})"
         lines = _lines(rows.select(list(self._columns)))
         with self._reporting(), self._transaction():
-            taken = self._database.execute(
+            self._check_generation(database, self._generation)
+            taken = database.execute(
                 f"INSERT OR IGNORE INTO {_LEDGER} VALUES (?, ?, ?)", (self._job, self.table.lower(), epoch)
             )
             if taken.rowcount == 0:
                 return False
-            self._database.executemany(insert, lines)
+            database.executemany(insert, lines)
         return True
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise InternalError("SINK_NOT_OPEN", f"{self.describe()} was written to before it was opened")
+        return self._database
+
+    def _check_generation(self, database: sqlite3.Connection, mine: int) -> None:
+        found = database.execute(
+            f"SELECT generation FROM {_GENERATIONS} WHERE job = ? AND target = ?",
+            (self._job, self.table.lower()),
+        ).fetchone()
+        if mine and found is not None and found[0] > mine:
+            raise fenced(self.path, mine, found[0])
 
     def close(self) -> None:
         if self._database is not None:

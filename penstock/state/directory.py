@@ -2,14 +2,16 @@
 
     DIR/penstock.json     format, the query's fingerprint, what logs must remember
     DIR/engine.lock       held by the engine that writes
+    DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
     DIR/epochs/           one epoch record each: what an epoch consists of, written before it runs
     DIR/manifests/        one manifest each: the state after an epoch
     DIR/runs/             the runs the manifests name
     DIR/dead/, DIR/late/  rows put aside, by stream
     DIR/spark/            Spark's own offsets and commits
 
-Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes.
-Does not guarantee the lock between hosts whose shared file system has no working `flock`.
+Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes, that of
+the highest generation. The lock is there to tell a second engine so at its start; generations hold without it.
+On failure: `ExternalError` FENCED when another engine has taken over.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-from penstock.state.durable import write_once, write_whole
+from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
-from penstock.state.run import check_run, unwritable
+from penstock.state.run_file import check_run, unwritable
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 FORMAT = 1
+#: what may lie in a directory before it is a state directory
+_FIRST = {"engine.lock", "generations"}
 
 
 class StateDirectory:
@@ -39,17 +44,33 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.runs = path / "runs"
+        self._ground = Ground(path / "generations")
         self._lock: int | None = None
+
+    @property
+    def generation(self) -> int:
+        """The generation this one writes as; 0 before the directory is claimed."""
+        return self._ground.generation
+
+    @property
+    def newest_generation(self) -> int:
+        """The highest generation that ever claimed the directory; a lease on it must be higher."""
+        return self._ground.newest()
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def claim(self, query: str, summary: str) -> dict[str, Any]:
-        """Take the directory for an engine that runs the query with this fingerprint; returns its facts."""
+    def claim(self, query: str, summary: str, generation: int | None = None) -> dict[str, Any]:
+        """Take the directory for an engine that runs the query with this fingerprint; returns its facts.
+
+        With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free.
+        """
         try:
             if not (self.path / "engine.lock").exists():
                 self.facts()  # refuse another's directory before a lock is left in it
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._take_lock(must=generation is None)
+            self._refuse_another(query, summary)
+            self._ground.take(generation)
             facts = self.facts()
             if facts is None:
                 facts = {
@@ -66,15 +87,17 @@ class StateDirectory:
         except PenstockError:
             self.release()
             raise
-        if facts["query"] != query:
-            self.release()
+        return facts
+
+    def _refuse_another(self, query: str, summary: str) -> None:
+        facts = self.facts()
+        if facts is not None and facts["query"] != query:
             raise UserError(
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
                 detail=first_difference(str(facts.get("summary", "?")), summary),
                 hint="Choose another directory with --state, or remove this one to start from the beginning.",
             )
-        return facts
 
     def facts(self) -> dict[str, Any] | None:
         """What penstock.json says; None for a new directory."""
@@ -83,7 +106,7 @@ class StateDirectory:
             newer = facts["format"] > FORMAT
             _ = facts["query"], facts["logs"]
         except FileNotFoundError:
-            if self.path.exists() and any(p.name != "engine.lock" for p in self.path.iterdir()):
+            if self.path.exists() and any(p.name not in _FIRST for p in self.path.iterdir()):
                 raise UserError(
                     "NOT_A_STATE_DIRECTORY",
                     f"{self.path} holds files but no state of Penstock",
@@ -107,17 +130,19 @@ class StateDirectory:
         """Replace penstock.json."""
         path = self.path / "penstock.json"
         try:
-            write_whole(path, json.dumps(facts, indent=1).encode())
+            self._ground.write_whole(path, json.dumps(facts, indent=1).encode())
         except OSError as failure:
             raise unwritable(path, failure) from failure
 
-    def _take_lock(self) -> None:
+    def _take_lock(self, *, must: bool = True) -> None:
         handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.read(handle, 200).decode(errors="replace").strip()
             os.close(handle)
+            if not must:  # a paused engine keeps its lock, and a lease is worth more
+                return
             raise ExternalError(
                 "STATE_IN_USE",
                 f"another engine runs on the state directory {self.path}",
@@ -140,6 +165,7 @@ class StateDirectory:
         self.existing()
         self._take_lock()
         try:
+            self._ground.take()
             yield
         finally:
             self.release()
@@ -158,14 +184,19 @@ class StateDirectory:
     # -- epoch records and manifests -------------------------------------------------------------
 
     def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
-        """Write an epoch's record unless it has one; returns the one in force."""
+        """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
         try:
             if not path.exists():
-                write_once(path, json.dumps(content, separators=(",", ":")).encode())
+                if self.generation:
+                    content = {**content, "generation": self.generation}
+                self._ground.write_once(path, json.dumps(content, separators=(",", ":")).encode())
         except OSError as failure:
             raise unwritable(path, failure) from failure
-        return self._recorded(path)
+        found = self._recorded(path)
+        if found.get("generation", 0) > self.generation > 0:
+            raise fenced(self.path, self.generation, found["generation"])
+        return found
 
     def recorded_end(self, epoch: int) -> dict[str, Any] | None:
         """The end offset an epoch was recorded with; None when it has no record."""
@@ -175,16 +206,23 @@ class StateDirectory:
         end: dict[str, Any] = self._recorded(path)["end"]
         return end
 
+    def last_maps_version(self) -> int:
+        """The version of the bucket maps that the newest epoch record names; -1 before the first."""
+        newest = self._newest_record()
+        return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
+
     def last_offsets(self) -> dict[str, dict[str, int]]:
         """The offsets that the newest epoch record reaches, per stream."""
+        newest = self._newest_record()
+        reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
+        return reached
+
+    def _newest_record(self) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
-            names = sorted(n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != ".")
+            names = [n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != "."]
             if names:
-                reached: dict[str, dict[str, int]] = self._recorded(self.path / "epochs" / names[-1])["end"][
-                    "at"
-                ]
-                return reached
-        return {}
+                return self._recorded(self.path / "epochs" / max(names))
+        return None
 
     def _recorded(self, path: Path) -> dict[str, Any]:
         try:
@@ -203,10 +241,13 @@ class StateDirectory:
         """Put the manifest of an epoch in place."""
         path = self._manifest_path(manifest.epoch)
         try:
-            fresh = write_once(path, manifest.to_bytes())
+            manifest = replace(manifest, generation=self.generation)
+            fresh = self._ground.write_once(path, manifest.to_bytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         if not fresh:
+            if (newest := self.newest_generation) > self.generation > 0:
+                raise fenced(self.path, self.generation, newest)
             raise InternalError(
                 "EPOCH_COMMITTED_TWICE",
                 f"epoch {manifest.epoch} already has a manifest",

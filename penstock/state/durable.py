@@ -2,6 +2,7 @@
 
 Guarantees: a reader sees the old content or the new one, never a part; when the call returns, the content
 and its name are on disk.
+On failure: `FileNotFoundError` where `drafts` are to be written in a directory that is gone (see `generation`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import IO, Any
 Buffer = Any
 
 
-def write_whole(path: Path, *content: Buffer) -> None:
+def write_whole(path: Path, *content: Buffer, drafts: Path | None = None) -> None:
     """Put `content`, one piece after the other, at `path` in one step, replacing what was there."""
-    temporary = _written(path, *content)
+    temporary = _written(path, *content, drafts=drafts)
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -30,30 +31,30 @@ def write_filled(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
     sync_directory(path.parent)
 
 
-def write_once(path: Path, content: bytes) -> bool:
+def write_once(path: Path, content: bytes, drafts: Path | None = None) -> bool:
     """Put `content` at `path` only if nothing is there. False when something was."""
-    temporary = _written(path, content)
+    temporary = _written(path, content, drafts=drafts)
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return True
 
 
-def _written(path: Path, *content: Buffer) -> Path:
+def _written(path: Path, *content: Buffer, drafts: Path | None = None) -> Path:
     def fill(file: IO[bytes]) -> None:
         for piece in content:
             file.write(piece)
 
-    return _filled(path, fill)
+    return _filled(path, fill, drafts)
 
 
-def _filled(path: Path, fill: Callable[[IO[bytes]], None]) -> Path:
+def _filled(path: Path, fill: Callable[[IO[bytes]], None], drafts: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         with open(temporary, "xb") as file:
             fill(file)

@@ -46,7 +46,7 @@ class Manifest:
     """The state after `epoch`; epoch -1 is the empty state before the first.
 
     `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
-    `counters` are totals since the beginning, by name.
+    `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
     """
 
     epoch: int = -1
@@ -54,6 +54,7 @@ class Manifest:
     streams: Mapping[str, StreamTime] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    generation: int = 0
 
     def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
         return self.collections.get(operator, {}).get(collection, ())
@@ -88,6 +89,7 @@ class Manifest:
         """One line of JSON and its checksum."""
         body = {
             "epoch": self.epoch,
+            "generation": self.generation,
             "collections": {
                 op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
                 for op, group in sorted(self.collections.items())
@@ -132,6 +134,7 @@ class Manifest:
             },
             answers=body["answers"],
             counters=body["counters"],
+            generation=body.get("generation", 0),
         )
 
 

@@ -2,7 +2,8 @@
 
 `ListLog` and `ListSink` stand at the ends of a query, `run_inline` runs it in milliseconds without Spark,
 `three_ways` runs it on Spark straight, in other epochs, and killed at every step; `ManualClock` is turned by
-hand; `LogContract` and `SinkContract` are suites that every log and sink must pass.
+hand; `LogContract`, `SinkContract` and `CoordinationContract` are suites that every log, sink and coordination store
+must pass.
 """
 
 from penstock.testing.inline import run_inline

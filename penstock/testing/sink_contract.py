@@ -12,7 +12,8 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
             return sink.read().drop("_epoch")
 
 `make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
-after its process has ended sets `persists = False`; the crash and full-disk tests are then left out.
+after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One that takes
+rows of any generation sets `fences = False`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class SinkContract:
     """Inherit, define `make` and `read`, and pytest does the rest."""
 
     persists = True
+    fences = True
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -96,6 +98,26 @@ class SinkContract:
         assert not again.write(0, epoch_rows(0))
         assert again.write(1, epoch_rows(1))
         assert self._counted(again) == {0: size(0), 1: size(1)}
+
+    def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
+        if not self.fences:
+            pytest.skip("takes rows of any generation")
+        old, new = self._opened(tmp_path), self._opened(tmp_path)
+        old.take_over(3)
+        old.write(0, epoch_rows(0))
+        new.take_over(5)
+        for attempt in (lambda: old.write(1, epoch_rows(1)), lambda: self._opened(tmp_path).take_over(4)):
+            with pytest.raises(ExternalError) as refused:
+                attempt()
+            assert refused.value.condition == "FENCED"
+            assert "generation 5" in str(refused.value)
+        assert not new.write(0, epoch_rows(0))
+        assert new.write(1, epoch_rows(1))
+        again = self._opened(tmp_path)
+        again.take_over(5)  # the same engine with a new sink
+        assert again.write(2, epoch_rows(2))
+        assert new.write(3, epoch_rows(3))
+        assert self._counted(new) == {epoch: size(epoch) for epoch in range(4)}
 
     def test_nulls_lists_times_and_unicode_come_back(self, tmp_path: Path) -> None:
         rows = pl.DataFrame(

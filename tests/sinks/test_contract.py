@@ -59,6 +59,7 @@ class TestSqlite(SinkContract):
 
 class TestListSink(SinkContract):
     persists = False
+    fences = False
 
     @staticmethod
     def make(folder: Path) -> Sink:

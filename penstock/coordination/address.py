@@ -1,0 +1,31 @@
+"""Where a coordination store is, as people write it: a directory, or `zk://host:port,host:port/root`."""
+
+from __future__ import annotations
+
+from penstock.coordination.contract import Store
+from penstock.coordination.files import FileStore
+from penstock.words.errors import UserError
+
+
+def store_at(address: str) -> Store:
+    """Open the store at an address."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return FileStore(address)
+    if scheme == "file":
+        return FileStore(rest)
+    if scheme != "zk":
+        raise UserError(
+            "BAD_ADDRESS",
+            f"{address!r} is no coordination store",
+            hint="Name a directory, or zk://host:port/root for a ZooKeeper.",
+        )
+    try:
+        from penstock.coordination.zookeeper import ZooKeeperStore  # only who has a ZooKeeper needs kazoo
+    except ImportError as failure:
+        raise UserError(
+            "MISSING_PACKAGE",
+            "a coordination store on ZooKeeper needs the package kazoo",
+            hint="pip install 'penstock[zookeeper]', or name a directory that all engines share.",
+        ) from failure
+    return ZooKeeperStore(rest)

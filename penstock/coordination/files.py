@@ -1,0 +1,317 @@
+"""The coordination store on files: for one machine, or several that share a file system. The default.
+
+    DIR/records/a/b/@000000000003    version 3 of the record a/b; the highest is in force; "-" stands for: deleted
+    DIR/records/a/b/.draft-...       a change on its way
+    DIR/sessions/ID                  a session: a counter that its process raises, and its timeout
+    DIR/members/GROUP/NAME           a member: its session and what it says of itself
+
+A version is put in place by `link`, which one of several writers wins. Before old versions are removed, so are all
+drafts: a writer that looked before then, and was paused, finds its draft gone instead of a name free that once was
+taken. An observer that has seen a session's counter stand still for the whole timeout, by its own clock, removes the
+session: then it has ended for everybody, its own process among them.
+
+Guarantees: as the contract; whoever is killed at any moment leaves a store that works. Locks are not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from penstock.coordination.contract import (
+    TIMEOUT_SECONDS,
+    Record,
+    Session,
+    Store,
+    checked,
+    clock,
+    unavailable,
+)
+from penstock.state.durable import sync_directory, write_once, write_whole
+
+#: how often a waiter looks
+_LOOK_SECONDS = 0.02
+#: versions beyond the newest before old ones are removed
+_KEPT = 16
+_DRAFT = ".draft-"
+
+
+class FileStore(Store):
+    """A store in a directory. `durable=False` spares the disk, for tests and what need not outlive a power loss."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
+        self.directory = Path(directory)
+        self._durable = durable
+        self._pulses: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()
+        with self._reporting():
+            for part in ("records", "sessions", "members"):
+                (self.directory / part).mkdir(parents=True, exist_ok=True)
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Record | None:
+        with self._reporting():
+            version, value = self._newest(self._folder(path))
+        return None if value is None else Record(value, version)
+
+    def create(self, path: str, value: bytes) -> int | None:
+        return self._change(path, None, b"+" + value)
+
+    def replace(self, path: str, value: bytes, version: int) -> int | None:
+        return self._change(path, version, b"+" + value)
+
+    def delete(self, path: str, version: int) -> bool:
+        return self._change(path, version, b"-") is not None
+
+    def children(self, path: str) -> list[str]:
+        with self._reporting():
+            return sorted(child.name for child in _folders(self._folder(path)) if self._has_record(child))
+
+    def wait(self, path: str, seen: int | None, seconds: float) -> Record | None:
+        deadline = clock() + seconds
+        while True:
+            found = self.get(path)
+            left = deadline - clock()
+            if (None if found is None else found.version) != seen or left <= 0:
+                return found
+            time.sleep(min(_LOOK_SECONDS, left))
+
+    def _folder(self, path: str) -> Path:
+        return self.directory.joinpath("records", *checked(path))
+
+    def _newest(self, folder: Path) -> tuple[int, bytes | None]:
+        """The newest version there was (0: none) and what it says; None: that there is no record."""
+        while True:
+            version = max(_versions(folder), default=0)
+            if version == 0:
+                self._check_there()
+                return 0, None
+            try:
+                content = (folder / _name(version)).read_bytes()
+            except FileNotFoundError:
+                continue  # newer ones have come, and this one is removed
+            return version, content[1:] if content[:1] == b"+" else None
+
+    def _has_record(self, folder: Path) -> bool:
+        return self._newest(folder)[1] is not None or any(map(self._has_record, _folders(folder)))
+
+    def _change(self, path: str, expected: int | None, content: bytes) -> int | None:
+        folder = self._folder(path)
+        with self._reporting():
+            self._check_there()
+            folder.mkdir(parents=True, exist_ok=True)
+            while True:
+                draft = folder / f"{_DRAFT}{uuid.uuid4().hex}"
+                self._write(draft, content)  # first the draft, then the look: see the head of this file
+                try:
+                    version, value = self._newest(folder)
+                    if (None if value is None else version) != expected:
+                        return None
+                    os.link(draft, folder / _name(version + 1))
+                except FileExistsError:
+                    return None
+                except FileNotFoundError:
+                    continue  # our draft was removed: look again
+                finally:
+                    draft.unlink(missing_ok=True)
+                if self._durable:
+                    sync_directory(folder)
+                self._prune(folder, version + 1)
+                return version + 1
+
+    def _write(self, draft: Path, content: bytes) -> None:
+        with open(draft, "xb") as file:
+            file.write(content)
+            if self._durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _prune(self, folder: Path, newest: int) -> None:
+        versions = _versions(folder)
+        if len(versions) <= _KEPT:
+            return
+        for name in os.listdir(folder):
+            if name.startswith(_DRAFT):
+                (folder / name).unlink(missing_ok=True)
+        for version in versions:
+            if version < newest:
+                (folder / _name(version)).unlink(missing_ok=True)
+
+    # -- sessions and members --------------------------------------------------------------------
+
+    def session(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Session:
+        return FileSession(self, timeout_seconds)
+
+    def alive(self, session: str) -> bool:
+        path = self._session_path(session)
+        with self._reporting():
+            before = clock()
+            try:
+                count, timeout = path.read_bytes().split()
+            except FileNotFoundError:
+                self._check_there()
+                return False
+            except ValueError:  # being written just now
+                return True
+            with self._lock:
+                pulse = self._pulses.get(session)
+                if pulse is None or pulse[0] != int(count):
+                    self._pulses[session] = (int(count), clock())
+                    return True
+                if before - pulse[1] < float(timeout):
+                    return True
+                del self._pulses[session]
+            path.unlink(missing_ok=True)
+        return False
+
+    def members(self, group: str) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        folder = self._group(group)
+        with self._reporting():
+            for name in _listed(folder):
+                owner, value = self._member(folder / name)
+                if owner is None:
+                    continue
+                if self.alive(owner):
+                    found[name] = value
+                else:
+                    _remove_of(folder / name, owner)
+        return found
+
+    def describe(self) -> str:
+        return str(self.directory)
+
+    def close(self) -> None:
+        pass
+
+    def _session_path(self, session: str) -> Path:
+        (name,) = checked(session)
+        return self.directory / "sessions" / name
+
+    def _group(self, group: str) -> Path:
+        return self.directory / "members" / "@".join(checked(group))
+
+    def _member(self, path: Path) -> tuple[str | None, bytes]:
+        try:
+            head, _, value = path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None, b""
+        return str(json.loads(head)), value
+
+    def _check_there(self) -> None:
+        """Tell a store that is away (a file system that is not mounted) from one that holds nothing."""
+        os.stat(self.directory / "sessions")
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            raise unavailable(self.describe(), failure) from failure
+
+
+class FileSession(Session):
+    """A file with a counter. That it is there means the session lives."""
+
+    def __init__(self, store: FileStore, timeout_seconds: float) -> None:
+        self._store = store
+        self._count = 0
+        self._joined: set[tuple[str, str]] = set()
+        super().__init__(uuid.uuid4().hex, timeout_seconds)
+        self._path = store._session_path(self.id)
+        with store._reporting():
+            write_once(self._path, self._pulse())
+        self._thread.start()
+
+    def join(self, group: str, name: str, value: bytes) -> bool:
+        (name,) = checked(name)
+        path = self._store._group(group) / name
+        content = json.dumps(self.id).encode() + b"\n" + value
+        with self._store._reporting():
+            while not write_once(path, content):
+                owner, _ = self._store._member(path)
+                if owner == self.id:
+                    write_whole(path, content)
+                    break
+                if owner is not None and self._store.alive(owner):
+                    return False
+                _remove_of(path, owner)
+        self._joined.add((group, name))
+        return True
+
+    def leave(self, group: str, name: str) -> None:
+        path = self._store._group(group) / name
+        with self._store._reporting():
+            if self._store._member(path)[0] == self.id:
+                _remove_of(path, self.id)
+        self._joined.discard((group, name))
+
+    def _pulse(self) -> bytes:
+        return f"{self._count:020d} {self.timeout_seconds}\n".encode()
+
+    def _beat(self) -> bool:
+        self._count += 1
+        with self._store._reporting():
+            try:
+                handle = os.open(self._path, os.O_WRONLY)  # not made again: gone is gone
+            except FileNotFoundError:
+                self._store._check_there()
+                return False
+            try:
+                os.pwrite(handle, self._pulse(), 0)
+                return os.fstat(handle).st_nlink > 0
+            finally:
+                os.close(handle)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        for group, name in list(self._joined):
+            with contextlib.suppress(Exception):
+                self.leave(group, name)
+
+
+def _remove_of(path: Path, owner: str | None) -> None:
+    """Remove a member that is this session's; one that has come in its place is put back."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, aside)
+        head = aside.read_bytes().partition(b"\n")[0]
+        if owner is not None and json.loads(head) != owner:
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink(missing_ok=True)
+
+
+def _name(version: int) -> str:
+    return f"@{version:012d}"
+
+
+def _versions(folder: Path) -> list[int]:
+    return [int(name[1:]) for name in _all_listed(folder) if name[0] == "@" and name[1:].isdigit()]
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry) for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def _listed(folder: Path) -> list[str]:
+    return [name for name in _all_listed(folder) if name[0] != "."]
+
+
+def _all_listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,468 @@
+"""The tests every coordination store must pass. A store's own test class inherits them and gives a fixture `address`.
+
+Receives an address that `opened` turns into a store, also in other processes; hands verdicts to pytest.
+
+    class TestMyStore(CoordinationContract):
+        @pytest.fixture
+        def address(self, tmp_path): ...
+
+        @staticmethod
+        def opened(address): ...
+
+Each test works below a path of its own, so that a store may be shared by them all. `opened` is static, so that a child
+process can be handed it. Times are generous: they say when a test gives up, not how fast a store is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import pytest
+
+from penstock.coordination.contract import Session, Store
+from penstock.coordination.lease import Lease, acquire, leader
+from penstock.words.errors import ExternalError, UserError
+
+Opened = Callable[[str], Store]
+_DEADLINE_SECONDS = 60.0
+#: long enough for a busy machine, short enough to wait for
+_SESSION_SECONDS = 2.0
+_LONG_SECONDS = 30.0
+
+
+class CoordinationContract:
+    """Inherit, define `opened` and the fixture `address`, and pytest does the rest."""
+
+    @staticmethod
+    def opened(address: str) -> Store:
+        """A store object of its own."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, address: str) -> Iterator[Store]:
+        store = self.opened(address)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def other(self, address: str) -> Iterator[Store]:
+        """The same store, as another process would open it."""
+        store = self.opened(address)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def path(self) -> str:
+        """A path nobody else uses."""
+        return f"test/{uuid.uuid4().hex}"
+
+    @pytest.fixture
+    def child(self, address: str) -> Iterator[Callable[..., Child]]:
+        """Starts processes that do something with the store; they are killed at the end."""
+        begun: list[Child] = []
+
+        def begin(work: Callable[..., None], *arguments: object) -> Child:
+            begun.append(Child(work, self.opened, address, *arguments))
+            return begun[-1]
+
+        yield begin
+        for process in begun:
+            process.kill()
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def test_a_record_is_made_once(self, store: Store, other: Store, path: str) -> None:
+        assert store.get(path) is None
+        version = store.create(path, b"first")
+        assert version is not None
+        assert other.create(path, b"second") is None
+        found = other.get(path)
+        assert found is not None
+        assert (found.value, found.version) == (b"first", version)
+
+    def test_only_the_version_that_is_there_is_replaced(self, store: Store, other: Store, path: str) -> None:
+        first = store.create(path, b"1")
+        assert first is not None
+        second = store.replace(path, b"2", first)
+        assert second is not None
+        assert second != first
+        assert other.replace(path, b"3", first) is None
+        found = other.get(path)
+        assert found is not None
+        assert (found.value, found.version) == (b"2", second)
+        assert store.replace(f"{path}/missing", b"", second) is None
+
+    def test_a_deleted_record_is_gone_and_can_be_made_again(self, store: Store, path: str) -> None:
+        first = store.create(path, b"1")
+        assert first is not None
+        second = store.replace(path, b"2", first)
+        assert second is not None
+        assert not store.delete(path, first)
+        assert store.delete(path, second)
+        assert not store.delete(path, second)
+        assert store.get(path) is None
+        assert store.replace(path, b"3", second) is None
+        assert store.create(path, b"4") is not None
+
+    def test_any_bytes_come_back(self, store: Store, path: str) -> None:
+        for number, value in enumerate([b"", b"+", b"-", b"\n\0\xff", os.urandom(100_000)]):
+            assert store.create(f"{path}/{number}", value) is not None
+            found = store.get(f"{path}/{number}")
+            assert found is not None
+            assert found.value == value
+
+    def test_children_are_what_has_a_record_or_one_below_it(self, store: Store, path: str) -> None:
+        assert store.children(path) == []
+        versions = {name: store.create(f"{path}/{name}", b"") for name in ("b", "a", "c/d/e", "c/d/f")}
+        assert store.children(path) == ["a", "b", "c"]
+        assert store.children(f"{path}/c/d") == ["e", "f"]
+        assert store.get(f"{path}/c") is None
+        assert store.create(f"{path}/c", b"now") is not None  # what only had others below it
+        for name in ("b", "c/d/e", "c/d/f"):
+            version = versions[name]
+            assert version is not None
+            assert store.delete(f"{path}/{name}", version)
+        assert store.children(path) == ["a", "c"]
+        found = store.get(f"{path}/c")
+        assert found is not None
+        assert store.delete(f"{path}/c", found.version)
+        assert store.children(path) == ["a"]
+
+    @pytest.mark.parametrize("bad", ["", "/a", "a//b", "a/", "..", "a/../b", "a b", "a\0", "ü"])
+    def test_what_is_no_path_is_refused(self, store: Store, bad: str) -> None:
+        with pytest.raises(UserError) as refused:
+            store.get(bad)
+        assert refused.value.condition == "BAD_PATH"
+
+    def test_of_many_that_count_up_at_once_none_is_lost(self, address: str, path: str) -> None:
+        each, workers = 40, 4
+
+        def count(_: int) -> int:
+            store = self.opened(address)
+            lost = done = 0
+            while done < each:
+                found = store.get(path)
+                if found is None:
+                    done += store.create(path, b"1") is not None
+                    continue
+                number = b"%d" % (int(found.value) + 1)
+                won = store.replace(path, number, found.version) is not None
+                done, lost = done + won, lost + (not won)
+            store.close()
+            return lost
+
+        with ThreadPoolExecutor(workers) as pool:
+            lost = sum(pool.map(count, range(workers)))
+        store = self.opened(address)
+        found = store.get(path)
+        store.close()
+        assert found is not None
+        assert int(found.value) == each * workers
+        assert lost >= 0
+
+    def test_a_writer_killed_at_any_moment_leaves_a_store_that_works(
+        self, store: Store, path: str, child: Callable[..., Child]
+    ) -> None:
+        highest = 0
+        for _ in range(4):
+            writer = child(_count_on, path)
+            before = highest
+            _until(lambda: _number(store, path) >= before + 25)  # noqa: B023
+            writer.kill()
+            highest = _number(store, path)
+            assert highest == _number(store, path)
+        found = store.get(path)
+        assert found is not None
+        assert store.replace(path, b"end", found.version) is not None
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def test_a_waiter_is_told_of_a_new_a_changed_and_a_deleted_record(
+        self, store: Store, other: Store, path: str
+    ) -> None:
+        def told(seen: int | None, change: Callable[[], Any]) -> bytes | None:
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(store.wait, path, seen, _DEADLINE_SECONDS)
+                changed = change()
+                assert changed is not None
+                began = time.monotonic()
+                found = waiting.result()
+                assert time.monotonic() - began < _DEADLINE_SECONDS / 2
+                return None if found is None else found.value
+
+        assert told(None, lambda: other.create(path, b"1")) == b"1"
+        first = store.get(path)
+        assert first is not None
+        assert told(first.version, lambda: other.replace(path, b"2", first.version)) == b"2"
+        second = store.get(path)
+        assert second is not None
+        assert told(second.version, lambda: other.delete(path, second.version)) is None
+
+    def test_a_waiter_without_news_comes_back_in_time(self, store: Store, path: str) -> None:
+        began = time.monotonic()
+        assert store.wait(path, None, 0.2) is None
+        assert 0.19 <= time.monotonic() - began < _DEADLINE_SECONDS / 2
+
+    def test_a_waiter_who_is_behind_does_not_wait(self, store: Store, path: str) -> None:
+        version = store.create(path, b"1")
+        found = store.wait(path, None, _LONG_SECONDS)
+        assert found is not None
+        assert found.version == version
+
+    # -- sessions and members --------------------------------------------------------------------
+
+    def test_a_session_lives_until_it_is_closed(self, store: Store, other: Store) -> None:
+        session = store.session(_SESSION_SECONDS)
+        deadline = time.monotonic() + 2 * _SESSION_SECONDS
+        while time.monotonic() < deadline:
+            assert session.held()
+            assert other.alive(session.id)
+            time.sleep(0.05)
+        session.close()
+        assert not session.held()
+        _until(lambda: not other.alive(session.id))
+        session.close()
+
+    def test_members_come_and_go_with_their_sessions(self, store: Store, other: Store, path: str) -> None:
+        one, two = store.session(_LONG_SECONDS), other.session(_LONG_SECONDS)
+        assert other.members(path) == {}
+        assert one.join(path, "a", b"first")
+        assert two.join(path, "b", b"second")
+        assert not two.join(path, "a", b"mine")
+        assert store.members(path) == other.members(path) == {"a": b"first", "b": b"second"}
+        assert one.join(path, "a", b"changed")
+        assert other.members(path)["a"] == b"changed"
+        two.leave(path, "b")
+        two.leave(path, "a")  # another's
+        assert other.members(path) == {"a": b"changed"}
+        one.close()
+        _until(lambda: other.members(path) == {})
+        assert two.join(path, "a", b"now mine")
+        two.close()
+
+    def test_a_killed_process_is_no_member_any_more(
+        self, store: Store, path: str, child: Callable[..., Child]
+    ) -> None:
+        member = child(_be_member, path)
+        session = member.says()
+        assert store.members(path) == {"child": b"here"}
+        assert store.alive(session)
+        member.kill()
+        _until(lambda: store.members(path) == {})
+        assert not store.alive(session)
+        ours = store.session(_LONG_SECONDS)
+        assert ours.join(path, "child", b"again")
+        ours.close()
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def test_generations_rise_from_holder_to_holder(self, store: Store, other: Store, path: str) -> None:
+        generations = []
+        for turn in range(5):
+            session = (store, other)[turn % 2].session(_LONG_SECONDS)
+            lease = acquire((store, other)[turn % 2], path, session, seconds=_DEADLINE_SECONDS)
+            assert lease is not None
+            lease.check()
+            generations.append(lease.generation)
+            if turn % 2:
+                lease.resign()
+                assert not lease.held()
+            session.close()
+        assert generations == [1, 2, 3, 4, 5]
+
+    def test_a_generation_is_above_what_the_place_has_seen(self, store: Store, path: str) -> None:
+        session = store.session(_LONG_SECONDS)
+        lease = acquire(store, path, session, above=lambda: 41)
+        assert lease is not None
+        assert lease.generation == 42
+        session.close()
+
+    def test_one_holds_an_office_and_another_waits(self, store: Store, other: Store, path: str) -> None:
+        first, second = store.session(_LONG_SECONDS), other.session(_LONG_SECONDS)
+        held = acquire(store, path, first)
+        assert held is not None
+        assert acquire(other, path, second, seconds=0.2) is None
+        assert leader(other, path).session == first.id
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(acquire, other, path, second, seconds=_DEADLINE_SECONDS)
+            held.resign()
+            got = waiting.result()
+        assert got is not None
+        assert got.generation == 2
+        with pytest.raises(ExternalError) as lost:
+            held.check()
+        assert lost.value.condition == "FENCED"
+        first.close()
+        second.close()
+
+    def test_of_many_candidates_each_generation_has_one_holder(self, address: str, path: str) -> None:
+        held: list[int] = []
+        inside, most = threading.Semaphore(1), 12
+
+        def reign(_: int) -> None:
+            store = self.opened(address)
+            session = store.session(_LONG_SECONDS)
+            while len(held) < most:
+                lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+                assert lease is not None
+                assert inside.acquire(blocking=False), "two hold the office at once"
+                held.append(lease.generation)
+                inside.release()
+                lease.resign()
+            session.close()
+            store.close()
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(reign, range(3)))
+        assert held == sorted(set(held))
+
+    def test_a_holder_that_is_killed_is_followed(
+        self, store: Store, path: str, child: Callable[..., Child]
+    ) -> None:
+        holder = child(_hold, path)
+        assert holder.says() == 1
+        session = store.session(_LONG_SECONDS)
+        assert acquire(store, path, session) is None
+        holder.kill()
+        lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+        assert lease is not None
+        assert lease.generation == 2
+        session.close()
+
+    def test_a_paused_holder_finds_on_waking_that_it_was_followed(
+        self, store: Store, path: str, child: Callable[..., Child]
+    ) -> None:
+        holder = child(_hold, path)
+        assert holder.says() == 1
+        holder.signal(signal.SIGSTOP)
+        session = store.session(_LONG_SECONDS)
+        lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+        assert lease is not None
+        assert lease.generation == 2
+        holder.signal(signal.SIGCONT)
+        holder.asks("check")
+        assert holder.says() == "FENCED"
+        assert lease.held()
+        session.close()
+
+    def test_a_clock_an_hour_off_is_harmless(
+        self, store: Store, path: str, child: Callable[..., Child]
+    ) -> None:
+        """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
+        for hours in (-1, 1):
+            office = f"{path}/{hours}"
+            holder = child(_hold, office, hours * 3600.0)
+            assert holder.says() == 1
+            session = store.session(_LONG_SECONDS)
+            assert acquire(store, office, session, seconds=2 * _SESSION_SECONDS) is None
+            holder.asks("check")
+            assert holder.says() == "held"
+            holder.kill()
+            assert acquire(store, office, session, seconds=_DEADLINE_SECONDS) is not None
+            session.close()
+
+    def test_an_observer_that_was_paused_itself_does_not_end_a_living_session(
+        self, store: Store, child: Callable[..., Child]
+    ) -> None:
+        session = store.session(_SESSION_SECONDS)
+        observer = child(_observe, session.id)
+        assert observer.says() is True
+        observer.signal(signal.SIGSTOP)
+        time.sleep(2 * _SESSION_SECONDS)  # what the observer misses
+        observer.signal(signal.SIGCONT)
+        observer.asks("look")
+        assert observer.says() is True
+        assert session.held()
+        session.close()
+
+
+# -- other processes -----------------------------------------------------------------------------
+
+
+class Child:
+    """A process that does something with the store, and answers."""
+
+    def __init__(self, work: Callable[..., None], *arguments: object) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process: BaseProcess = context.Process(target=work, args=(there, *arguments), daemon=True)
+        self._process.start()
+        there.close()
+
+    def says(self) -> Any:
+        assert self._here.poll(_DEADLINE_SECONDS), "no word from the other process"
+        return self._here.recv()
+
+    def asks(self, question: str) -> None:
+        self._here.send(question)
+
+    def signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _count_on(_: Connection, opened: Opened, address: str, path: str) -> None:
+    store = opened(address)
+    while True:
+        found = store.get(path)
+        if found is None:
+            store.create(path, b"1")
+        else:
+            store.replace(path, b"%d" % (int(found.value) + 1), found.version)
+
+
+def _be_member(there: Connection, opened: Opened, address: str, path: str) -> None:
+    session = opened(address).session(_SESSION_SECONDS)
+    assert session.join(path, "child", b"here")
+    there.send(session.id)
+    there.recv()
+
+
+def _hold(there: Connection, opened: Opened, address: str, path: str, ahead: float = 0.0) -> None:
+    real = time.time
+    time.time = lambda: real() + ahead
+    store = opened(address)
+    session: Session = store.session(_SESSION_SECONDS)
+    lease: Lease | None = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+    assert lease is not None
+    there.send(lease.generation)
+    while True:
+        there.recv()
+        try:
+            lease.check()
+            there.send("held")
+        except ExternalError as lost:
+            there.send(lost.condition)
+
+
+def _observe(there: Connection, opened: Opened, address: str, session: str) -> None:
+    store = opened(address)
+    while True:
+        there.send(store.alive(session))
+        there.recv()
+
+
+def _number(store: Store, path: str) -> int:
+    found = store.get(path)
+    return 0 if found is None else int(found.value)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)

@@ -1,0 +1,97 @@
+"""A real ZooKeeper on the loopback interface, for tests: from the Debian package `zookeeper`, in a folder of its own.
+
+Receives an empty folder; hands `127.0.0.1:port`. It can be stopped and started again on what it has kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from penstock.engine.java import java_home
+
+_JAR = Path(os.environ.get("PENSTOCK_ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))
+_START_SECONDS = 60.0
+_CONFIGURATION = """\
+dataDir={folder}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+tickTime=200
+minSessionTimeout=400
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+"""
+
+
+def why_not() -> str | None:
+    """Why no ZooKeeper can be started here; None when one can."""
+    if not _JAR.exists():
+        return f"ZooKeeper is not installed: there is no {_JAR} (Debian: apt-get install zookeeper)"
+    return None
+
+
+class ZooKeeperServer:
+    """A server that is started, and may be stopped, killed and started again. To be stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zoo.cfg").write_text(_CONFIGURATION.format(folder=folder, port=self._port))
+
+    @property
+    def hosts(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process, for tests that pause it."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        java = shutil.which("java") or f"{java_home()}/bin/java"
+        options = ["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [java, *options, "-cp", str(_JAR), main, str(self._folder / "zoo.cfg")],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError((self._folder / "server.log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as asked:
+                asked.sendall(b"srvr")
+                return b"Mode:" in asked.makefile("rb").read()
+        except OSError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,158 @@
+"""What the store on files must withstand beyond the contract: pauses between any two of its steps, and its disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.coordination import contract, files
+from penstock.coordination.address import store_at
+from penstock.coordination.contract import HOLDER_PART
+from penstock.coordination.files import FileStore
+from penstock.coordination.lease import acquire
+from penstock.testing.manual_clock import ManualClock
+from penstock.words.errors import ExternalError, UserError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "store", durable=False)
+
+
+@pytest.mark.parametrize("changes", [1, 3, 40])
+def test_a_writer_paused_before_its_change_does_not_bring_an_old_version_back(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """Also when the name it wants has been taken and removed since."""
+    first = store.create("a", b"0")
+    assert first is not None
+    real = os.link
+
+    def pause(*arguments: Any) -> None:
+        monkeypatch.undo()
+        version = first
+        for number in range(changes):
+            version = store.replace("a", b"%d" % (number + 1), version) or 0
+            assert version
+        real(*arguments)
+
+    monkeypatch.setattr(os, "link", pause)
+    assert store.replace("a", b"late", first) is None
+    found = store.get("a")
+    assert found is not None
+    assert found.value == b"%d" % changes
+
+
+def test_old_versions_and_what_killed_writers_left_are_removed(store: FileStore) -> None:
+    version = store.create("a", b"")
+    folder = store.directory / "records" / "a"
+    (folder / ".draft-of-one-who-was-killed").write_bytes(b"half")
+    for _ in range(100):
+        assert version is not None
+        version = store.replace("a", b"", version)
+    assert len(os.listdir(folder)) < 20
+
+
+def test_a_session_ends_for_its_holder_before_it_ends_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = ManualClock()
+    for module in (contract, files):
+        monkeypatch.setattr(module, "clock", turned)
+    store = FileStore(tmp_path)
+    session = files.FileSession(store, 1000.0)  # its own signs of life come far too late for this test
+    assert store.alive(session.id)
+    turned.turn(1000.0 * HOLDER_PART - 1)
+    assert session.held()
+    turned.turn(2)
+    assert not session.held()
+    assert store.alive(session.id)
+    turned.turn(1000.0)
+    assert not store.alive(session.id)
+    turned.turn(-3000.0)
+    assert not session.held()  # what is over stays over
+    assert not session._beat()
+    session.close()
+
+
+def test_a_sign_of_life_after_the_end_revives_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    session = store.session(0.3)
+    os.unlink(tmp_path / "sessions" / session.id)  # as an observer does that saw it stand still
+    assert session.ended.wait(10)
+    assert not session.held()
+    assert not store.alive(session.id)
+    session.close()
+
+
+def test_a_holder_goes_on_while_its_lease_lives_when_the_store_is_away_and_then_stops(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    session = store.session(1.0)
+    lease = acquire(store, "office", session)
+    assert lease is not None
+    shutil.move(tmp_path / "store", tmp_path / "away")
+    (tmp_path / "store").write_text("not a directory")
+    lease.check()
+    assert session.ended.wait(10)
+    with pytest.raises(ExternalError) as lost:
+        lease.check()
+    assert lost.value.condition == "LEASE_LOST"
+    with pytest.raises(ExternalError) as away:
+        store.get("office")
+    assert away.value.condition == "STORE_UNAVAILABLE"
+    session.close()
+
+
+def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
+    """A file system unmounted for a moment: no session ends, and no second store is begun in its place."""
+    store = FileStore(tmp_path / "store")
+    session = store.session(30.0)
+    lease = acquire(store, "office", session)
+    assert lease is not None
+    os.rename(tmp_path / "store", tmp_path / "away")
+    for attempt in (
+        lambda: store.get("office"),
+        lambda: store.create("office", b""),
+        lambda: store.alive(session.id),
+        lambda: session._beat(),
+    ):
+        with pytest.raises(ExternalError) as away:
+            attempt()
+        assert away.value.condition == "STORE_UNAVAILABLE"
+    assert not (tmp_path / "store").exists()
+    os.rename(tmp_path / "away", tmp_path / "store")
+    assert session._beat()
+    lease.check()
+    session.close()
+
+
+def test_an_office_given_away_by_hand_is_noticed(store: FileStore) -> None:
+    session, other = store.session(0.5), store.session(30.0)
+    lease = acquire(store, "office", session)
+    assert lease is not None
+    record = store.get("office")
+    assert record is not None
+    assert store.replace("office", b'{"generation": 9, "session": null}', record.version)
+    deadline = contract.clock() + 10
+    while lease.held() and contract.clock() < deadline:
+        session.ended.wait(0.02)
+    with pytest.raises(ExternalError) as lost:
+        lease.check()
+    assert lost.value.condition == "FENCED"
+    session.close()
+    following = acquire(store, "office", other)
+    assert following is not None
+    assert following.generation == 10
+    other.close()
+
+
+def test_an_address_names_a_store(tmp_path: Path) -> None:
+    assert store_at(str(tmp_path / "a")).describe() == str(tmp_path / "a")
+    assert store_at(f"file://{tmp_path}/b").describe() == f"{tmp_path}/b"
+    with pytest.raises(UserError) as refused:
+        store_at("redis://here")
+    assert refused.value.condition == "BAD_ADDRESS"

@@ -1,0 +1,63 @@
+"""What the store on ZooKeeper must withstand beyond the contract: a server that goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.coordination.address import store_at
+from penstock.coordination.lease import acquire
+from penstock.coordination.zookeeper import ZooKeeperStore
+from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
+from penstock.words.errors import ExternalError
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    if reason := why_not():
+        pytest.skip(reason)
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_lease_outlives_a_short_absence_and_no_long_one(server: ZooKeeperServer) -> None:
+    store = store_at(f"zk://{server.hosts}/penstock")
+    session = store.session(8.0)
+    lease = acquire(store, "office", session, seconds=10)
+    assert lease is not None
+    server.stop()
+    lease.check()
+    server.start()
+    waited = store.wait("office", -1, 10)
+    assert waited is not None
+    assert session.held()
+    assert lease.held()
+    os.kill(server.pid, signal.SIGSTOP)  # answers nobody
+    try:
+        lease.check()
+        assert session.ended.wait(30)
+        with pytest.raises(ExternalError) as lost:
+            lease.check()
+        assert lost.value.condition == "LEASE_LOST"
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    session.close()
+    again = store.session(8.0)
+    following = acquire(store, "office", again, seconds=30)
+    assert following is not None
+    assert following.generation == 2
+    again.close()
+    store.close()
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(ExternalError) as away:
+        ZooKeeperStore("127.0.0.1:1/penstock", answer_seconds=0.5)
+    assert away.value.condition == "STORE_UNAVAILABLE"
+    assert away.value.retry

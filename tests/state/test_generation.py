@@ -1,0 +1,140 @@
+"""Of two writers the one of the higher generation writes, at whichever instruction the other was paused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.state import durable
+from penstock.state.directory import StateDirectory
+from penstock.state.generation import Ground
+from penstock.state.manifest import Manifest
+from penstock.state.rollback import rolled_back
+from penstock.words.errors import ExternalError, InternalError
+
+RECORD: dict[str, Any] = {"start": {}, "end": {"epoch": 0, "at": {}}}
+
+
+def taken(folder: Path, generation: int | None = None) -> Ground:
+    ground = Ground(folder / "generations")
+    ground.take(generation)
+    return ground
+
+
+def test_a_generation_is_higher_than_all_before_it(tmp_path: Path) -> None:
+    assert [taken(tmp_path).generation for _ in range(3)] == [1, 2, 3]
+    assert taken(tmp_path, 10).generation == 10
+    assert taken(tmp_path).generation == 11
+    assert os.listdir(tmp_path / "generations") == ["000000000011"]
+
+
+@pytest.mark.parametrize("late", [3, 5])
+def test_a_lower_generation_or_the_same_again_is_refused_and_leaves_nothing(
+    tmp_path: Path, late: int
+) -> None:
+    holder = taken(tmp_path, 5)
+    with pytest.raises(ExternalError) as refused:
+        taken(tmp_path, late)
+    assert refused.value.condition == "FENCED"
+    assert holder.write_once(tmp_path / "file", b"mine")
+    assert os.listdir(tmp_path / "generations") == ["000000000005"]
+
+
+@pytest.mark.parametrize(
+    ("once", "operation"),
+    [(True, "open"), (True, "fsync"), (True, "link"), (False, "open"), (False, "fsync"), (False, "replace")],
+)
+def test_a_writer_paused_before_any_call_of_the_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, once: bool
+) -> None:
+    paused, target = taken(tmp_path), tmp_path / "there" / "file"
+    real = open if operation == "open" else getattr(os, operation)
+
+    def pause(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        taken(tmp_path)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(durable if operation == "open" else os, operation, pause, raising=False)
+    with pytest.raises(ExternalError) as refused:
+        paused.write_once(target, b"late") if once else paused.write_whole(target, b"late")
+    assert refused.value.condition == "FENCED"
+    assert "generation 2; this one is 1" in str(refused.value)
+    assert not target.exists()
+
+
+def test_one_killed_while_it_shut_the_others_out_leaves_a_place_that_can_be_taken(tmp_path: Path) -> None:
+    first = taken(tmp_path)
+    (tmp_path / "generations" / ".gone-1-dead").mkdir()
+    (tmp_path / "generations" / ".gone-1-dead" / "draft").write_text("half")
+    (tmp_path / "generations" / "000000000002").mkdir()  # made, and killed before it looked
+    assert taken(tmp_path).generation == 3
+    assert os.listdir(tmp_path / "generations") == ["000000000003"]
+    with pytest.raises(ExternalError):
+        first.write_whole(tmp_path / "file", b"late")
+
+
+# -- a state directory -----------------------------------------------------------------------------------
+
+
+def claimed(folder: Path, generation: int | None = None) -> StateDirectory:
+    directory = StateDirectory(folder)
+    directory.claim("query", "a summary", generation)
+    return directory
+
+
+def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path: Path) -> None:
+    old = claimed(tmp_path / "state")
+    new = claimed(tmp_path / "state", 7)
+    for attempt in (
+        lambda: old.record(0, RECORD),
+        lambda: old.commit(Manifest(epoch=0)),
+        lambda: old.remember({"format": 1}),
+    ):
+        with pytest.raises(ExternalError) as refused:
+            attempt()
+        assert refused.value.condition == "FENCED"
+        assert "generation 7; this one is 1" in str(refused.value)
+    assert new.record(0, RECORD) == {**RECORD, "generation": 7}
+    new.commit(Manifest(epoch=0))
+    assert new.latest().generation == 7
+
+
+def test_records_and_manifests_that_were_recycled_do_not_come_back(tmp_path: Path) -> None:
+    old = claimed(tmp_path / "state")
+    new = claimed(tmp_path / "state", 2)
+    for epoch in range(5):
+        new.record(epoch, RECORD)
+        new.commit(Manifest(epoch=epoch))
+    new.recycle(1)
+    for attempt in (lambda: old.record(0, RECORD), lambda: old.commit(Manifest(epoch=0))):
+        with pytest.raises(ExternalError) as refused:
+            attempt()
+        assert refused.value.condition == "FENCED"
+    assert new.epochs() == [4]
+
+
+def test_a_second_manifest_of_one_generation_is_a_defect(tmp_path: Path) -> None:
+    only = claimed(tmp_path / "state")
+    only.commit(Manifest(epoch=0))
+    with pytest.raises(InternalError) as refused:
+        only.commit(Manifest(epoch=0))
+    assert refused.value.condition == "EPOCH_COMMITTED_TWICE"
+
+
+def test_going_back_shuts_out_an_engine_that_holds_no_lock(tmp_path: Path) -> None:
+    paused = claimed(tmp_path / "state")
+    running = claimed(tmp_path / "state", 2)  # without the lock, which the first one has
+    paused.release()
+    for epoch in range(3):
+        running.record(epoch, RECORD)
+        running.commit(Manifest(epoch=epoch))
+    person = StateDirectory(tmp_path / "state")
+    with person.held():
+        assert rolled_back(person, 1) == (1, [2])
+    with pytest.raises(ExternalError) as refused:
+        running.commit(Manifest(epoch=2))
+    assert refused.value.condition == "FENCED"
