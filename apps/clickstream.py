@@ -15,6 +15,7 @@ from pathlib import Path
 import penstock as ps
 from penstock import col
 from penstock.logs.contract import Log
+from penstock.logs.rates import Profile
 
 #: what a page brings along with itself: nobody "visits" these
 ASSETS = r"(?i)\.(css|js|png|jpe?g|gif|svg|ico|woff2?|ttf|map)$"
@@ -57,4 +58,9 @@ def build(
     )
 
 
-app = build(ps.generated())
+def generated(rate: float | None = None, profile: Profile = "constant") -> Log:
+    """The demo's log: a made-up web shop."""
+    return ps.generated(rate=rate or 20_000, profile=profile)
+
+
+app = build(generated())
