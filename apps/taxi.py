@@ -77,7 +77,6 @@ def build(
         from_250=cell("pickup", 600),
         to_250=cell("dropoff", 600),
         ended=col("dropoff").dt.timestamp("us"),
-        everybody=ps.lit(0),
         read=ps.lit(0.0),
     )
     missing = pl.any_horizontal(*(col(place).fill_null(0) == 0 for place in _PLACES))
@@ -87,7 +86,7 @@ def build(
     left_out = left_out.union(parts["outside"].select(why=ps.lit("outside the grid")))
 
     # the order of all trips decides: one task ranks them, all others decode and place them
-    everybody = parts["good"].map_batches(read, deterministic=True).key_by("everybody")
+    everybody = parts["good"].map_batches(read, deterministic=True).key_by()
     routes = everybody.apply_rows(best_routes, TOLD, NO_ROUTES)
     areas = everybody.apply_rows(best_areas, TOLD, NO_AREAS)
     outputs = {

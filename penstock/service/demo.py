@@ -29,6 +29,10 @@ class Name(StrEnum):
 
     clickstream = "clickstream"
     taxi = "taxi"
+    calls = "calls"
+    wordcount = "wordcount"
+    sentiment = "sentiment"
+    hibench = "hibench"
 
 
 class Profile(StrEnum):

@@ -83,7 +83,8 @@ def same(found: list[Row], expected: list[Row]) -> None:
     one, other = (
         sorted(json.dumps(_plain(row), sort_keys=True) for row in rows) for rows in (found, expected)
     )
-    assert one == other
+    lost, extra = sorted(set(other) - set(one)), sorted(set(one) - set(other))
+    assert one == other, f"{len(one)} rows for {len(other)}; lost {lost[:3]}, extra {extra[:3]}"
 
 
 def _plain(value: Any) -> Any:
