@@ -17,21 +17,13 @@ from pathlib import Path
 import polars as pl
 
 import penstock as ps
+from apps.places import kilometres
 from penstock import col
 from penstock.logs.contract import Log
 from penstock.logs.rates import Profile
 
-EARTH_KM = 6371.0
 #: nobody travels faster; and within a town places are not that exact
 FASTEST_KMH, TOWN_KM = 900.0, 50.0
-
-
-def kilometres() -> pl.Expr:
-    """The great circle between the two places of `lat` and `lon`, lists of two."""
-    lat_0, lat_1 = (col("lat").list.get(at).radians() for at in (0, 1))
-    lon_0, lon_1 = (col("lon").list.get(at).radians() for at in (0, 1))
-    half = ((lat_1 - lat_0) / 2).sin() ** 2 + lat_0.cos() * lat_1.cos() * ((lon_1 - lon_0) / 2).sin() ** 2
-    return 2 * EARTH_KM * half.sqrt().arcsin()
 
 
 def build(
@@ -54,11 +46,12 @@ def build(
 
     in_a_row = calls.key_by("src").last(2, "start", "end", "lat", "lon")
     between = col("start").list.get(1) - col("end").list.get(0)
+    places = (col(name).list.get(at) for at in (0, 1) for name in ("lat", "lon"))
     apart = in_a_row.select(
         "src",
         first=col("start").list.get(0),
         second=col("start").list.get(1),
-        km=kilometres(),
+        km=kilometres(*places),
         hours=between.dt.total_microseconds().clip(0) / 3.6e9,
     )
     too_far = apart.filter(col("km") > TOWN_KM + FASTEST_KMH * col("hours"))

@@ -19,9 +19,15 @@ from penstock.logs.contract import Log
 from penstock.logs.rates import Profile
 
 
-def build(log: Log, results: str | Path = "out/hibench", *, lateness: str = "2s") -> ps.App:
-    """The application over a log of combined lines."""
-    decoder = ps.combined_log(extra=["cookie"])
+def build(
+    log: Log,
+    results: str | Path = "out/hibench",
+    *,
+    cookie: str | None = "session",
+    lateness: str = "2s",
+) -> ps.App:
+    """The application over a log of combined lines. `cookie`: there is a field of cookies after the agent."""
+    decoder = ps.combined_log(extra=[ps.Cookie(cookie)] if cookie else [])
     clicks = ps.stream("clicks", log, decoder, time="time", lateness=lateness)
     visits = clicks.select("time", "host", "path", "status")
     fixed = visits.key_by("host").window("30s")

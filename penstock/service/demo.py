@@ -6,6 +6,7 @@ Receives the module of that name, which has `generated` (its log) and `build` (t
 from __future__ import annotations
 
 import importlib
+import inspect
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +34,8 @@ class Name(StrEnum):
     wordcount = "wordcount"
     sentiment = "sentiment"
     hibench = "hibench"
+    sla = "sla"
+    cards = "cards"
 
 
 class Profile(StrEnum):
@@ -105,10 +108,10 @@ def application(
     options: dict[str, Any] = {}
     if lateness or log:
         options["lateness"] = lateness or "60s"
-    if name is Name.clickstream and log:
+    if log and "cookie" in inspect.signature(module.build).parameters:
         options["cookie"] = cookie
     elif cookie:
-        raise UserError("BAD_OPTION", "--cookie goes with clickstream and --log", hint="Leave it out.")
+        raise UserError("BAD_OPTION", "--cookie is for access logs given with --log", hint="Leave it out.")
     return module.build(source, results, **options), source.closed()
 
 
