@@ -3,7 +3,7 @@
     penstock demo cards
 
 Receives payments; hands one output:
-- `suspicious`: two payments of one card in a row, both with the owner said to be there, at most `within` apart, from places
+- `suspicious`: two payments of one card in a row, the owner said to be there, at most `within` apart, from places
   too far from each other. Payments without the owner (by telephone, in web shops) do not count.
 """
 

@@ -36,6 +36,7 @@ class Name(StrEnum):
     hibench = "hibench"
     sla = "sla"
     cards = "cards"
+    smartgrid = "smartgrid"
 
 
 class Profile(StrEnum):
