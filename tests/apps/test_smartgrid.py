@@ -125,7 +125,9 @@ def outlying(loads: list[tuple[int, float, Plug]], size: int, every: int, name: 
 def test_smart_plugs_as_by_hand_three_ways(tmp_path: Path) -> None:
     found = readings()
     log = lines(found)
-    rows = three_ways(lambda results: build(ListLog(log), results), tmp_path, units=len(log) // 5)
+    rows = three_ways(
+        lambda results: build(ListLog(log), results), tmp_path, units=len(log) // 5, most_slices=2
+    )
     loads, made = completed(found)
     same(rows["completed"], made)
     assert len(made) > 20
