@@ -92,7 +92,7 @@ def build(
     outputs = {
         "routes": routes.map_batches(lines, {"line": ps.String}, deterministic=True),
         "areas": areas.map_batches(lines, {"line": ps.String}, deterministic=True),
-        "left_out": left_out.key_by("why").running("1m").count("trips"),
+        "left_out": left_out.key_by("why").running("10s").count("trips"),
     }
     return ps.app(
         "taxi", *(ps.output(name, rows, ps.jsonl(Path(results) / name)) for name, rows in outputs.items())
@@ -101,7 +101,7 @@ def build(
 
 def trip(draw: Draws, number: int, micros: int) -> str:
     """A made-up trip in Manhattan that ends at this instant, likely between busy places; one in 50 has no place."""
-    places = [(-73.99 + draw.low(40) * 0.0007, 40.73 + draw.low(40) * 0.0009) for _ in range(2)]
+    places = [(-73.99 + draw.low(60) * 0.003, 40.73 + draw.low(60) * 0.002) for _ in range(2)]
     (lon, lat), (to_lon, to_lat) = places if draw.below(50) else [(0.0, 0.0)] * 2
     minutes, fare, tip = 1 + draw.below(25), 300 + draw.below(40) * 50, draw.below(10) * 25
     times = f"{iso(micros - minutes * 60_000_000, seconds=True)},{iso(micros, seconds=True)},{minutes * 60}"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.engine.settings import Settings
+from penstock.jobs.app import JobsApp
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
 from penstock.query.logical import App
@@ -37,6 +38,9 @@ class Name(StrEnum):
     sla = "sla"
     cards = "cards"
     smartgrid = "smartgrid"
+    retail = "retail"
+    shop = "shop"
+    spam = "spam"
 
 
 class Profile(StrEnum):
@@ -102,7 +106,7 @@ def application(
     cookie: str | None = None,
     lateness: str | None = None,
     drain: bool = False,
-) -> tuple[App, bool]:
+) -> tuple[App | JobsApp, bool]:
     """The demo's app, and whether it ends with its log."""
     module = importlib.import_module(f"apps.{name.value}")
     source: Log = FileLog(log, finished=drain) if log else module.generated(rate, profile.value)

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from penstock.jobs.app import JobsApp
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.query.physical import ScanPlan
 from penstock.service.demo import Name, application
 from penstock.words.errors import UserError
 
 APPS = Path(__file__).parents[2] / "apps"
 
 
+def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
+    """The streams that an application reads."""
+    if isinstance(app, App):
+        return compiled(app).scans
+    jobs = app.on(state)
+    return jobs.plan(jobs.commands).scans
+
+
 @pytest.mark.parametrize("name", Name)
 def test_a_demo_reads_the_log_it_makes_up(name: Name, tmp_path: Path) -> None:
     app, _ = application(name, tmp_path / "results")
     assert app.name == name.value
-    for scan in compiled(app).scans.values():
+    for scan in scans(app, tmp_path).values():
         log, decoder = scan.stream.log, scan.stream.decoder
         partition = log.partitions({})[0].id
         chunk = next(log.read(Span(partition, 0, 50)))
         decoded = decoder.decode(chunk, list(decoder.schema()))
-        assert (decoded.good.height, decoded.bad.height) == (50, 0)
+        assert decoded.good.height >= 49  # the first line may be a header
+        assert decoded.bad.height == 0
     assert f"## {name.value}\n" in (APPS / "README.md").read_text()
 
 
