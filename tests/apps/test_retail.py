@@ -14,7 +14,7 @@ from penstock.jobs.program import Jobs
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
 from penstock.testing.inline import InlineEngine
-from tests.apps.kit import Row, data, same, three_ways
+from tests.apps.kit import Row, data, killed, same, three_ways
 
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,16 +103,37 @@ def test_the_invoices_of_2010(tmp_path: Path) -> None:
     compare(lines, tmp_path)
 
 
-def test_the_jobs_of_the_shop_ask_each_other(tmp_path: Path) -> None:
-    log = shop.made_log(shop.event, rate=20, live=False, total=4_000, partitions=1)
-    lines = next(log.read(Span("p0", 0, 4_000))).data.decode().splitlines()
+def run_shop(lines: list[str], folder: Path, units: int, slices: int) -> None:
     app = shop.build(ListLog(lines))
-    jobs = Jobs("shop", tmp_path, streams=app.streams, begin=app.sql)
-    engine = InlineEngine(jobs, tmp_path, epoch_units=1_500)
-    list(engine.steps())
-    told = {
-        name: [row for answer in jobs.since(name, 0) for row in answer.rows.rows()]
-        for name in jobs.catalogue.jobs
-    }
-    assert all(told[name] for name in ("micro_promotion", "product_bundling", "sale_prediction"))
+    jobs = Jobs("shop", folder, streams=app.streams, begin=app.sql)
+    engine = InlineEngine(jobs, folder, epoch_units=units, slices=slices)
+    try:
+        list(engine.steps())
+    finally:
+        engine.close()
+
+
+def told_by_jobs(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All that the jobs have told, in any order."""
+    app = shop.build(ListLog([]))
+    jobs = Jobs("shop", folder, streams=app.streams, begin=app.sql)
+    engine = InlineEngine(jobs, folder)
+    names = sorted(jobs.catalogue.jobs)
+    found = {name: sorted(row for one in jobs.since(name, 0) for row in one.rows.rows()) for name in names}
     engine.close()
+    return found
+
+
+def test_the_jobs_of_the_shop_three_ways(tmp_path: Path) -> None:
+    log = shop.made_log(shop.event, rate=20, live=False, total=3_000, partitions=1)
+    lines = next(log.read(Span("p0", 0, 3_000))).data.decode().splitlines()
+    run_shop(lines, tmp_path / "straight", 1 << 40, 1)
+    straight = told_by_jobs(tmp_path / "straight")
+    assert all(straight[name] for name in ("micro_promotion", "product_bundling", "sale_prediction"))
+    run_shop(lines, tmp_path / "cut", 500, 3)
+    assert told_by_jobs(tmp_path / "cut") == straight
+    for at, number in (("sliced", 1), ("delivered", 2)):
+        with killed(at, number):
+            run_shop(lines, tmp_path / "killed", 700, 2)
+    run_shop(lines, tmp_path / "killed", 900, 4)
+    assert told_by_jobs(tmp_path / "killed") == straight

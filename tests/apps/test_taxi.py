@@ -7,6 +7,7 @@ import random
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from apps.taxi import build
 from penstock.testing import ListLog
@@ -45,9 +46,18 @@ def cell(lon: str, lat: str, metres: int) -> str | None:
     return f"{x}.{y}" if 1 <= x <= most and 1 <= y <= most else None
 
 
+class Trip(NamedTuple):
+    at: datetime
+    taxi: str
+    route: str
+    begun: str
+    ended: str
+    earned: float
+
+
 def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
     """Lines about routes, lines about areas, and how many trips were left out for which reason."""
-    seen: list[tuple[datetime, list[str]]] = []
+    seen: list[Trip] = []
     routes: list[str] = []
     areas: list[str] = []
     route_told: list[str] = []
@@ -63,15 +73,16 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
             out["outside the grid"] += 1
             continue
         now = datetime.strptime(trip[3], FORMAT)
-        seen.append((now, trip))
-        recent = [(n, at, one) for n, (at, one) in enumerate(seen) if at > now - timedelta(minutes=30)]
+        route = f"{cell(*places[:2], 500)},{cell(*places[2:], 500)}"
+        ends = (str(cell(*places[:2], 250)), str(cell(*places[2:], 250)))
+        seen.append(Trip(now, trip[0], route, *ends, float(trip[11]) + float(trip[14])))
 
         counts: Counter[str] = Counter()
         last: dict[str, int] = {}
-        for n, _, one in recent:
-            route = f"{cell(*one[6:8], 500)},{cell(*one[8:10], 500)}"
-            counts[route] += 1
-            last[route] = n
+        for n, one in enumerate(seen):
+            if one.at > now - timedelta(minutes=30):
+                counts[one.route] += 1
+                last[one.route] = n
         best = sorted(counts, key=lambda route: (-counts[route], -last[route]))[:10]
         if best != route_told:
             route_told = best
@@ -80,14 +91,13 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
         fares: dict[str, list[float]] = defaultdict(list)
         taxis: dict[str, str] = {}
         touched: dict[str, int] = {}
-        for n, (at, one) in enumerate(seen):
-            begun, ended = str(cell(*one[6:8], 250)), str(cell(*one[8:10], 250))
-            touched[begun] = touched[ended] = n
-            taxis.pop(one[0], None)
-            if at > now - timedelta(minutes=15):
-                fares[begun].append(float(one[11]) + float(one[14]))
-            if at > now - timedelta(minutes=30):
-                taxis[one[0]] = ended
+        for n, one in enumerate(seen):
+            touched[one.begun] = touched[one.ended] = n
+            taxis.pop(one.taxi, None)
+            if one.at > now - timedelta(minutes=15):
+                fares[one.begun].append(one.earned)
+            if one.at > now - timedelta(minutes=30):
+                taxis[one.taxi] = one.ended
         free = Counter(taxis.values())
         ranked = []
         for area, values in fares.items():
