@@ -13,6 +13,7 @@ from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import ScanPlan
 from penstock.service.demo import Name, application
+from penstock.service.load import load
 from penstock.words.errors import UserError
 
 APPS = Path(__file__).parents[2] / "apps"
@@ -38,6 +39,11 @@ def test_a_demo_reads_the_log_it_makes_up(name: Name, tmp_path: Path) -> None:
         assert decoded.good.height >= 49  # the first line may be a header
         assert decoded.bad.height == 0
     assert f"## {name.value}\n" in (APPS / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", Name)
+def test_the_file_of_a_demo_can_be_run_by_itself(name: Name) -> None:
+    assert load(APPS / f"{name.value}.py").name == name.value
 
 
 def test_a_cookie_is_for_clicks() -> None:

@@ -47,6 +47,7 @@ def cell(lon: str, lat: str, metres: int) -> str | None:
 
 
 class Trip(NamedTuple):
+    number: int
     at: datetime
     taxi: str
     route: str
@@ -58,6 +59,7 @@ class Trip(NamedTuple):
 def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
     """Lines about routes, lines about areas, and how many trips were left out for which reason."""
     seen: list[Trip] = []
+    number = 0
     routes: list[str] = []
     areas: list[str] = []
     route_told: list[str] = []
@@ -75,14 +77,15 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
         now = datetime.strptime(trip[3], FORMAT)
         route = f"{cell(*places[:2], 500)},{cell(*places[2:], 500)}"
         ends = (str(cell(*places[:2], 250)), str(cell(*places[2:], 250)))
-        seen.append(Trip(now, trip[0], route, *ends, float(trip[11]) + float(trip[14])))
+        seen = [one for one in seen if one.at > now - timedelta(minutes=30)]
+        number += 1
+        seen.append(Trip(number, now, trip[0], route, *ends, float(trip[11]) + float(trip[14])))
 
         counts: Counter[str] = Counter()
         last: dict[str, int] = {}
-        for n, one in enumerate(seen):
-            if one.at > now - timedelta(minutes=30):
-                counts[one.route] += 1
-                last[one.route] = n
+        for one in seen:
+            counts[one.route] += 1
+            last[one.route] = one.number
         best = sorted(counts, key=lambda route: (-counts[route], -last[route]))[:10]
         if best != route_told:
             route_told = best
@@ -91,13 +94,11 @@ def by_hand(trips: list[str]) -> tuple[list[str], list[str], dict[str, int]]:
         fares: dict[str, list[float]] = defaultdict(list)
         taxis: dict[str, str] = {}
         touched: dict[str, int] = {}
-        for n, one in enumerate(seen):
-            touched[one.begun] = touched[one.ended] = n
-            taxis.pop(one.taxi, None)
+        for one in seen:
+            touched[one.begun] = touched[one.ended] = one.number
+            taxis[one.taxi] = one.ended
             if one.at > now - timedelta(minutes=15):
                 fares[one.begun].append(one.earned)
-            if one.at > now - timedelta(minutes=30):
-                taxis[one.taxi] = one.ended
         free = Counter(taxis.values())
         ranked = []
         for area, values in fares.items():
