@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,11 @@ _SHOWN_CHARACTERS = 40
 Schema = Mapping[str, pl.DataType]
 
 
+@functools.lru_cache(maxsize=256)
+def _instance(dtype: object) -> pl.DataType:
+    return pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
+
+
 def checked_schema(
     schema: Mapping[str, object], times: Mapping[str, str], nested: bool = False
 ) -> dict[str, pl.DataType]:
@@ -39,7 +45,7 @@ def checked_schema(
     types: dict[str, pl.DataType] = {}
     for name, dtype in schema.items():
         try:
-            types[name] = pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
+            types[name] = _instance(dtype)
         except (TypeError, pl.exceptions.PolarsError):
             raise _bad_schema(f"column {name}: {dtype!r} is no type") from None
     for name, how in times.items():

@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.engine.admission import Admission
 from penstock.engine.desk import SourceDesk
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.job_shares import JobShares
 from penstock.engine.logs import Logs
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
@@ -168,6 +169,7 @@ class Engine:
             place,
             self.settings.job_seconds,
             self._fence,
+            JobShares(self.settings.job_share, self.settings.epoch_seconds),
         )
         admission = self.admission = Admission(
             self.program,

@@ -26,6 +26,7 @@ import polars as pl
 from penstock.engine.admission import Offset, spans_between
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
+from penstock.engine.job_shares import JobShares
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
@@ -99,6 +100,7 @@ class EpochRunner:
         place: StatePlace,
         job_seconds: float = 0.0,
         fence: Fence | None = None,
+        shares: JobShares | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -107,6 +109,8 @@ class EpochRunner:
         self._place = place
         self._job_seconds = job_seconds
         self._fence = fence
+        #: how much of epochs jobs have taken so far
+        self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
         self._aside: dict[tuple[str, str], JsonLines] = {}
 
@@ -150,12 +154,14 @@ class EpochRunner:
         reached("gathered", epoch)
         self._may_write()
         self._deliver(epoch, plan, result.rows, result.aside)
+        self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._may_write()
         self._state.commit(result.manifest)
         self._forget(self._manifest.runs() - result.manifest.runs())
         self._manifest = result.manifest
         reached("committed", epoch)
+        self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
         units: dict[str, int] = {}
         for stream, span in spans:
             units[stream] = units.get(stream, 0) + span.end - span.start
@@ -183,7 +189,7 @@ class EpochRunner:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
         commands = record["end"].get("commands", 0)
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch))
+            plan = self._program.plan(commands, self._program.failures(epoch, commands))
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
             shape = self._shape.for_spans(wanted, plan.scans)
             task = self._task(epoch, plan, record, min(shape.slices, shape.buckets))
@@ -197,10 +203,22 @@ class EpochRunner:
                 if self._place.shelf is not None:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
 
+    def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
+        """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
+        the decision is a command, which is."""
+        names = {output.job: output.name for output in plan.outputs.values() if output.job is not None}
+        self.shares, over = self.shares.after(result.job_seconds(), seconds, names)
+        if over:
+            self._program.paused(commands, over)
+
     def recycle(self, keep: int) -> None:
         """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
         self._may_write()
         self._forget(self._state.recycle(keep))
+        oldest = min(self._state.epochs(), default=0)
+        end = self._state.recorded_end(oldest)
+        if oldest and end is not None:  # after epoch 0 one can go back to the beginning
+            self._program.settled(end.get("commands", 0))
 
     def _may_write(self) -> None:
         if self._fence is not None:
@@ -236,7 +254,7 @@ class EpochRunner:
             place=self._place,
             engine_pid=os.getpid(),
             flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
-            previous=self._program.previous(epoch, plan),
+            previous=self._program.previous(epoch, end.get("commands", 0), plan),
             job_seconds=self._job_seconds,
         )
 
@@ -247,7 +265,6 @@ class EpochRunner:
             for sink in plan.outputs[name].sinks:
                 sink.take_over(self._state.generation)
                 sink.write(epoch, told)
-        self._program.delivered(epoch, rows)
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

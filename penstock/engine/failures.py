@@ -1,4 +1,4 @@
-"""Jobs that fail alone: who failed in a task and why, and how long one job may keep a task.
+"""Jobs that fail alone: who failed in a task and why, how long each kept it and how long it may.
 
 Receives what a job's own steps and operators raise; hands it to the driver as a message, so that the epoch can be
 carried out without that job.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
 from penstock.engine.message import Message, error_message
 from penstock.words.errors import InternalError, PenstockError, UserError
+
+#: seconds in a task
+_WORTH_TELLING = 0.001
 
 
 class TooLong(Exception):
@@ -31,13 +35,18 @@ class JobsFailed(Exception):
 
 @dataclass
 class Failures:
-    """The jobs that failed in one task, by their numbers."""
+    """The jobs that failed in one task, by their numbers, and for how long jobs kept it with what is their own."""
 
     found: dict[int, PenstockError] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
 
     def add(self, job: int, error: PenstockError) -> None:
         """The first failure of a job is the one that is told."""
         self.found.setdefault(job, error)
+
+    def kept(self) -> dict[str, float]:
+        """For how long jobs kept the task, where that is worth telling."""
+        return {str(job): seconds for job, seconds in self.seconds.items() if seconds >= _WORTH_TELLING}
 
     def messages(self) -> Iterator[bytes]:
         """What the driver is told."""
@@ -51,7 +60,7 @@ class Failures:
         if job is None:
             yield
             return
-        clock = _Clock()
+        clock, began = _Clock(), time.perf_counter()
         try:
             with clock.limited(seconds):
                 yield
@@ -62,6 +71,8 @@ class Failures:
                 self.add(job, _of_a_job(failure))
             else:
                 self.add(job, _unexpected(failure))
+        finally:
+            self.seconds[job] = self.seconds.get(job, 0.0) + time.perf_counter() - began
 
 
 class _Clock:

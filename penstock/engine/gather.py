@@ -53,6 +53,17 @@ class Gathered:
             sums[fact["stage"]] = sums.get(fact["stage"], 0.0) + fact["seconds"]
         return dict(sorted(sums.items()))
 
+    def job_seconds(self) -> dict[int, float]:
+        """For how long jobs kept the epoch with what is their own: in each stage, as long as in its longest task."""
+        stages: dict[tuple[str, str], float] = {}
+        for fact in self.facts:
+            for job, seconds in fact.get("jobs", {}).items():
+                stages[fact["stage"], job] = max(seconds, stages.get((fact["stage"], job), 0.0))
+        sums: dict[int, float] = {}
+        for (_, job), seconds in stages.items():
+            sums[int(job)] = sums.get(int(job), 0.0) + seconds
+        return sums
+
 
 def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathered:
     """Put an epoch's messages together; raises the error that a task sent, if one did."""

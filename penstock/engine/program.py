@@ -7,7 +7,7 @@ epoch follows from its offsets, which say that number: so a repeated epoch runs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import polars as pl
@@ -48,23 +48,32 @@ class Program(Protocol):
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
-        """The plan once the commands up to this number are carried out; `without` some jobs, which have failed."""
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
+        """The plan once the commands up to this number are carried out; `without` some jobs, which have failed: each
+        with whether its state goes too."""
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         """What jobs told in the epoch before this one, where the plan has others that read it (Arrow)."""
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         """Told that jobs failed in an epoch, before that is carried out without them. Kept for good."""
 
-    def failures(self, epoch: int) -> Collection[int]:
-        """The jobs without which an epoch is carried out."""
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        """Told that jobs of the catalogue after so many commands are to be paused, from a later epoch on."""
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        """Told what an epoch came to, after its sinks have it and before it is committed."""
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        """The jobs without which an epoch that takes in so many commands is carried out, and of each whether its state
+        goes too: where it failed even without events, or cannot be made any more."""
+
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
+        committed."""
+
+    def settled(self, commands: int) -> None:
+        """Told that no epoch is carried out or repeated any more that takes in fewer commands than so many."""
 
 
 class Fixed:
@@ -86,22 +95,28 @@ class Fixed:
         for output in self._plan.outputs.values():
             close_sinks(output)
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
         return self._plan
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         return frozenset()
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         return {}
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         raise AssertionError("a plan for life has no jobs that fail alone")
 
-    def failures(self, epoch: int) -> Collection[int]:
-        return ()
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        raise AssertionError("a plan for life has no jobs to pause")
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        return {}
+
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        pass
+
+    def settled(self, commands: int) -> None:
         pass
 
 

@@ -83,6 +83,7 @@ def scan(
         "seconds": time.perf_counter() - began,
         "seconds_read": sums.seconds_read,
         "seconds_decode": sums.seconds_decode,
+        "jobs": sums.failures.kept(),
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
     if sums.aside:

@@ -45,6 +45,9 @@ class Settings:
     cache_bytes: int = 2 << 30
     #: how long a job's own code may keep one task of an epoch, in seconds, before the job is paused; 0: for ever
     job_seconds: float = 10.0
+    #: how much of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
+    #: is paused; 0: as much as it likes
+    job_share: float = 0.8
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
     #: further Spark settings, as `spark.` keys

@@ -61,6 +61,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         "changes": changes,
         "seconds": time.perf_counter() - began,
         "rows": arrived,
+        "jobs": failures.kept(),
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from penstock.jobs.commands import Answered
 from penstock.jobs.messages import Deliver
 from penstock.jobs.program import Jobs
-from penstock.jobs.script import explained
+from penstock.jobs.script import explained, script
 from penstock.jobs.workshop import Given
 from penstock.query.stream import Stream
-from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 
 
@@ -29,7 +28,7 @@ class JobsApp:
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
-        return explained(self.sql, parse(self.sql), Given(self.streams, self.queries, self.functions))
+        return explained([script(self.sql)], Given(self.streams, self.queries, self.functions))
 
     def on(self, state: Path) -> Jobs:
         """The jobs on a state directory."""

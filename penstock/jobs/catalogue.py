@@ -42,11 +42,23 @@ class JobEntry:
     #: the number it was created with
     created: int
     private: int | None = None
+    #: it failed, and its state is gone: it begins anew when it runs again
+    lost: bool = False
 
     @property
     def version(self) -> int:
         """Counts what has changed the job."""
         return self.master.version
+
+    @property
+    def told_as(self) -> str:
+        """What its results are kept under: its name, told from former jobs of that name."""
+        return f"{self.name}@{self.created}"
+
+    @property
+    def left_out(self) -> bool:
+        """Whether epochs know nothing of it."""
+        return self.master.life == "failed" and self.lost
 
 
 @dataclass(frozen=True)
@@ -87,19 +99,29 @@ class Catalogue:
                 return self._altered(command)
             case "empty" | "resume" if command.get("anew"):
                 job = self.jobs[name]
-                job = replace(job, number=self.last + 1, master=job.master.after(command["do"]))
+                lost = job.lost and command["do"] == "empty"
+                job = replace(job, number=self.last + 1, master=job.master.after(command["do"]), lost=lost)
                 return self._with(job, self.last + 1)
             case "drop":
                 return replace(self, jobs=_without(self.jobs, name))
             case "fail":
-                found = self.jobs.get(name)
-                if found is None or found.version != command["version"]:  # it has changed since it failed
-                    return self
-                return self._with(replace(found, master=found.master.after("fail", command["error"])))
+                return self._failed(command)
             case "pause" | "resume" | "flush" | "empty" as happening:
                 job = self.jobs[name]
                 return self._with(replace(job, master=job.master.after(happening)))
         raise AssertionError(f"no such command: {command['do']}")
+
+    def _failed(self, command: Command) -> Catalogue:
+        found = self.jobs.get(command["name"])
+        lost = command.get("lost", True)
+        if found is None or found.number != command.get("number", found.number):
+            return self  # another of its name, or begun anew
+        if found.version == command["version"]:
+            master = found.master.after("fail", command["error"])
+            return self._with(replace(found, master=master, lost=lost or found.lost))
+        if lost and found.master.life == "failed":
+            return self._with(replace(found, lost=True))  # it failed twice in one epoch
+        return self  # it has changed since it failed
 
     def _altered(self, command: Command) -> Catalogue:
         job = self.jobs[command["name"]]
@@ -113,7 +135,10 @@ class Catalogue:
             return self._with(job)
         number = self.last + 1
         return self._with(
-            replace(job, number=number, private=number if command["state"] == "rebuilt" else None), number
+            replace(
+                job, number=number, private=number if command["state"] == "rebuilt" else None, lost=False
+            ),
+            number,
         )
 
     def _with(self, job: JobEntry, last: int | None = None) -> Catalogue:

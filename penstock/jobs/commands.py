@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from penstock.jobs.broken import broken, failing, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.workshop import Given, Workshop, told_apart
@@ -38,6 +39,7 @@ _FATES: dict[StateFate, str] = {
     "anew": "its state has another shape now and begins anew, with the next epoch",
     "rebuilt": "its state is made again from the earliest events the log still has",
 }
+_GONE = "its state went when it failed; it begins anew, with the next epoch"
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Desk:
         has become of it since; what is new is created, what is said otherwise than before altered."""
         made = Accepted(catalogue)
         self._give(made)
+        for name, error in () if first else broken(self._workshop, made.catalogue).items():
+            made.do(failing(made.catalogue.jobs[name], error), f"the job {name} cannot run: {error.text()}")
         for statement in statements:
             match statement:
                 case CreateStream(name=name, text=text) if name in catalogue.streams:
@@ -190,14 +194,7 @@ class Desk:
                 f"there is no stream {said.name}",
                 hint=f"Did you mean {near[0]}?" if near else "SHOW STREAMS lists those there are.",
             )
-        known_as = made.catalogue.streams[said.name].known_as
-        jobs = self._jobs(made.catalogue)
-        readers = [
-            job.name
-            for job in jobs
-            if any(name.split("~")[0] == known_as.split("~")[0] for name in job.scans)
-        ]
-        self._check_unread(f"the stream {said.name}", readers)
+        self._check_unread(f"the stream {said.name}", said.name, made.catalogue)
         made.do({"do": "drop stream", "name": said.name}, f"dropped stream {said.name}")
 
     def _create_job(self, said: CreateJob, made: Accepted) -> None:
@@ -233,7 +230,7 @@ class Desk:
             before = parse(entry.select)[0]
             assert isinstance(before, Select)
             select = altered(before, said.where, said.limit)
-        old = self._workshop.job(said.name, made.catalogue)
+        old = None if entry.left_out else self._workshop.job(said.name, made.catalogue)
         command: dict[str, Any] = {
             "do": "alter",
             "name": said.name,
@@ -243,31 +240,29 @@ class Desk:
         }
         new = self._workshop.job(said.name, made.catalogue.after(command))
         fate: StateFate = "kept"
-        if new.signature != old.signature or entry.master.life == "failed":
+        if old is None or new.signature != old.signature:
             fate = "rebuilt" if said.rebuild else "anew"
         command["state"] = fate
         self._check_readers(said.name, made.catalogue.after(command))
-        told = "it remembers nothing" if new.stateless else _FATES[fate]
+        told = "it remembers nothing" if new.stateless else _GONE if old is None else _FATES[fate]
         made.do(command, f"altered job {said.name}; {told}", fate)
 
     def _change(self, said: Change, made: Accepted) -> None:
         entry = self._found(said.name, made.catalogue)
         entry.master.after(said.verb)
         command: dict[str, Any] = {"do": said.verb, "name": said.name}
-        job = self._workshop.job(said.name, made.catalogue)
         match said.verb:
             case "drop":
-                jobs = self._jobs(made.catalogue)
-                self._check_unread(
-                    f"the job {said.name}", [other.name for other in jobs if said.name in other.reads]
-                )
+                self._check_unread(f"the job {said.name}", said.name, made.catalogue)
                 made.do(command, f"dropped job {said.name}")
             case "flush":
-                if job.standard is None or job.standard.aggregated is None or not _tumbles(job):
+                job = self._workshop.job(said.name, made.catalogue)
+                if job.standard is None or job.standard.aggregated is None:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {said.name} has no open windows it could tell early",
-                        hint="Windows one after the other can be flushed, as in WINDOWING 30 SECONDS.",
+                        hint="Windows of time over a stream can be flushed, as in WINDOWING 30 SECONDS, where "
+                        "no function of Python is called.",
                     )
                 made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
             case "empty":
@@ -276,10 +271,13 @@ class Desk:
                     command, f"emptied job {said.name}; its state begins anew, with the next epoch", "anew"
                 )
             case "resume":
-                anew = entry.master.life == "failed"
-                command["anew"] = anew
-                told = f"; {_FATES['anew']}" if anew and not job.stateless else ""
-                made.do(command, f"resumed job {said.name}{told}", "anew" if anew else "kept")
+                job = self._workshop.job(said.name, made.catalogue)
+                self._workshop.sinks(entry)
+                command["anew"] = entry.lost
+                told = _GONE if entry.lost else "it goes on with the state it had, without the events since"
+                if job.stateless:
+                    told = "it remembers nothing"
+                made.do(command, f"resumed job {said.name}; {told}", "anew" if entry.lost else "kept")
             case "pause":
                 made.do(
                     command,
@@ -300,6 +298,9 @@ class Desk:
             catalogue = catalogue.after({**command, "parameters": {}})
         else:
             name = self._found(said.what, catalogue).name
+            entry = catalogue.jobs[name]
+            if entry.left_out:
+                return Answered(f"does not run: {entry.master.error}", name, question=True)
         return Answered(_explanation(self._workshop.job(name, catalogue)), name, question=True)
 
     # -- checks ----------------------------------------------------------------------------------
@@ -308,9 +309,6 @@ class Desk:
         if name not in catalogue.jobs:
             raise self.unknown(name, catalogue)
         return catalogue.jobs[name]
-
-    def _jobs(self, catalogue: Catalogue) -> list[Compiled]:
-        return [self._workshop.job(name, catalogue) for name in catalogue.jobs]
 
     def _check_free(self, name: str, catalogue: Catalogue) -> None:
         kind = "stream" if name in catalogue.streams else "job" if name in catalogue.jobs else None
@@ -323,7 +321,9 @@ class Desk:
                 else "Choose another name.",
             )
 
-    def _check_unread(self, what: str, readers: Sequence[str]) -> None:
+    def _check_unread(self, what: str, name: str, catalogue: Catalogue) -> None:
+        others = (other for other in catalogue.jobs if other != name)
+        readers = [other for other in others if name in uses(self._workshop, other, catalogue)]
         if readers:
             raise UserError(
                 "STILL_READ",
@@ -333,7 +333,9 @@ class Desk:
 
     def _check_readers(self, name: str, catalogue: Catalogue) -> None:
         """Whether all jobs can still be made that read a job, however far away."""
-        for other in catalogue.jobs:
+        for other, entry in catalogue.jobs.items():
+            if entry.left_out and other != name:
+                continue
             try:
                 self._workshop.job(other, catalogue)
             except PenstockError as error:
@@ -350,13 +352,6 @@ def shown(entry: JobEntry) -> dict[str, Any]:
         "into": [f"{sink['name']}({', '.join(map(repr, sink['arguments']))})" for sink in entry.sinks],
         "error": entry.master.error,
     }
-
-
-def _tumbles(job: Compiled) -> bool:
-    assert job.standard is not None
-    assert job.standard.aggregated is not None
-    window = job.standard.aggregated.window
-    return window.size == window.advance
 
 
 def _explanation(job: Compiled) -> str:

@@ -31,10 +31,12 @@ _NEXT: dict[tuple[Life, Happening], Life] = {
     ("paused", "resume"): "running",
     ("paused", "alter"): "paused",
     ("paused", "empty"): "paused",
+    ("paused", "fail"): "failed",
     ("paused", "drop"): "gone",
     ("failed", "resume"): "running",
     ("failed", "alter"): "running",
     ("failed", "empty"): "failed",
+    ("failed", "fail"): "failed",
     ("failed", "drop"): "gone",
 }
 _HINTS: dict[tuple[Life, Happening], str] = {

@@ -34,9 +34,9 @@ class Placed:
 
 
 def planned(name: str, jobs: Sequence[Placed]) -> Plan:
-    """The plan in which these jobs run together. One that failed is left out; one that is paused gets no events and
-    tells nothing, while time goes on in its state."""
-    return _Planning(name, [placed for placed in jobs if placed.life in ("running", "paused")]).plan()
+    """The plan in which these jobs run together. One that is paused, or failed, gets no events and tells nothing, while
+    time goes on in its state."""
+    return _Planning(name, jobs).plan()
 
 
 class _Gathering:

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Answered, Desk
@@ -50,6 +51,7 @@ class Jobs:
         deliver: Mapping[str, Deliver] | None = None,
         begin: str = "",
         most: int = 10_000,
+        fold_after: int = 1_000,
     ) -> None:
         self.name = name
         self.fingerprint = f"jobs:{name}"
@@ -62,9 +64,13 @@ class Jobs:
         self._workshop = Workshop(given)
         self._desk = Desk(self._workshop, given, most)
         self._results = Results(state)
+        #: the commands since the first `_folded`, of which only what they came to is known
         self._entries: list[list[Command]] = []
+        self._folded, self._fold_after = 0, fold_after
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
-        self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
+        self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
+        #: from so many commands on, every job of the catalogue can be made or is known to have failed
+        self._sound = 0
         self._opened: str | None = None
         self._start_log: Callable[[str, ScanPlan], None] | None = None
         #: what was answered to the text it began with
@@ -75,13 +81,13 @@ class Jobs:
 
     @property
     def commands(self) -> int:
-        return len(self._entries)
+        return self._folded + len(self._entries)
 
     @property
     def catalogue(self) -> Catalogue:
         """The catalogue with all commands so far."""
         with self._lock:
-            return self._catalogue(len(self._entries))
+            return self._catalogue(self.commands)
 
     def say(self, text: str) -> list[Answered]:
         """Take statements in, all or none; hands an answer to each."""
@@ -97,22 +103,20 @@ class Jobs:
         if not commands:
             return list(answers)
         if self._opened is not None:
-            self._open(after)
+            self._open(after, {command["name"] for command in commands} & after.jobs.keys())
+        gone = {entry.told_as for entry in self.catalogue.jobs.values()} if _drops(commands) else set()
         number = self._log.append(commands)
         self._catalogues[number] = after
         self._entries.append(list(commands))
-        for command in commands:
-            if command["do"] in ("drop", "create job"):
-                self._results.forget(command["name"])
+        for job in gone - {entry.told_as for entry in after.jobs.values()} if gone else ():
+            self._results.forget(job)
         return [answer.numbered(number) for answer in answers]
 
     # -- questions -------------------------------------------------------------------------------
 
     def ask(self, job: str) -> Answer | None:
         """A job's latest answer; None before its first."""
-        if job not in self.catalogue.jobs:
-            raise self._desk.unknown(job, self.catalogue)
-        return self._results.latest(job)
+        return self._results.latest(self._told_as(job))
 
     def route(self, job: str, message: Any = None) -> Any:
         """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
@@ -126,7 +130,13 @@ class Jobs:
 
     def since(self, job: str, epoch: int) -> list[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""
-        return list(self._results.since(job, epoch))
+        return list(self._results.since(self._told_as(job), epoch))
+
+    def _told_as(self, job: str) -> str:
+        jobs = self.catalogue.jobs
+        if job not in jobs:
+            raise self._desk.unknown(job, self.catalogue)
+        return jobs[job].told_as
 
     # -- what the engine asks for ----------------------------------------------------------------
 
@@ -135,15 +145,18 @@ class Jobs:
         alter what is said otherwise now. What the text does not name is left."""
         statements = parse(self._first)
         with self._lock:
-            self._entries = list(self._log.entries())
-            accepted = self._desk.begun(statements, self.catalogue, first=not self._entries)
+            loaded = self._log.loaded()
+            self._folded, self._entries = loaded.folded, loaded.entries
+            self._catalogues = {loaded.folded: loaded.catalogue}
+            accepted = self._desk.begun(statements, self.catalogue, first=not self.commands)
             self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
-            self._results.load(self.catalogue.jobs)
+            self._sound = self.commands
+            self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
         with self._lock:
             self._opened, self._start_log = state, start_log
-            self._open(self.catalogue)
+            self._open(self.catalogue, self.catalogue.jobs)
 
     def closed(self) -> None:
         with self._lock:
@@ -152,63 +165,96 @@ class Jobs:
                     _close(sink)
             self._opened = None
 
-    def plan(self, commands: int, without: Collection[int] = ()) -> Plan:
+    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
         with self._lock:
-            key = commands, frozenset(without)
+            key = commands, frozenset((without or {}).items())
             if key not in self._plans:
-                self._plans[key] = self._planned(commands, key[1])
+                self._plans[key] = self._planned(commands, without or {})
                 for old in list(self._plans)[:-_AT_HAND]:
                     del self._plans[old]
             return self._plans[key]
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
-        said = [command for entry in self._entries[after:upto] for command in entry]
+        entries = self._entries[after - self._folded : upto - self._folded]
+        said = [command for entry in entries for command in entry]
         if not any(command["do"] == "flush" for command in said):
             return frozenset()
         jobs = self._catalogue(upto).jobs
         named = [command["name"] for command in said if command["do"] == "flush"]
         return frozenset(jobs[name].number for name in named if name in jobs)
 
-    def previous(self, epoch: int, plan: Plan) -> Mapping[str, bytes]:
+    def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         assert plan.jobs is not None
+        if not plan.jobs.previous:
+            return found
+        with self._lock:
+            jobs = self._catalogue(commands).jobs
         for job, columns in plan.jobs.previous.items():
-            rows = self._results.of(job, epoch - 1)
+            rows = self._results.of(jobs[job].told_as, epoch - 1) if job in jobs else None
             if rows is not None:
                 found[job] = stream_bytes(_columns(rows, columns)).to_pybytes()
         return found
 
-    def failures(self, epoch: int) -> Collection[int]:
-        return [int(number) for number in self._failures(epoch)]
+    def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
+        with self._lock:
+            if commands < self._sound:  # an epoch that was begun before a restart
+                catalogue = self._catalogue(commands)
+                errors = {catalogue.jobs[n].number: e for n, e in broken(self._workshop, catalogue).items()}
+                known = self._failures(epoch)
+                unknown = {number: error for number, error in errors.items() if not known.get(number)}
+                if unknown:
+                    self._fail(epoch, commands, unknown, lost=unknown)
+        return self._failures(epoch)
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
-        known = self._failures(epoch)
-        told = {str(number): error.text() for number, error in errors.items()}
-        write_whole(self._failure_path(epoch), json.dumps({**known, **told}).encode())
         with self._lock:
-            by_number = {entry.number: entry for entry in self._catalogue(commands).jobs.values()}
-            said: list[Command] = [
-                {
-                    "do": "fail",
-                    "name": by_number[number].name,
-                    "version": by_number[number].version,
-                    "error": error.text(),
-                    "epoch": epoch,
-                }
-                for number, error in errors.items()
-                if number in by_number
-            ]
+            lives = {entry.number: entry.master.life for entry in self._catalogue(commands).jobs.values()}
+            known = self._failures(epoch)
+            # it got no events and failed all the same: time alone is too much for what it keeps
+            lost = [number for number in errors if number in known or lives.get(number) != "running"]
+            self._fail(epoch, commands, errors, lost)
+
+    def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
+        self._note(commands, errors)
+
+    def _fail(
+        self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+    ) -> None:
+        known = {number: {"lost": gone} for number, gone in self._failures(epoch).items()}
+        told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
+        write_whole(self._failure_path(epoch), json.dumps({**known, **told}).encode())
+        self._note(commands, errors, lost)
+
+    def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
+        """Have a command say that jobs failed."""
+        with self._lock:
+            found = [entry for entry in self._catalogue(commands).jobs.values() if entry.number in errors]
+            said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
             after = self.catalogue
             for command in said:
                 after = after.after(command)
             self._taken(said, after, [])
 
-    def delivered(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        self._results.put(epoch, rows)
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        with self._lock:
+            jobs = self._catalogue(commands).jobs
+        self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()})
+
+    def settled(self, commands: int) -> None:
+        with self._lock:
+            if commands - self._folded <= self._fold_after:
+                return
+            catalogue = self._catalogue(commands)
+            self._log.fold(commands, catalogue)
+            self._entries = self._entries[commands - self._folded :]
+            later = {number: known for number, known in self._catalogues.items() if number > commands}
+            self._catalogues = {commands: catalogue, **later}
+            self._folded = commands
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _planned(self, commands: int, without: frozenset[int]) -> Plan:
+    def _planned(self, commands: int, without: Mapping[int, bool]) -> Plan:
         catalogue = self._catalogue(commands)
         placed = [
             Placed(
@@ -217,13 +263,14 @@ class Jobs:
                 self._workshop.sinks(entry),
             )
             for name, entry in catalogue.jobs.items()
+            if not without.get(entry.number, entry.left_out)
         ]
         return planned(self.name, placed)
 
     def _catalogue(self, number: int) -> Catalogue:
         known = max(known for known in self._catalogues if known <= number)
         found = self._catalogues[known]
-        for entry in self._entries[known:number]:
+        for entry in self._entries[known - self._folded : number - self._folded]:
             for command in entry:
                 found = found.after(command)
         self._catalogues[number] = found
@@ -231,22 +278,32 @@ class Jobs:
             del self._catalogues[old]
         return found
 
-    def _open(self, catalogue: Catalogue) -> None:
-        """Open the sinks of new jobs and start the logs of new streams; raises if that cannot be."""
-        for name, entry in catalogue.jobs.items():
+    def _open(self, catalogue: Catalogue, names: Collection[str]) -> None:
+        """Open the sinks of some jobs and start the logs of their streams, where they are not; raises if that cannot
+        be."""
+        for name in names:
+            entry = catalogue.jobs[name]
+            if entry.left_out:
+                continue
             job = self._workshop.job(name, catalogue)
             self._desk.open_sinks(entry, dict(job.schema), f"{self._opened}.{entry.created}")
             if self._start_log is not None:
                 for stream, scan in job.scans.items():
                     self._start_log(stream, scan)
 
-    def _failures(self, epoch: int) -> dict[str, Any]:
+    def _failures(self, epoch: int) -> dict[int, bool]:
+        """The jobs that failed in an epoch, by number, and whether their state went with it."""
         path = self._failure_path(epoch)
         found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        return found
+        # a text alone: written when a state always went
+        return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
 
     def _failure_path(self, epoch: int) -> Path:
         return self._state / "failures" / f"{epoch:012d}.json"
+
+
+def _drops(commands: Sequence[Command]) -> bool:
+    return any(command["do"] == "drop" for command in commands)
 
 
 def _columns(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:

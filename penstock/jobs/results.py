@@ -4,6 +4,8 @@ Receives the rows of an epoch before it is committed; hands a job's latest answe
 
     DIR/results/EPOCH.arrow   one file an epoch: names of jobs whose rows are alike, their rows (Arrow IPC)
 
+A job is named here by what tells it from former ones of its name.
+
 Guarantees: an epoch's rows are there whole or not at all, and offering them again changes nothing. A file goes once
 there are `kept` newer ones, unless a job's latest answer is in it.
 """
@@ -102,7 +104,7 @@ class Results:
                 yield Answer(number, rows)
 
     def forget(self, job: str) -> None:
-        """A job is gone; another of its name has no answer yet."""
+        """A job is gone: its answers need not be kept."""
         with self._lock:
             self._latest.pop(job, None)
 

@@ -20,11 +20,13 @@ from penstock.operators.functions.count_sum import Count
 from penstock.operators.functions.extremes import Max, Min
 from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
 from penstock.operators.functions.user import User
+from penstock.operators.job_hops import JobGaps, JobHops
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.top_k import TopK
 from penstock.operators.windows import TimeWindow
 from penstock.query import logical
+from penstock.query.empty import no_rows
 from penstock.query.physical import FilterStep, KeepStep, MapStep, Step
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
@@ -72,7 +74,7 @@ class Aggregated:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
             return JobAggregation(self.keys, JobTimes(windows), self.aggregates)
-        kind = Aggregation if self.window.alone else SlidingAggregation
+        kind = JobGaps if self.window.alone else JobHops
         return kind(self.keys, self.window, self.aggregates)
 
 
@@ -319,7 +321,7 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
             continue
         if not operand.meta.root_names():
             continue
-        kind = pl.DataFrame(schema=dict(schema)).select(operand.alias("x")).schema["x"]
+        kind = no_rows(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()
         if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
             continue

@@ -68,6 +68,11 @@ class Workshop:
             self._sinks[entry.created] = sinks_of([as_call(said) for said in entry.sinks])
         return self._sinks[entry.created]
 
+    def uses(self, name: str, catalogue: Catalogue) -> frozenset[str]:
+        """The streams and jobs that a job reads, also those of the epoch before that it cannot do without."""
+        made = self.job(name, catalogue)
+        return frozenset(read.name for read in self._jobs[name][1]) | {s.split("~")[0] for s in made.scans}
+
     def forget(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
         """Keep only what is in the catalogue; hands the sinks nobody needs."""
         self._jobs = {name: made for name, made in self._jobs.items() if name in catalogue.jobs}

@@ -84,7 +84,7 @@ class Dictionary:
         found = [
             keys.values(codes[begin:end] - first)
             for (first, keys), begin, end in zip(self.parts, begins, ends, strict=True)
-            if end > begin
+            if end > begin or not len(codes)
         ]
         return [
             pl.concat([columns[number] for columns in found]).alias(name)

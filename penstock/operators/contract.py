@@ -17,6 +17,7 @@ import polars as pl
 from penstock.operators.routing import ByKey, Route
 from penstock.state.collection import Changes, Journal, Scope, Table
 from penstock.state.run import RunEntry
+from penstock.state.unmoved import Unmoved
 
 #: event time in microseconds since 1970 (Int64)
 TIME = "_time"
@@ -99,10 +100,26 @@ class SliceState:
         assert isinstance(found, Table)
         return found
 
+    def looked_at(self, wanted: pl.Expr) -> SliceState:
+        """The journals as the last epoch left them, with the wanted rows only: what is done to them is not kept."""
+        return _LookedAt(self._operator, self._entries, self._scope, wanted)
+
     def changes(self) -> dict[str, Changes]:
         """What the operator did to its collections."""
         found = {name: collection.changes() for name, collection in self._opened.items()}
         return {name: change for name, change in found.items() if change.added or change.dropped}
+
+
+class _LookedAt(SliceState):
+    def __init__(
+        self, operator: str, entries: Mapping[str, Sequence[RunEntry]], scope: Scope, wanted: pl.Expr
+    ) -> None:
+        super().__init__(operator, entries, scope)
+        self._wanted = wanted
+
+    def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
+        entries = self._entries.get(name, ())
+        return Unmoved(f"{self._operator}.{name}", entries, scope, time=time, wanted=self._wanted)
 
 
 #: what came in by each port; None where nothing came

@@ -14,6 +14,7 @@ import polars as pl
 
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
+from penstock.query.empty import no_rows
 from penstock.query.origin import Origin
 from penstock.query.purity import calls_python, check_row_wise
 from penstock.state.buckets import can_be_key
@@ -259,7 +260,7 @@ def _resolved(
     schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
 ) -> dict[str, pl.DataType]:
     """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
-    empty = pl.DataFrame(schema=dict(schema))
+    empty = no_rows(schema)
     for name, expr in columns.items():
         failure = _failure(empty, expr)
         # what some rows make it fail with may be their fault; what any rows do is its own

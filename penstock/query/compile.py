@@ -7,6 +7,7 @@ sub-queries with their edges (the `Plan` the engine runs).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from penstock.query import rules
 from penstock.query.logical import App
@@ -20,7 +21,14 @@ class Forms:
 
     written: App
     optimised: App
-    plan: Plan
+    prefix: str = ""
+
+    @cached_property
+    def plan(self) -> Plan:
+        plan = lowered(self.optimised, self.prefix)
+        for improve in rules.PHYSICAL:
+            plan = improve(plan)
+        return plan
 
 
 def forms(app: App, prefix: str = "") -> Forms:
@@ -28,10 +36,7 @@ def forms(app: App, prefix: str = "") -> Forms:
     optimised = app
     for rule in rules.LOGICAL:
         optimised = rule(optimised)
-    plan = lowered(optimised, prefix)
-    for improve in rules.PHYSICAL:
-        plan = improve(plan)
-    return Forms(app, optimised, plan)
+    return Forms(app, optimised, prefix)
 
 
 def compiled(app: App) -> Plan:

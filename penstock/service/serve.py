@@ -22,7 +22,7 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
-from penstock.service.summary import summary
+from penstock.service.summary import failed_jobs, summary
 from penstock.service.view import view_for
 
 
@@ -55,6 +55,8 @@ def serve(
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
+                if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
+                    console.print(lines, markup=False, highlight=False, soft_wrap=True)
                 if began and jobs is not None:
                     listening.enter_context(JobServer(jobs, settings.state))
                 if phase != "starting Spark":

@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,11 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_client import JobClient
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
-from penstock.jobs.script import explained
+from penstock.jobs.script import Script, explained, script
 from penstock.jobs.workshop import Given
 from penstock.service.options import Drain, For, Master, as_seconds
 from penstock.service.serve import Stopping
-from penstock.sql.parse import parse
-from penstock.sql.statements import CreateJob, Explain, Select, Statement
+from penstock.sql.statements import CreateJob, Explain, Select
 from penstock.words.errors import UserError
 
 #: how often a running engine is asked for more rows, in seconds
@@ -44,10 +44,11 @@ def sql(
 ) -> None:
     """Run a query now and print its rows, one JSON object a line, until it is stopped (Ctrl-C)."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    said = f"{with_.read_text()};\n{text}" if with_ is not None else text
-    *before, select = parse(said) or (None,)
+    scripts = [script(with_.read_text(), str(with_))] if with_ is not None else []
+    scripts.append(script(text))
+    *before, select = tuple(s for one in scripts for s in one.statements) or (None,)
     if isinstance(select, Explain):
-        _explained(state, said, [s for s in before if not isinstance(s, Select)], select)
+        _explained(state, scripts, select)
         return
     if not isinstance(select, Select):
         raise UserError("NOT_A_QUERY", "there is no SELECT at the end", hint="As in SELECT page FROM clicks.")
@@ -72,13 +73,16 @@ def sql(
             engine.run(_watched, for_seconds=for_seconds, tell=tell)
 
 
-def _explained(state: Path | None, said: str, before: Sequence[Statement], asked: Explain) -> None:
+def _explained(state: Path | None, scripts: Sequence[Script], asked: Explain) -> None:
     """Say what a query does; nothing is run."""
     if state is not None:
         with JobClient(state) as client:
             print(client.say(asked.text)[0]["says"])
         return
-    for answer in explained(said, [*before, asked], Given({}, {}, {}), all_jobs=False):
+    defining = [
+        replace(one, statements=[s for s in one.statements if not isinstance(s, Select)]) for one in scripts
+    ]
+    for answer in explained(defining, Given({}, {}, {}), all_jobs=False):
         print(answer.says)
 
 

@@ -13,11 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.engine import Engine, Run
+from penstock.jobs.catalogue import Catalogue
 from penstock.service.figures import program, seconds, size
 from penstock.service.gauges import Gauges
 
 #: characters shown of a row that was put aside
 _SHOWN = 120
+#: jobs that failed, of which the errors are shown at a start
+_FAILED_SHOWN = 5
 
 
 def summary(engine: Engine, run: Run, gauges: Gauges, again: str, *, stopped: bool) -> RenderableType:
@@ -87,3 +90,12 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
         ("look", f"{program()} state ls {state}"),
     ]
     return told
+
+
+def failed_jobs(catalogue: Catalogue) -> str:
+    """The jobs that do not run because they failed, a line each; empty when there are none."""
+    failed = [entry for entry in catalogue.jobs.values() if entry.master.life == "failed"]
+    lines = [f"job {entry.name} has failed: {entry.master.error}" for entry in failed[:_FAILED_SHOWN]]
+    if len(failed) > len(lines):
+        lines.append(f"and {len(failed) - len(lines)} more; `penstock jobs list` has all")
+    return "\n".join(lines)

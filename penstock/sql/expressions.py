@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 from sqlglot import exp
 
+from penstock.query.empty import no_rows
 from penstock.sql import arithmetic, types
 from penstock.sql.calls import FICKLE, called, check_known, fickle
 from penstock.sql.functions import Argument
@@ -48,7 +49,7 @@ class Expressions:
         self.relation = relation
         self.scope = scope
         self.schema = dict(relation.stream.node.schema if schema is None else schema)
-        self._frame = pl.LazyFrame(schema=self.schema)
+        self._frame = no_rows(self.schema).lazy()
 
     # -- what others ask for ---------------------------------------------------------------------
 

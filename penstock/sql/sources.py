@@ -71,18 +71,23 @@ class Sources:
 
     def named(self, node: exp.Expr, name: str) -> Stream:
         """A part of the query, a stream or a job of this name; of another spelling if that is the only one."""
+        found = self._spelled(name)
+        if found is not None:
+            return found
         names = [*self.parts, *self.scope.names()]
         same = [one for one in names if one.lower() == name.lower()]
-        for spelling in (name, *(same if len(same) == 1 else ())):
-            found = self.parts[spelling] if spelling in self.parts else self.scope.rows(spelling)
-            if found is not None:
-                return found
+        found = self._spelled(same[0]) if len(same) == 1 else None
+        if found is not None:
+            return found
         raise refused(
             node,
             "UNKNOWN_STREAM",
             f"there is no stream or job {name!r}",
             nearest(name, names) or (f"There are {', '.join(names)}." if names else "There are none yet."),
         )
+
+    def _spelled(self, name: str) -> Stream | None:
+        return self.parts[name] if name in self.parts else self.scope.rows(name)
 
     def _all(self, node: exp.Expr) -> Stream:
         """All streams, by the columns they have in common."""

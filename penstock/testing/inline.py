@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.job_shares import JobShares
 from penstock.engine.logs import Logs
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
@@ -41,9 +42,11 @@ class InlineEngine:
         buckets: int = 64,
         job_seconds: float = 0.0,
         fence: Fence | None = None,
+        job_share: float = 0.0,
     ) -> None:
         self._fence = fence
         self._program, self._slices, self._buckets, self._job_seconds = program, slices, buckets, job_seconds
+        self._shares = JobShares(job_share, 0.0)
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
         facts = self._directory.claim(program.fingerprint, program.summary, generation)
@@ -81,8 +84,18 @@ class InlineEngine:
                 self._admission.drained.clear()
                 return None
             end = self._admission.latest(self._start)
-        count = self._slices(end["epoch"]) if callable(self._slices) else self._slices
-        runner = EpochRunner(
+        runner = self._runner(end["epoch"])
+        report = runner.run(end["epoch"], self._start, end)
+        self._start, self._shares = end, runner.shares
+        return report
+
+    def recycle(self, keep: int) -> None:
+        """Keep the newest manifests only, as an engine does now and then."""
+        self._runner(0).recycle(keep)
+
+    def _runner(self, epoch: int) -> EpochRunner:
+        count = self._slices(epoch) if callable(self._slices) else self._slices
+        return EpochRunner(
             InlineStages(),
             self._program,
             self._directory,
@@ -90,10 +103,8 @@ class InlineEngine:
             state_place(self._directory, None, 0),
             self._job_seconds,
             self._fence,
+            self._shares,
         )
-        report = runner.run(end["epoch"], self._start, end)
-        self._start = end
-        return report
 
     def steps(self) -> Iterator[EpochReport]:
         """Run epochs until everything is read for now."""

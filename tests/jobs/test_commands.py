@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from penstock.jobs.program import Jobs
-from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 from penstock.words.errors import PenstockError
 from tests.jobs import kit
@@ -305,9 +304,31 @@ def test_there_can_be_too_many_jobs(tmp_path: Path) -> None:
     assert refused(jobs, f"CREATE JOB j3 AS {COUNT}").condition == "TOO_MANY_JOBS"
 
 
-def test_what_python_gave_must_be_given_again(tmp_path: Path) -> None:
-    with kit.running(tmp_path, kit.clicks(kit.events(10)), f"CREATE JOB one AS {COUNT}"):
-        pass
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_job_dropped_and_created_again_has_told_nothing_yet(restart: bool, tmp_path: Path) -> None:
+    found = kit.events(80)
+    sql = "CREATE JOB one AS SELECT page FROM clicks"
+    again = "DROP JOB one; CREATE JOB one AS SELECT user FROM clicks"
+    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+        first = [engine.step(), engine.step()]
+        assert [answer.epoch for answer in jobs.since("one", 0)] == [0, 1]
+        jobs.say(again)
+        assert jobs.since("one", 0) == []
+        assert jobs.ask("one") is None
+        assert None not in first
+        if not restart:
+            list(engine.steps())
+            assert [a.rows.columns for a in jobs.since("one", 0)] == [["user"]] * 2
+            return
+    with kit.running(tmp_path, kit.clicks(found), sql, epoch_units=20) as (jobs, engine):
+        assert jobs.since("one", 0) == []
+        assert jobs.ask("one") is None
+        list(engine.steps())
+        assert [a.epoch for a in jobs.since("one", 0)] == [2, 3]
+        assert refused_since(jobs, "nobody") == "UNKNOWN_JOB"
+
+
+def refused_since(jobs: Jobs, job: str) -> str:
     with pytest.raises(PenstockError) as error:
-        InlineEngine(Jobs("test", tmp_path), tmp_path)
-    assert error.value.condition == "NOT_GIVEN"
+        jobs.since(job, 0)
+    return error.value.condition

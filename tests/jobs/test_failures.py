@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from penstock.jobs.program import Jobs
+from penstock.testing.inline import InlineEngine
 from penstock.words.errors import UserError
 from tests.jobs import kit
 
@@ -96,7 +97,17 @@ def test_a_failure_of_what_was_altered_meanwhile_is_not_held_against_it(tmp_path
         jobs.say("ALTER JOB bad AS SELECT user FROM clicks WHERE status = 200")
         jobs.failed(7, before, {number: UserError("X", "failed as it was")})
         assert life(jobs, "bad") == "running"
-        assert jobs.failures(7) == [number]
+        assert jobs.failures(7, before) == {number: False}
+
+
+def test_a_failure_is_not_held_against_another_job_of_the_same_name(tmp_path: Path) -> None:
+    found = kit.events(120)
+    sql = f"CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, _):
+        before, number = jobs.commands, jobs.catalogue.jobs["bad"].number
+        jobs.say("DROP JOB bad; CREATE JOB bad AS SELECT user FROM clicks")
+        jobs.failed(7, before, {number: UserError("X", "failed as it was")})
+        assert life(jobs, "bad") == "running"
 
 
 def test_a_job_that_does_not_come_to_an_end_is_paused(tmp_path: Path) -> None:
@@ -131,6 +142,81 @@ def test_a_failure_is_repeated_as_it_was_after_a_kill(tmp_path: Path) -> None:
         assert report.epoch == epoch
         assert "bad" not in report.rows
         assert life(jobs, "bad") == "failed"
+
+
+COUNTED = "SELECT page, COUNT(*) AS n FROM clicks WHERE picky(user) > 0 GROUP BY page WINDOWING 1 HOUR"
+MENDED = {**FUNCTIONS, "picky": lambda user: user.map_batches(_sized, return_dtype=pl.Int64)}
+
+
+def _sized(values: pl.Series) -> pl.Series:
+    return values.str.len_chars().cast(pl.Int64)
+
+
+def _until_it_fails(jobs: Jobs, engine: InlineEngine) -> int:
+    """The epoch in which the job `bad` fails."""
+    while True:
+        report = engine.step()
+        assert report is not None
+        if life(jobs, "bad") == "failed":
+            return report.epoch
+
+
+def test_a_job_that_failed_goes_on_with_the_state_it_had(tmp_path: Path) -> None:
+    """As after a pause: what came before the epoch in which it failed still counts, what came then does not."""
+    found = [event for event in kit.events(60) if event["user"] != "u5"][:40] + kit.events(120, seed=3)
+    found = [{**event, "ts": when["ts"]} for event, when in zip(found, kit.events(160), strict=True)]
+    options: dict[str, Any] = {"epoch_units": 20}
+    sql = f"CREATE JOB bad AS {COUNTED}"
+    with kit.running(tmp_path, kit.clicks(found), sql, functions=FUNCTIONS, **options) as (jobs, engine):
+        failed = _until_it_fails(jobs, engine)
+        assert engine.step() is not None, "an epoch it sleeps through"
+        number = jobs.catalogue.jobs["bad"].number
+    with kit.running(tmp_path, kit.clicks(found), functions=MENDED, **options) as (jobs, engine):
+        said = jobs.say("RESUME JOB bad")[0]
+        assert (said.state, jobs.catalogue.jobs["bad"].number) == ("kept", number)
+        assert "with the state it had" in said.says
+        told = kit.told(list(engine.steps()))["bad"]
+    assert failed >= 2
+    expected: dict[str, int] = {}
+    for event in found[: failed * 20] + found[(failed + 2) * 20 :]:
+        expected[event["page"]] = expected.get(event["page"], 0) + 1
+    assert dict(told) == expected
+
+
+def test_state_that_fails_by_time_alone_goes_and_that_is_said(tmp_path: Path) -> None:
+    """The job fails as its inner windows close, with events or without: it is left out altogether."""
+    sql = f"""{STAY}; CREATE JOB bad AS SELECT u, COUNT(*) AS c FROM
+        (SELECT picky(user) AS u, n FROM (SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWING 5 SECONDS))
+        GROUP BY u WINDOWING 30 SECONDS"""
+    found = kit.events(160)
+    alone = kit.run_all(tmp_path / "alone", kit.clicks(found), STAY, epoch_units=20)
+    with kit.running(tmp_path / "s", kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (
+        jobs,
+        engine,
+    ):
+        failed = _until_it_fails(jobs, engine)
+        assert jobs.failures(failed, jobs.commands) == {jobs.catalogue.jobs["bad"].number: True}
+    with kit.running(tmp_path / "s", kit.clicks(found), sql, functions=MENDED, epoch_units=20) as (
+        jobs,
+        engine,
+    ):
+        said = jobs.say("RESUME JOB bad")[0]
+        assert said.state == "anew"
+        assert "begins anew" in said.says
+        list(engine.steps())
+        assert life(jobs, "bad") == "running"
+        everything = {name: [row for a in jobs.since(name, 0) for row in a.rows.rows()] for name in alone}
+    assert everything == alone
+
+
+def test_a_paused_job_can_fail_too(tmp_path: Path) -> None:
+    sql = f"CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(tmp_path, kit.clicks(kit.events(40)), sql, functions=FUNCTIONS) as (jobs, _):
+        jobs.say("PAUSE JOB bad")
+        number = jobs.catalogue.jobs["bad"].number
+        jobs.failed(0, jobs.commands, {number: UserError("X", "as time went by")})
+        assert life(jobs, "bad") == "failed"
+        assert jobs.say("RESUME JOB bad")[0].state == "anew"
 
 
 def _will_fail(jobs: Jobs, found: list[kit.Event], engine: Any) -> bool:

@@ -35,7 +35,7 @@ SAID = {
 
 def told(state: Path, found: list[kit.Event], kills: dict[int, str], draw: random.Random) -> dict[str, Any]:
     """All that jobs tell, with an engine that is killed at some step of some epochs."""
-    said = dict(SAID)
+    said, gone = dict(SAID), {}
     while True:
         slices = draw.randrange(1, 4)
         with kit.running(state, kit.clicks(found), BEGIN, epoch_units=12, slices=slices) as (jobs, engine):
@@ -43,18 +43,18 @@ def told(state: Path, found: list[kit.Event], kills: dict[int, str], draw: rando
                 epoch = engine.next_epoch
                 while True:
                     if epoch in said:
+                        gone |= _kept(jobs, ["late"]) if epoch == max(SAID) else {}
                         jobs.say(said.pop(epoch))
                     with kit.killed_at(kills.pop(epoch, "nowhere"), epoch):
                         report = engine.step()
                     if report is None:
-                        return _kept(jobs)
+                        return gone | _kept(jobs, ["per_page", "errors", "reader", "other"])
                     epoch = report.epoch + 1
             except kit.Killed:
                 continue
 
 
-def _kept(jobs: Jobs) -> dict[str, Any]:
-    names = ["per_page", "errors", "late", "reader", "other"]
+def _kept(jobs: Jobs, names: list[str]) -> dict[str, Any]:
     return {name: [(a.epoch, a.rows.rows()) for a in jobs.since(name, 0)] for name in names}
 
 

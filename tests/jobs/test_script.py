@@ -69,3 +69,25 @@ def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureF
     assert "windows of 30s" in capsys.readouterr().out
     assert left(["sql", ""]) == 2
     assert "NOT_A_QUERY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong", "place"),
+    [
+        ("EXPLAIN SELECT pth FROM clicks", ("", ""), "At: line 1, column 16."),
+        ("EXPLAIN\n  SELEC path FROM clicks", ("", ""), "At: line 2, column 3."),
+        (
+            "EXPLAIN SELECT path FROM clicks",
+            ("SELECT path, c", "SELECT pth, c"),
+            "shop.sql, line 3, column 10.",
+        ),
+        ("EXPLAIN SELECT path FROM clicks", ("JOB all", "JB all"), "shop.sql, line 5, column 8."),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_in_its_own_text(
+    asked: str, wrong: tuple[str, str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT.replace(*wrong) if wrong[0] else SCRIPT)
+    assert left(["sql", "--with", str(file), asked]) == 2
+    assert place in " ".join(capsys.readouterr().err.split())

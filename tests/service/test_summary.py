@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import penstock as ps
 from penstock.engine.engine import Run
-from penstock.service.summary import warning
+from penstock.jobs.catalogue import Catalogue
+from penstock.service.summary import failed_jobs, warning
 from penstock.service.view import Lines, backlog
 from penstock.testing.inline import run_inline
 from tests.regressions.harness import ev, stream
@@ -55,3 +56,18 @@ def test_the_backlog_names_its_streams() -> None:
     line = Lines(cast(Any, engine), cast(Any, None))._line(cast(Any, report))
     assert "backlog clicks 0 B" in line
     assert "backlog bills 7 B" in line
+
+
+def test_jobs_that_failed_are_told_at_a_start() -> None:
+    catalogue = Catalogue()
+    assert failed_jobs(catalogue) == ""
+    for number in range(8):
+        said = {"name": f"j{number}", "select": "SELECT 1", "sinks": [], "parameters": {}}
+        catalogue = catalogue.after({"do": "create job", **said})
+        if number:
+            catalogue = catalogue.after(
+                {"do": "fail", "name": f"j{number}", "version": 1, "error": "no size()"}
+            )
+    lines = failed_jobs(catalogue).split("\n")
+    assert lines[0] == "job j1 has failed: no size()"
+    assert lines[5:] == ["and 2 more; `penstock jobs list` has all"]

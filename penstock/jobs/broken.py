@@ -1,0 +1,85 @@
+"""Jobs that cannot be made any more: what they call or read is not given after a restart, or is not known.
+
+Receives a catalogue; hands the errors of its broken jobs. Those who read one are broken with it.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.workshop import Workshop
+from penstock.sql.parse import parse
+from penstock.sql.statements import Select
+from penstock.words.errors import PenstockError, UserError
+
+_HINT = "Give back what it needs and resume it, or alter or drop it."
+
+
+def broken(workshop: Workshop, catalogue: Catalogue) -> dict[str, PenstockError]:
+    """Why jobs of a catalogue cannot be made, by their names. Those that are left out anyway are not tried."""
+    found: dict[str, PenstockError] = {}
+    for name, entry in catalogue.jobs.items():
+        if not entry.left_out:
+            error = _tried(workshop, entry, catalogue)
+            if error is not None:
+                found[name] = error
+    return {name: _explained(catalogue.jobs[name], error, found) for name, error in found.items()}
+
+
+def uses(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
+    """The streams and jobs that a job reads; of one that cannot be made, those its query names."""
+    try:
+        return workshop.uses(name, catalogue)
+    except Exception:
+        named = _named(catalogue.jobs[name].select)
+        return frozenset(catalogue.streams) | named if "*" in named else named
+
+
+def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> Command:
+    """The command that says a job failed, as it was then; `lost`: its state is gone."""
+    return {
+        "do": "fail",
+        "name": entry.name,
+        "version": entry.version,
+        "number": entry.number,
+        "error": error.text(),
+        "lost": lost,
+    }
+
+
+def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:
+    try:
+        workshop.job(entry.name, catalogue)
+        workshop.sinks(entry)
+    except PenstockError as error:
+        return error
+    except Exception as failure:  # of the user's own code
+        return UserError("JOB_BROKEN", f"{type(failure).__name__}: {failure}")
+    return None
+
+
+def _explained(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
+    """The error as it is told of a job that ran before."""
+    read = sorted(_named(entry.select) & others.keys())
+    if read:
+        return UserError(
+            "READS_BROKEN_JOB",
+            f"it reads {read[0]}, which cannot be made any more",
+            detail=others[read[0]].primary,
+            hint=f"Resume or alter {read[0]}, then resume it.",
+        )
+    return type(error)(error.condition, error.primary, detail=error.detail, where=error.where, hint=_HINT)
+
+
+def _named(select: str) -> frozenset[str]:
+    """What a query names in its FROM and JOIN."""
+    if not select:
+        return frozenset()
+    try:
+        statement = parse(select)[0]
+    except PenstockError:
+        return frozenset()
+    assert isinstance(statement, Select)
+    tables = statement.tree.find_all(exp.Table)
+    return frozenset(name.name for table in tables for name in table.find_all(exp.Identifier))

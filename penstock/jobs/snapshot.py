@@ -1,0 +1,76 @@
+"""A catalogue as bytes: a line of JSON and its checksum. Pure.
+
+Guarantees: what is unpacked is the catalogue that was packed, in the same order; a changed byte is found.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from penstock.jobs.catalogue import Catalogue, JobEntry, StreamEntry
+from penstock.jobs.master import Master
+
+FORMAT = 1
+
+
+def packed(catalogue: Catalogue) -> bytes:
+    """The catalogue as bytes."""
+    body = {
+        "format": FORMAT,
+        "streams": [[entry.name, entry.text, entry.known_as] for entry in catalogue.streams.values()],
+        "jobs": [_job(entry) for entry in catalogue.jobs.values()],
+        "last": catalogue.last,
+        "former": sorted(catalogue.former),
+        "said": dict(catalogue.said),
+    }
+    text = json.dumps(body, separators=(",", ":")).encode()
+    return b"%s\n%08x\n" % (text, zlib.crc32(text))
+
+
+def unpacked(content: bytes) -> Catalogue:
+    """The catalogue that was packed; ValueError if a byte is not as it was."""
+    text, _, check = content.rstrip(b"\n").rpartition(b"\n")
+    if not check or zlib.crc32(text) != int(check, 16):
+        raise ValueError("the checksum does not match")
+    body = json.loads(text)
+    if body["format"] != FORMAT:
+        raise ValueError(f"its format is {body['format']}, this Penstock knows {FORMAT}")
+    return Catalogue(
+        {name: StreamEntry(name, said, known_as) for name, said, known_as in body["streams"]},
+        {job["name"]: _entry(job) for job in body["jobs"]},
+        body["last"],
+        frozenset(body["former"]),
+        body["said"],
+    )
+
+
+def _job(entry: JobEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "select": entry.select,
+        "sinks": list(entry.sinks),
+        "parameters": dict(entry.parameters),
+        "number": entry.number,
+        "created": entry.created,
+        "private": entry.private,
+        "lost": entry.lost,
+        "life": entry.master.life,
+        "version": entry.master.version,
+        "error": entry.master.error,
+    }
+
+
+def _entry(job: dict[str, Any]) -> JobEntry:
+    return JobEntry(
+        job["name"],
+        job["select"],
+        tuple(job["sinks"]),
+        job["parameters"],
+        job["number"],
+        Master(job["name"], job["life"], job["version"], job["error"]),
+        job["created"],
+        job["private"],
+        job["lost"],
+    )

@@ -1,0 +1,49 @@
+"""Aggregates of many jobs at once over windows that overlap or leave gaps: the first key is the job.
+
+Receives partial answers per job, key and pane; hands what the plain operators hand and, for jobs that are asked for
+their open windows, those as they stand: what would be told if time ended now, of which nothing is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
+from penstock.operators.job_windows import JOB
+from penstock.operators.panes import together
+from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.windows import instant
+
+
+class _Flushed(Aggregation):
+    """Tells open windows when it is asked for them."""
+
+    def process(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        early = self._early(frame, state, progress) if progress.flush else None
+        return together(super().process(frame, state, replace(progress, flush=frozenset())), early)
+
+    def _early(
+        self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
+    ) -> pl.DataFrame | None:
+        wanted = pl.col(JOB).is_in(sorted(progress.flush))
+        mine = None if frame is None else frame.filter(wanted)
+        told = super().process(mine, state.looked_at(wanted), Progress(progress.before, FOREVER))
+        if told is None:
+            return None
+        now = pl.lit(max(progress.before, progress.after - 1), pl.Int64).alias(TIME)
+        return told.filter(pl.col("window_end") > instant(pl.lit(progress.after))).with_columns(now)
+
+
+@dataclass(frozen=True)
+class JobGaps(_Flushed):
+    """Aggregates per job and key over windows with gaps between them."""
+
+
+@dataclass(frozen=True)
+class JobHops(_Flushed, SlidingAggregation):
+    """Aggregates per job and key over windows that overlap."""
