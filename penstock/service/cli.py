@@ -20,6 +20,7 @@ from rich.text import Text
 import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
+from penstock.service.ha import ha_app
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
@@ -41,6 +42,7 @@ app.command()(demo)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)
+app.add_typer(ha_app, name="ha")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(bench_app, name="bench")

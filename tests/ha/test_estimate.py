@@ -1,0 +1,172 @@
+"""Histories and estimates: on the safe side, explained by their parts, never too low."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.ha.estimate import CORRECTION, MARGIN, estimate
+from penstock.ha.history import (
+    ENOUGH,
+    FIGURES,
+    KEPT,
+    LOADS_KEPT,
+    History,
+    Load,
+    Measured,
+    Measurement,
+    Recovered,
+    outlook,
+)
+from penstock.ha.model import Model, Truth
+from penstock.ha.schemes import Scheme, Semantics, steps
+from tests.ha.given import LOAD, UNHURRIED, USUAL, floats, some_loads, some_measurements
+
+NOTHING = History()
+
+
+def test_what_was_never_measured_has_a_default() -> None:
+    assert all(NOTHING.safe(name) == figure.default for name, figure in FIGURES.items())
+
+
+@UNHURRIED
+@given(st.sampled_from(sorted(FIGURES)), st.lists(floats(1e-3, 1e9), min_size=1, max_size=ENOUGH - 1))
+def test_of_a_few_measurements_the_safe_side_is_at_least_the_worst(name: str, values: list[float]) -> None:
+    safe = NOTHING.folded(Measured(name, value) for value in values).safe(name)
+    assert safe >= max(values) if FIGURES[name].large_is_bad else safe <= min(values)
+
+
+@UNHURRIED
+@given(st.lists(floats(1e-3, 1e9), min_size=ENOUGH, max_size=KEPT))
+def test_of_many_measurements_nine_of_ten_are_no_worse(values: list[float]) -> None:
+    history = NOTHING.folded([Measured(n, v) for n in ("start", "load") for v in values])
+    assert np.mean(np.array(values) <= history.safe("start")) >= 0.9
+    assert np.mean(np.array(values) >= history.safe("load")) >= 0.9
+
+
+def test_what_is_no_measurement_is_passed_over() -> None:
+    odd = [
+        Measured("start", math.nan),
+        Measured("start", -1.0),
+        Measured("load", math.inf),
+        Measured("?", 1.0),
+    ]
+    assert NOTHING.folded([*odd, Recovered(Scheme.deployed, 0.0, 1.0)]) == NOTHING
+
+
+@UNHURRIED
+@given(some_measurements(), st.integers(0, 20))
+def test_folding_in_parts_is_folding_at_once(found: list[Measurement], cut: int) -> None:
+    assert NOTHING.folded(found[:cut]).folded(found[cut:]) == NOTHING.folded(found)
+
+
+def test_a_history_does_not_grow_without_end() -> None:
+    history = NOTHING
+    for _ in range(3):
+        history = history.folded([Measured("wire", 1.0)] * KEPT + [Recovered(Scheme.deployed, 1, 1)] * KEPT)
+        history = history.folded([LOAD] * LOADS_KEPT)
+    assert len(history.seen["wire"]) == len(history.ratios[Scheme.deployed]) == KEPT
+    assert len(history.loads) == LOADS_KEPT
+
+
+@UNHURRIED
+@given(
+    st.sampled_from(Scheme),
+    st.integers(1, 100),
+    st.sampled_from(Semantics),
+    some_measurements(),
+    some_loads(),
+)
+def test_an_estimate_is_the_sum_of_its_parts(
+    scheme: Scheme, every: int, semantics: Semantics, measured: list[Measurement], load: Load
+) -> None:
+    history = NOTHING.folded(measured)
+    found = estimate(scheme, every, semantics, history, outlook((load,), 30.0))
+    assert found.seconds == pytest.approx(sum(part.seconds for part in found.parts))
+    assert all(part.seconds >= 0 for part in found.parts)
+    assert [p.name for p in found.parts if p.name not in (MARGIN, CORRECTION)] == list(
+        steps(scheme, semantics)
+    )
+    for part in found.parts:
+        assert not part.unit or part.seconds == pytest.approx(part.amount / part.speed)
+        assert f"{part.seconds:.2f} s" in found.told()
+    plain = json.loads(json.dumps(found.to_plain()))
+    assert plain["seconds"] == pytest.approx(found.seconds, abs=1e-3)
+
+
+@UNHURRIED
+@given(st.sampled_from(Scheme), st.integers(1, 100), some_measurements(), some_loads())
+def test_more_epochs_between_manifests_and_stronger_semantics_never_take_less(
+    scheme: Scheme, every: int, measured: list[Measurement], load: Load
+) -> None:
+    history, ahead = NOTHING.folded(measured), outlook((load,), 30.0)
+
+    def seconds(every: int, semantics: Semantics) -> float:
+        return estimate(scheme, every, semantics, history, ahead).seconds
+
+    assert seconds(every + 1, Semantics.precise) >= seconds(every, Semantics.precise)
+    assert (
+        seconds(every, Semantics.precise)
+        >= seconds(every, Semantics.gap)
+        >= seconds(every, Semantics.amnesia)
+    )
+
+
+@UNHURRIED
+@given(some_measurements(), some_loads())
+def test_active_replication_is_never_slower_than_active_standby(
+    measured: list[Measurement], load: Load
+) -> None:
+    history, ahead = NOTHING.folded(measured), outlook((load,), 30.0)
+    active, standby = (
+        estimate(scheme, 1, Semantics.precise, history, ahead).seconds
+        for scheme in (Scheme.active_replication, Scheme.active_standby)
+    )
+    assert active <= standby + 1e-9
+
+
+def test_the_outlook_follows_a_trend_up_but_not_down() -> None:
+    rising = tuple(replace(LOAD, at=10.0 * n, state_bytes=1e6 * (n + 1)) for n in range(10))
+    assert outlook(rising, 60.0).state_bytes == pytest.approx(16e6)
+    falling = tuple(replace(LOAD, at=10.0 * n, state_bytes=1e6 * (10 - n)) for n in range(10))
+    assert outlook(falling, 60.0).state_bytes == 10e6
+
+
+def test_recoveries_that_took_longer_correct_the_estimate() -> None:
+    ahead = outlook((LOAD,), 0.0)
+    before = estimate(Scheme.deployed, 1, Semantics.precise, NOTHING.folded(USUAL), ahead)
+    history = NOTHING.folded(
+        [*USUAL, Recovered(Scheme.deployed, before.step_seconds, 2 * before.step_seconds)]
+    )
+    after = estimate(Scheme.deployed, 1, Semantics.precise, history, ahead)
+    assert after.seconds == pytest.approx(2 * before.seconds)
+    other = estimate(Scheme.passive_hot, 1, Semantics.precise, history, ahead)
+    assert CORRECTION not in [part.name for part in other.parts]
+
+
+@UNHURRIED
+@given(
+    st.sampled_from(Scheme),
+    st.sampled_from([1, 5, 30]),
+    st.sampled_from(Semantics),
+    st.integers(0, 2**32),
+    floats(0, 0.2),
+    st.integers(0, 12),
+)
+def test_an_estimate_is_never_below_70_percent_of_what_a_recovery_takes(
+    scheme: Scheme, every: int, semantics: Semantics, seed: int, noise: float, brought_up: int
+) -> None:
+    model = Model(Truth(noise=noise), seed)
+    load = model.load(0.0, 120_000.0, 200e6)
+    history = NOTHING
+    for _ in range(brought_up):
+        history = history.folded(model.brought_up(scheme)[0])
+    reckoned = estimate(scheme, every, semantics, history, outlook((model.seen(load),), 30.0))
+    took = sum(model.failed(scheme, every, semantics, load).values())
+    assert reckoned.seconds >= 0.7 * took
