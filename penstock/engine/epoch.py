@@ -27,6 +27,7 @@ from penstock.engine.admission import Offset, spans_between
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.job_shares import JobShares
+from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
@@ -34,7 +35,6 @@ from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
-from penstock.sinks.files import JsonLines
 from penstock.state.buckets import spread
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
@@ -101,6 +101,7 @@ class EpochRunner:
         job_seconds: float = 0.0,
         fence: Fence | None = None,
         shares: JobShares | None = None,
+        outlet: Outlet | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -108,11 +109,12 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
-        self._fence = fence
+        #: looked at before each write; None for one that follows, or has no lease
+        self.fence = fence
+        self.outlet = outlet or Outlet(lambda: state.generation, state.path)
         #: how much of epochs jobs have taken so far
         self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
-        self._aside: dict[tuple[str, str], JsonLines] = {}
 
     @property
     def manifest(self) -> Manifest:
@@ -153,7 +155,7 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans)
         reached("gathered", epoch)
         self._may_write()
-        self._deliver(epoch, plan, result.rows, result.aside)
+        self.outlet.take(epoch, plan, result.rows, result.aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._may_write()
@@ -221,8 +223,8 @@ class EpochRunner:
             self._program.settled(end.get("commands", 0))
 
     def _may_write(self) -> None:
-        if self._fence is not None:
-            self._fence.check()
+        if self.fence is not None:
+            self.fence.check()
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
@@ -258,33 +260,20 @@ class EpochRunner:
             job_seconds=self._job_seconds,
         )
 
-    def _deliver(
-        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> None:
-        for name, told in rows.items():
-            for sink in plan.outputs[name].sinks:
-                sink.take_over(self._state.generation)
-                sink.write(epoch, told)
-        if aside is not None:
-            ordered = aside.sort("stream", "why", "partition", "offset")
-            for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):
-                self._aside_sink(str(stream), str(why)).write(epoch, part.drop("stream", "why"))
-
-    def _aside_sink(self, stream: str, why: str) -> JsonLines:
-        """Where a stream's dead letters or late events are kept."""
-        if (stream, why) not in self._aside:
-            sink = JsonLines(self._state.path / why / stream)
-            sink.open(f"{why}-{stream}", {})
-            sink.take_over(self._state.generation)
-            self._aside[stream, why] = sink
-        return self._aside[stream, why]
-
 
 def state_place(
-    state: StateDirectory, cache_root: Path | None, cache_bytes: int, *, one_host: bool = False
+    state: StateDirectory,
+    cache_root: Path | None,
+    cache_bytes: int,
+    *,
+    one_host: bool = False,
+    owner: str = "",
 ) -> StatePlace:
-    """Where tasks find the runs of a state directory and, on one host, the frames on their way."""
-    name = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    """Where tasks find the runs of a state directory and, on one host, the frames on their way.
+
+    Engines that may be on one directory at the same time (`owner`) each have a cache of their own.
+    """
+    name = hashlib.sha256(os.fsencode(state.path.resolve()) + owner.encode()).hexdigest()[:32]
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)

@@ -17,6 +17,7 @@ import io
 import os
 import re
 import tempfile
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,8 @@ class EpochFiles(Sink):
         return True
 
     def _put(self, target: Path, content: bytes) -> None:
-        draft = (self._ground.drafts or self.directory) / f".{target.name}.tmp"
+        # two engines of one generation may both deliver: each has a draft of its own
+        draft = (self._ground.drafts or self.directory) / f".{target.stem}-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
         try:
             with draft.open("wb") as file:
                 file.write(content)
