@@ -74,7 +74,9 @@ class EpochFiles(Sink):
 
     def _put(self, target: Path, content: bytes) -> None:
         # two engines of one generation may both deliver: each has a draft of its own
-        draft = (self._ground.drafts or self.directory) / f".{target.stem}-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
+        mine = f".{target.stem}-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
+        drafts = self._ground.drafts
+        draft = self.directory / f".{target.name}.tmp" if drafts is None else drafts / mine
         try:
             with draft.open("wb") as file:
                 file.write(content)
