@@ -82,7 +82,9 @@ class Engine:
         check_bucket_count(self.settings.buckets)
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
         self.state = StateDirectory(self.settings.state, None if duty is None else duty.agreed)
-        self.outlet = Outlet(lambda: self.state.generation, self.settings.state if duty is None else duty.aside)
+        self.outlet = Outlet(
+            lambda: self.state.generation, self.settings.state if duty is None else duty.aside
+        )
         self._duty = duty
         self._decides = threading.Event()
         self._runner: EpochRunner | None = None
@@ -124,7 +126,9 @@ class Engine:
                     warm_up(spark.sparkContext, self.settings.master)
                 with self._busy:
                     if self._decides.is_set():
-                        logs.start(self.plan, again=True)  # the clock of a live log begins when we are ready for it
+                        logs.start(
+                            self.plan, again=True
+                        )  # the clock of a live log begins when we are ready for it
                 tell("running")
                 self._ready.set()
 
@@ -172,7 +176,8 @@ class Engine:
         recorded = 0 if record is None else record.get("generation", 0)
         if self._decides.is_set() or recorded == self._followed_generation:
             return
-        assert self._duty is not None and self._logs is not None
+        assert self._duty is not None
+        assert self._logs is not None
         if self._duty.follows is not None:
             self._logs.follow(self.plan, self._duty.follows.logs())
             self._followed_generation = recorded
@@ -332,7 +337,9 @@ class Engine:
         writer = rows.writeStream.foreachBatch(batch).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
         return writer.option("checkpointLocation", str(checkpoint)).start()
 
-    def _wait(self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None) -> None:
+    def _wait(
+        self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None
+    ) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
             if deadline is not None and time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""One engine of an HA unit: joins, gets ready, stands by or follows as the scheme says, and leads once it has the lease.
+"""One engine of an HA unit: gets ready, stands by or follows as the scheme says, and leads once it has the lease.
 
 Receives a unit, a name and the app; hands epochs to the sinks while it leads.
 
@@ -26,8 +26,9 @@ from penstock.coordination.lease import Lease, acquire, leader
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine, Run
 from penstock.engine.epoch import EpochReport, state_place
+from penstock.engine.job_server import JobServer
 from penstock.engine.local_query import INLINE
-from penstock.engine.program import Program
+from penstock.engine.program import Fixed, Program
 from penstock.engine.rehearsal import rehearsed
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings
@@ -35,6 +36,7 @@ from penstock.ha.follower import RunFollower
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.seed import seeded
 from penstock.ha.unit import KEPT, Kind, Member, Recovery, Unit, UnitRecord
+from penstock.jobs.program import Jobs
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, PenstockError, UserError
@@ -82,12 +84,8 @@ class EngineMember:
                 self._lead(lease)
         except PenstockError as error:
             if error.condition not in ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE"):
-                text, epoch = "\n".join(error.parts()), self._me.epoch
-                self._unit.change(
-                    lambda now: replace(
-                        now, errors=(*now.errors[1 - KEPT :], (self._name, error.exit_code, text, epoch))
-                    )
-                )
+                ended = (self._name, error.exit_code, "\n".join(error.parts()), self._me.epoch)
+                self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
             raise
         finally:
             self._session.close()
@@ -124,11 +122,10 @@ class EngineMember:
                 if follower.read_rate:
                     self._unit.change(lambda now, rate=follower.read_rate: now.measuring(load=rate))  # type: ignore[misc]
                 self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
-            if facts.has_spans:
-                scans = self._program(Path(record.directory)).plan(0).scans
-                follower.read_ahead(
-                    Path(record.directory), {name: scan.stream.log for name, scan in scans.items()}
-                )
+            program = self._program(Path(record.directory))
+            if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows
+                logs = {name: scan.stream.log for name, scan in program.plan(0).scans.items()}
+                follower.read_ahead(Path(record.directory), logs)
         if follower is not None:
             follower.follow(Path(self._unit.record().directory))
         return lease
@@ -158,9 +155,13 @@ class EngineMember:
             newest = [StateDirectory(place).newest_generation for place in places]
             return max(self._unit.agreed.newest_generation, *newest)
 
-        return acquire(
+        lease = acquire(
             self._unit.store, self._unit.leader_path, self._session, above=above, seconds=LOOK_SECONDS
         )
+        if lease is not None and self._dismissed(self._unit.record()):
+            lease.resign()
+            return None
+        return lease
 
     # -- leading ---------------------------------------------------------------------------------
 
@@ -180,9 +181,7 @@ class EngineMember:
         last = _last_commit(Path(self._unit.record().directory))
 
         def installed(record: UnitRecord) -> UnitRecord:
-            after = replace(
-                record, leader=self._name, generation=lease.generation, directory=str(directory)
-            )
+            after = replace(record, leader=self._name, generation=lease.generation, directory=str(directory))
             if record.leader is None or record.leader == self._name:
                 return after
             recovery = Recovery(
@@ -230,8 +229,15 @@ class EngineMember:
 
         thread = threading.Thread(target=look, name="unit", daemon=True)
         thread.start()
+        serving = contextlib.ExitStack()
+
+        def running(phase: str) -> None:
+            if phase == "running" and isinstance(engine.program, Jobs):
+                serving.enter_context(JobServer(engine.program, engine.state.path))
+
         try:
-            return engine.run(self._epoch)
+            with serving:
+                return engine.run(self._epoch, tell=running)
         finally:
             over.set()
             thread.join(timeout=10)

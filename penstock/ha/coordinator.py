@@ -118,7 +118,9 @@ class Coordinator:
         record = self._noticed(members)
         self._report(record, members)
         if self._stop.is_set() and record.phase == "running":
-            record = self._unit.change(lambda now: replace(now, phase="stopping") if now.phase == "running" else now)
+            record = self._unit.change(
+                lambda now: replace(now, phase="stopping") if now.phase == "running" else now
+            )
         if record.phase != "running":
             for child in self._children.values():
                 child.poll()
@@ -174,9 +176,7 @@ class Coordinator:
         pending: dict[str, Kind] = {name: kind for name, (kind, _) in record.pending.items()}  # type: ignore[misc]
         wanting = needs(record.scheme, record.leader, members, record.leaving, pending)
         if wanting.leave:
-            self._unit.change(
-                lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave})))
-            )
+            self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
         for kind in wanting.start:
             if time.monotonic() < self._not_before:
                 continue
@@ -222,5 +222,3 @@ def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, Member]], bool]
             return False
         time.sleep(0.1)
     return True
-
-

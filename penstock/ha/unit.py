@@ -228,7 +228,10 @@ class Unit:
                 return self.record()  # raises
             before = UnitRecord.from_bytes(found.value)
             after = changed(before)
-            if after == before or self.store.replace(self._record, after.to_bytes(), found.version) is not None:
+            if (
+                after == before
+                or self.store.replace(self._record, after.to_bytes(), found.version) is not None
+            ):
                 return after
 
     def switched(self, scheme: Scheme) -> UnitRecord:
@@ -246,9 +249,7 @@ class Unit:
 
     def members(self) -> dict[str, Member]:
         """The engines whose sessions live."""
-        return {
-            name: Member(**json.loads(said)) for name, said in self.store.members(self._members).items()
-        }
+        return {name: Member(**json.loads(said)) for name, said in self.store.members(self._members).items()}
 
     def join(self, session: Session, name: str, member: Member) -> bool:
         """Be a member, or say something else of oneself."""

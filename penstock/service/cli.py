@@ -20,11 +20,13 @@ from rich.text import Text
 import penstock
 from penstock.bench.cli import bench_app
 from penstock.service.demo import demo
+from penstock.service.engine_process import engine_process
 from penstock.service.ha import ha_app
 from penstock.service.jobs import ask, jobs_app
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
 from penstock.service.state import state_app
+from penstock.service.unit import status, stop, switch
 from penstock.words.errors import PenstockError
 
 UNEXPECTED = 5
@@ -42,6 +44,10 @@ app.command()(demo)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)
+app.command("engine-process", hidden=True)(engine_process)
+app.command()(status)
+for command in (status, switch, stop):
+    ha_app.command()(command)
 app.add_typer(ha_app, name="ha")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")

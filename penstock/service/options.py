@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.ha.schemes import Scheme
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
@@ -21,6 +22,19 @@ For = Annotated[str | None, typer.Option("--for", help="End after this long, suc
 Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is cut into.")]
 Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
 Drain = Annotated[bool, typer.Option("--drain", help="End when all that the logs hold is read.")]
+
+Ha = Annotated[
+    bool, typer.Option("--ha", help="Run a unit of several engines that survives the loss of one.")
+]
+SchemeName = Annotated[
+    Scheme | None,
+    typer.Option(help="What the second engine of a unit does.", show_default="active-standby"),
+]
+Coordination = Annotated[
+    str | None,
+    typer.Option(help="The unit's coordination store: a directory, or zk://host:port/root.", metavar="WHERE"),
+]
+LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
 
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")

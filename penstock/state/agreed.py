@@ -78,7 +78,9 @@ class Agreed:
             return None
         except (OSError, ValueError, KeyError, TypeError) as failure:
             raise InternalError(
-                "STATE_DAMAGED", f"the agreed record of epoch {epoch} is damaged", detail=f"{failure!r} ({path})"
+                "STATE_DAMAGED",
+                f"the agreed record of epoch {epoch} is damaged",
+                detail=f"{failure!r} ({path})",
             ) from failure
         return record
 
