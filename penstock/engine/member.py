@@ -63,7 +63,8 @@ class EngineMember:
     ) -> None:
         self._unit, self._name, self._kind, self._tell = unit, name, kind, tell
         self._program, self._settings = program, settings
-        self._began = time.monotonic()
+        asked = unit.record().pending.get(name)
+        self._asked_at = time.time() if asked is None else asked[1]
         self._session = unit.store.session(unit.launch.lease_seconds)
         self._me = Member(os.getpid(), socket.gethostname(), kind, since=time.time())
         self._saying = threading.Lock()
@@ -98,7 +99,7 @@ class EngineMember:
             self._spark = session(self._settings, log)
             warm_up(self._spark.sparkContext, self._settings.master)
             rehearsed(self._spark)
-        took = time.monotonic() - self._began
+        took = time.time() - self._asked_at
         self._unit.change(lambda now: now.measuring(start=took))
         self._tell(f"ready after {took:.1f} s")
 
@@ -259,9 +260,11 @@ class EngineMember:
             )
             after = replace(record, recoveries=(*record.recoveries[:-1], last))
             wire = max(report.committed_at - last.lease_at - report.seconds, 0.0)
-            return after.measuring(
-                wire=wire, **({} if last.detected_after is None else {"detect": last.detected_after})
-            )
+            figures = {"wire": wire}
+            # who was started after the failure was not there to detect it
+            if last.detected_after is not None and last.failed_at is not None and self._me.since < last.failed_at:
+                figures["detect"] = last.detected_after
+            return after.measuring(**figures)
 
         self._unit.change(resulted)
 
