@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +66,99 @@ def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Sc
     assert recovery.detected_after is not None
     if SCHEMES[scheme].runs_epochs:
         assert "replicas" in kit.record().directory
+
+
+def test_both_engines_killed_at_once_come_back(make: Make) -> None:
+    kit = make(Scheme.active_standby)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+    kit.flowing()
+    before = kit.record()
+    for name in kit.members():
+        kit.kill(name)
+    kit.until("another leads", lambda: kit.leader() not in (None, before.leader))
+    assert kit.record().generation > before.generation
+    kit.flowing()
+    kit.until("there is a second one again", lambda: stands(kit, Scheme.active_standby))
+    kit.finish()
+
+
+def test_the_scheme_changes_while_events_flow(make: Make) -> None:
+    """Passive to active and back, and within a kind; the second engine takes over after a change too."""
+    kit = make(Scheme.passive_replication)
+    kit.feeder.go()
+    kit.until("it leads", kit.leader)
+    for scheme in (Scheme.passive_cold, Scheme.active_standby, Scheme.active_replication, Scheme.deployed):
+        kit.unit.switched(scheme)
+        kit.until(f"{scheme} stands", lambda scheme=scheme: stands(kit, scheme))  # type: ignore[misc]
+        kit.flowing(2)
+    assert kit.record().generation == 1, "nobody has failed: the primary was left alone"
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.unit.switched(Scheme.passive_replication)
+    kit.until("it is alone", lambda: stands(kit, Scheme.passive_replication))
+    kit.finish()
+    assert len(kit.record().switches) == 5
+
+
+def test_a_follower_goes_on_without_the_coordinator_and_a_new_one_finds_it(make: Make) -> None:
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.kill_coordinator()
+    kit.flowing()
+    before, first = kit.members(), kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("the other leads, without a coordinator", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    assert len(kit.members()) == 1
+    survivor = kit.members()
+    kit.start_coordinator()
+    kit.until("there is a second one again", lambda: stands(kit, Scheme.active_replication))
+    assert survivor.keys() <= kit.members().keys(), "it was found, not replaced"
+    assert {member.pid for member in survivor.values()} < {member.pid for member in before.values()}
+    kit.finish()
+
+
+def test_a_paused_primary_is_replaced_and_ends_when_it_wakes(make: Make) -> None:
+    kit = make(Scheme.passive_hot)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.passive_hot))
+    kit.flowing()
+    first = kit.leader()
+    assert first is not None
+    pid = kit.members()[first].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        kit.until("another leads", lambda: kit.leader() not in (None, first))
+        kit.flowing()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    kit.until("it has ended", lambda: not running(pid))
+    log = kit.unit.log(first).read_text()
+    assert "[FENCED]" in log or "[LEASE_LOST]" in log
+    kit.finish()
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_two_engines_that_both_deliver_write_every_row_once(make: Make) -> None:
+    """The table has no duplicates either: active replication without a failure."""
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.flowing()
+    kit.finish()
+    with closing(sqlite3.connect(kit.out / "out.db")) as database:
+        table = sorted(map(str, database.execute("SELECT * FROM counts")))
+    with closing(sqlite3.connect(kit.folder / "straight" / "out.db")) as database:
+        assert table == sorted(map(str, database.execute("SELECT * FROM counts")))
