@@ -209,11 +209,11 @@ class Kit:
     def found(self) -> Rows:
         return rows_below(self.out) | aside(self.root)
 
-    def finish(self) -> None:
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Let the input come to its end and see that the output is that of an undisturbed run."""
         self.feeder.finish()
         expected = self.expected()
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while (found := self.found()) != expected:
             short = {name: (len(found.get(name, [])), len(rows)) for name, rows in expected.items()}
             assert time.monotonic() < deadline, f"found, expected: {short}\n{self.told()}"
