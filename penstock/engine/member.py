@@ -262,7 +262,11 @@ class EngineMember:
             wire = max(report.committed_at - last.lease_at - report.seconds, 0.0)
             figures = {"wire": wire}
             # who was started after the failure was not there to detect it
-            if last.detected_after is not None and last.failed_at is not None and self._me.since < last.failed_at:
+            if (
+                last.detected_after is not None
+                and last.failed_at is not None
+                and self._me.since < last.failed_at
+            ):
                 figures["detect"] = last.detected_after
             return after.measuring(**figures)
 

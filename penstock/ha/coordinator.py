@@ -31,7 +31,7 @@ _JOIN_SECONDS = 60.0
 #: engines in a row that may end with an error without an epoch between them
 _STRIKES = 3
 #: the least time between two starts after an engine ended with an error, in seconds
-_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 5.0
 
 Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes]"]
 
@@ -126,7 +126,7 @@ class Coordinator:
                 child.poll()
             waiting = [name for name, child in self._children.items() if child.returncode is None]
             return None if members or waiting else self._unit.record()
-        if self._hopeless(record):
+        if self._hopeless(record, members):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
         self._supply(record, members)
@@ -161,15 +161,15 @@ class Coordinator:
 
         return self._unit.change(noticed)
 
-    def _hopeless(self, record: UnitRecord) -> bool:
-        """Whether engines end with errors and starting further ones does not help."""
-        if not record.errors:
+    def _hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
+        """Whether nobody leads, engines end with errors, and starting further ones does not help."""
+        if not record.errors or record.leader in members:
             return False
         last = record.errors[-1]
         if last[1] == 2:  # the user's to mend
             return True
         reached = max(self._unit.agreed.epochs(), default=-1)
-        recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached]
+        recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached - 1]
         return len(recent) == _STRIKES
 
     def _supply(self, record: UnitRecord, members: dict[str, Member]) -> None:

@@ -22,6 +22,8 @@ from penstock.words.errors import PenstockError
 
 #: the most input that is read ahead in one go, in bytes
 _AHEAD_BYTES = 64 << 20
+#: reading less says more about opening files than about reading, in bytes
+_WORTH_MEASURING = 1 << 20
 
 
 class RunFollower:
@@ -33,7 +35,7 @@ class RunFollower:
         self._directory: Path | None = None
         self._read_upto: dict[tuple[str, str], int] = {}
         self.epoch = -1
-        #: bytes of runs that are held, and how fast they were read (bytes a second; 0: nothing yet)
+        #: bytes of runs that are held, and how fast the last ones were read (bytes a second; 0: they were few)
         self.cached_bytes = 0
         self.read_rate = 0.0
         if cache is not None:
@@ -60,14 +62,14 @@ class RunFollower:
                 if self._cache is not None:
                     self._cache.forget(gone)
                 del self._held[gone]
-            began, taken = time.perf_counter(), 0
+            began, taken, self.read_rate = time.perf_counter(), 0, 0.0
             for run in needed.keys() - self._held.keys():
                 frame = read_run(state.runs / run)
                 if self._cache is not None:
                     self._cache.put(run, frame)
                 self._held[run] = needed[run]
                 taken += needed[run]
-            if taken:
+            if taken >= _WORTH_MEASURING:
                 self.read_rate = taken / max(time.perf_counter() - began, 1e-6)
             self.cached_bytes = sum(self._held.values())
             self.epoch = epochs[-1]

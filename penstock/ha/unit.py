@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -158,6 +159,19 @@ class Member:
     cached_bytes: int = 0
     since: float = 0.0
 
+    @property
+    def seems_up(self) -> bool:
+        """Whether its process is there, where we can see it: a session is seen to end only after a while."""
+        if self.host != socket.gethostname():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
 
 class Unit:
     """A unit, seen by one process. To be closed."""
@@ -233,6 +247,19 @@ class Unit:
                 or self.store.replace(self._record, after.to_bytes(), found.version) is not None
             ):
                 return after
+
+    def forget(self) -> None:
+        """Remove the record, for a unit that begins anew; refused while engines are up."""
+        up = [name for name, member in self.members().items() if member.seems_up]
+        if up:
+            raise ExternalError(
+                "UNIT_RUNNING",
+                f"engines of the unit on {self.root} are up: {', '.join(up)}",
+                hint="Stop them first: `penstock ha stop --state DIR`.",
+            )
+        found = self.store.get(self._record)
+        if found is not None:
+            self.store.delete(self._record, found.version)
 
     def switched(self, scheme: Scheme) -> UnitRecord:
         """Ask for another scheme."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json as json_text
 import signal
 import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -46,9 +45,8 @@ def serve_unit(
         refuse_jobs(first)
     unit = Unit.made(place, launch)
     try:
-        record = unit.begun(UnitRecord(first, str(unit.root)))
-        if record.phase != "running":
-            unit.change(lambda now: replace(now, phase="running", errors=(), pending={}))
+        unit.begun(UnitRecord(first, str(unit.root)))
+        unit.change(lambda now: replace(now, phase="running", errors=()))
         if scheme is not None:
             unit.switched(scheme)
         _say(f"unit {launch.unit}, scheme {unit.record().scheme}, coordination store {unit.store.describe()}")
@@ -71,11 +69,7 @@ def status(
     """Show an HA unit: scheme, engines, who leads, how far each is, and its recoveries."""
     unit = Unit.at(state)
     try:
-        record, members = unit.record(), unit.members()
-        if not _settled(record, members):
-            time.sleep(0.3)  # a session is seen to have ended at the second look at the earliest
-            record, members = unit.record(), unit.members()
-        told = facts(unit, record, members)
+        told = facts(unit, unit.record(), {n: m for n, m in unit.members().items() if m.seems_up})
     finally:
         unit.close()
     console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=160)

@@ -1,5 +1,4 @@
-"""Units on Spark: the same as in `test_unit`, with what Spark adds (its session, its checkpoint), for one scheme of each
-kind; and the commands that people use."""
+"""Units on Spark: as in `test_unit`, with what Spark adds (its session, its checkpoint), for one scheme of each kind."""
 
 from __future__ import annotations
 

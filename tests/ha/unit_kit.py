@@ -109,7 +109,12 @@ class Kit:
             str(folder),
             master=master,
             lease_seconds=lease_seconds,
-            settings={"job_share": 0.0, "first_epoch_units": 3_000, "epoch_interval_seconds": 0.05, **settings},
+            settings={
+                "job_share": 0.0,
+                "first_epoch_units": 3_000,
+                "epoch_interval_seconds": 0.05,
+                **settings,
+            },
         )
         self.unit = Unit.made(self.root, launch)
         self.unit.begun(UnitRecord(scheme, str(self.unit.root)))
@@ -225,7 +230,9 @@ class Kit:
 
 def aside(state: Path) -> Rows:
     """What was put aside: dead letters and late events."""
-    return {f"{why}-{name}": rows for why in ("dead", "late") for name, rows in rows_below(state / why).items()}
+    return {
+        f"{why}-{name}": rows for why in ("dead", "late") for name, rows in rows_below(state / why).items()
+    }
 
 
 if __name__ == "__main__":
