@@ -42,6 +42,7 @@ from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
+from penstock.state.rollback import rolled_back
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -168,7 +169,21 @@ class Engine:
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
-        return self.state.claim(self.program.fingerprint, self.program.summary, generation)
+        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
+        if self._duty is not None:
+            self._back_to_whole()
+        return facts
+
+    def _back_to_whole(self) -> None:
+        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
+        try:
+            self.state.latest()
+        except InternalError:
+            try:
+                rolled_back(self.state)
+            except PenstockError:
+                self.state.release()
+                raise
 
     def _follow_logs(self, epoch: int) -> None:
         """Read the logs as whoever recorded an epoch did: with each leader a new life of theirs may have begun."""

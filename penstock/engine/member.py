@@ -66,7 +66,7 @@ class EngineMember:
         asked = unit.record().pending.get(name)
         self._asked_at = time.time() if asked is None else asked[1]
         self._session = unit.store.session(unit.launch.lease_seconds)
-        self._me = Member(os.getpid(), socket.gethostname(), kind, since=time.time())
+        self._me = Member(os.getpid(), socket.gethostname(), kind, self._session.id, since=time.time())
         self._saying = threading.Lock()
         self._said_at = 0.0
         self._say(phase="starting")

@@ -140,6 +140,8 @@ class Coordinator:
             if child.poll() is not None:
                 lost.add(name)
                 del self._children[name]
+                if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
+                    self._unit.store.end(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
 
         def noticed(record: UnitRecord) -> UnitRecord:

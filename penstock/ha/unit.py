@@ -149,6 +149,8 @@ class Member:
     pid: int
     host: str
     kind: Kind
+    #: its session in the coordination store
+    session: str = ""
     #: starting, ready (waits for the lease), following (runs the leader's epochs), primary, leaving
     phase: str = "starting"
     directory: str = ""

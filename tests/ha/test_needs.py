@@ -10,7 +10,7 @@ from penstock.ha.unit import Kind, Member, kind_of
 
 
 def member(kind: Kind, phase: str, since: float = 0.0) -> Member:
-    return Member(1, "here", kind, phase, since=since)
+    return Member(1, "here", kind, phase=phase, since=since)
 
 
 PRIMARY = member("passive", "primary")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +17,9 @@ import pytest
 
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import kind_of
-from tests.ha.unit_kit import Kit
+from penstock.testing.three_ways import rows_below
+from tests.engine import golden
+from tests.ha.unit_kit import APP, Kit
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
 
@@ -151,6 +156,36 @@ def running(pid: int) -> bool:
         return False
 
 
+def test_a_primary_that_loses_its_state_directory_is_replaced_by_the_follower(make: Make) -> None:
+    kit = make(Scheme.active_standby)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+    kit.flowing()
+    first = kit.leader()
+    for part in ("generations", "runs", "manifests", "epochs"):
+        shutil.rmtree(kit.root / part)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    kit.finish()
+
+
+def test_a_damaged_newest_manifest_is_gone_back_behind(make: Make) -> None:
+    kit = make(Scheme.passive_replication)
+    kit.feeder.go()
+    kit.until("it leads", kit.leader)
+    kit.flowing()
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("it has ended", lambda: first not in kit.members() or not kit.members()[first].seems_up)
+    newest = max((kit.root / "manifests").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    kit.finish()
+    assert not kit.record().errors
+
+
 def test_two_engines_that_both_deliver_write_every_row_once(make: Make) -> None:
     """The table has no duplicates either: active replication without a failure."""
     kit = make(Scheme.active_replication)
@@ -162,3 +197,43 @@ def test_two_engines_that_both_deliver_write_every_row_once(make: Make) -> None:
         table = sorted(map(str, database.execute("SELECT * FROM counts")))
     with closing(sqlite3.connect(kit.folder / "straight" / "out.db")) as database:
         assert table == sorted(map(str, database.execute("SELECT * FROM counts")))
+
+
+def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp_path: Path) -> None:
+    """The command itself: to the end of its input, started again, refused without --ha, begun anew."""
+    (tmp_path / "in").mkdir()
+    for name, lines in golden.lines(count=200).items():
+        (tmp_path / "in" / f"{name}.log").write_text("".join(f"{line}\n" for line in lines))
+    app = APP.format(pattern=str(tmp_path / "in" / "*.log"), out=str(tmp_path / "out"))
+    (tmp_path / "app.py").write_text(app)
+
+    command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
+
+    def ran(*options: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [*command, "--state", "state", "--master", "inline", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, told = ran("--ha", "--drain", "--scheme", "passive-replication")
+    assert code == 0, told
+    assert "all is read" in told
+    first = rows_below(tmp_path / "out")
+    assert first["counts"]
+    code, told = ran("--drain")
+    assert code == 2
+    assert "[STATE_OF_A_UNIT]" in told
+    with open(tmp_path / "in" / "p0.log", "a") as more:
+        more.writelines(f"{line}\n" for line in golden.lines(count=400)["p0"][200:])
+    code, told = ran("--ha", "--drain")
+    assert code == 0, told
+    shutil.rmtree(tmp_path / "out")
+    code, told = ran("--ha", "--drain", "--fresh")
+    assert code == 0, told
+    again = rows_below(tmp_path / "out")
+    assert set(first["paths"]) <= set(again["paths"])
+    assert len(again["counts"]) >= len(first["counts"])

@@ -1,4 +1,4 @@
-"""Units on Spark: as in `test_unit`, with what Spark adds (its session, its checkpoint), for one scheme of each kind."""
+"""Units on Spark: as in `test_unit`, with what Spark adds (its session, its checkpoint), one scheme of each kind."""
 
 from __future__ import annotations
 
