@@ -81,6 +81,10 @@ class Store(ABC):
         """Whether a session may still live. False is final."""
 
     @abstractmethod
+    def end(self, session: str) -> None:
+        """Told by one who knows that a session's process has ended: nobody has to wait for the timeout."""
+
+    @abstractmethod
     def members(self, group: str) -> Mapping[str, bytes]:
         """The members of a group whose sessions live: what each said of itself, by name."""
 

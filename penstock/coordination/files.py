@@ -171,6 +171,10 @@ class FileStore(Store):
             path.unlink(missing_ok=True)
         return False
 
+    def end(self, session: str) -> None:
+        with self._reporting():
+            self._session_path(session).unlink(missing_ok=True)
+
     def members(self, group: str) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         folder = self._group(group)

@@ -159,6 +159,10 @@ class ZooKeeperStore(Store):
         with self._reporting():
             return self._asked("exists", self._session_node(session)) is not None
 
+    def end(self, session: str) -> None:
+        with self._reporting(), contextlib.suppress(NoNodeError):
+            self._said(self._client.delete_async(self._session_node(session)))
+
     def members(self, group: str) -> Mapping[str, bytes]:
         folder, found = self._group(group), {}
         with self._reporting():

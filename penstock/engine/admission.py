@@ -4,7 +4,8 @@ Receives what the logs have and how fast the last epochs were; hands Spark the e
 
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
-number of the newest command it takes in, where there is one). It says everything that tells one epoch's input from
+number of the newest command it takes in, where there is one). An engine that follows another (`decides` is false)
+admits what that one has recorded, and nothing else. It says everything that tells one epoch's input from
 another's, so that Spark's write-ahead log repeats it after a crash.
 """
 
@@ -51,6 +52,7 @@ class Admission:
         drain: bool,
         least_interval_seconds: float,
         ready: Callable[[], bool] = lambda: True,
+        decides: Callable[[], bool] = lambda: True,
         start_log: Callable[[str, ScanPlan], None] = lambda name, scan: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -63,6 +65,7 @@ class Admission:
         self._drain = drain
         self._interval = least_interval_seconds
         self._ready = ready
+        self._decides = decides
         self._clock = clock
         self._wall = wall
         self._lock = threading.Lock()
@@ -120,10 +123,11 @@ class Admission:
 
     def _next(self, start: Offset) -> Offset:
         epoch = start["epoch"] + 1
+        decides = self._decides()  # asked first: once it may decide, nobody else records epochs any more
         repeated = self._recorded(epoch)
         if repeated is not None:
             return dict(repeated)
-        if self._clock() - self._last_at < self._interval:
+        if not decides or self._clock() - self._last_at < self._interval:
             return start
         end: Offset = {"epoch": epoch, **{part: {} for part in _PARTS}}
         end["now"] = int(self._wall() * 1e6)

@@ -15,22 +15,27 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.coordination.leadership import leading
-from penstock.engine.admission import Admission
+from penstock.engine.admission import Admission, Offset
+from penstock.engine.checkpoint import made
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
+from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.executors import Executors
 from penstock.engine.job_shares import JobShares
+from penstock.engine.local_query import INLINE, LocalQuery, LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
+from penstock.engine.outlet import Outlet
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
@@ -45,6 +50,7 @@ from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
+from penstock.state.rollback import rolled_back
 from penstock.state.spark_log import spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
@@ -71,7 +77,8 @@ class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
     With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
-    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
+    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write. As
+    part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
     """
 
     def __init__(
@@ -80,11 +87,20 @@ class Engine:
         settings: Settings | None = None,
         spark: SparkSession | None = None,
         fence: Fence | None = None,
+        duty: Duty | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
-        self.state = StateDirectory(self.settings.state)
+        self.state = StateDirectory(self.settings.state, None if duty is None else duty.agreed)
+        self.outlet = Outlet(
+            lambda: self.state.generation, self.settings.state if duty is None else duty.aside
+        )
+        self._duty = duty
+        self._decides = threading.Event()
+        self._runner: EpochRunner | None = None
+        self._logs: Logs | None = None
+        self._followed_generation = -1
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
@@ -94,7 +110,6 @@ class Engine:
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
-        self._runner: EpochRunner | None = None
         self.meter = Meter(self._backlog, self.settings.epoch_seconds)
         self.elasticity: Elasticity | None = None
 
@@ -137,7 +152,7 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
-        if self.settings.coordination is None or self._fence is not None:
+        if self.settings.coordination is None or self._fence is not None or self._duty is not None:
             return self._run_claimed(watch, for_seconds, tell)
         tell("waiting to lead")
         with leading(
@@ -156,21 +171,27 @@ class Engine:
                 self._fence = None
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
-        generation = None if self._fence is None else self._fence.generation
-        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
+        facts = self._claimed()
         try:
             self.program.begun()
-            logs = Logs(self.state, facts, self.settings.buckets)
-            logs.start(self.plan)  # a wrong path is told before Spark is started
+            logs = self._logs = Logs(self.state, facts, self.settings.buckets)
+            if self._decides.is_set():
+                logs.start(self.plan)  # a wrong path is told before Spark is started
             self.program.opened(facts["id"], logs.start_one)
-            tell("starting Spark")
-            spark = self._spark or session(self.settings, self.state.path / "engine.log")
+            spark = self._spark
+            if spark is None and self.settings.master != INLINE:
+                tell("starting Spark")
+                spark = session(self.settings, self.state.path / "engine.log")
 
             def get_ready() -> None:
-                if self.settings.warm_up:
+                if self.settings.warm_up and spark is not None:
                     tell("warming up")
                     warm_up(spark.sparkContext, self.settings.master)
-                logs.start(self.plan, again=True)  # the clock of a live log begins when we are ready for it
+                with self._busy:
+                    if self._decides.is_set():
+                        logs.start(
+                            self.plan, again=True
+                        )  # the clock of a live log begins when we are ready for it
                 tell("running")
                 self._ready.set()
 
@@ -178,6 +199,65 @@ class Engine:
         finally:
             self.program.closed()
             self.state.release()
+
+    def promote(self, fence: Fence, settle: Callable[[], None] = lambda: None) -> None:
+        """Have an engine that follows lead, from the end of the epoch under way: it delivers what it held back, and
+        goes on with the epochs that are recorded, then with its own. `settle` is called when nothing is held any more.
+        """
+        self._ready.wait()
+        with self._busy:
+            self.state.take(fence.generation)
+            if self.state.agreed is not None:
+                self.state.agreed.take(fence.generation)
+            self._fence = fence
+            self.outlet.generation = lambda: self.state.generation
+            self.outlet.open()
+            if self._runner is not None:
+                self._runner.fence = fence
+            if self._logs is not None:
+                self._logs.lead(self.plan)
+            settle()
+            self._decides.set()
+
+    def _claimed(self) -> dict[str, Any]:
+        """Take the state directory, and where this engine leads the unit's book before it."""
+        generation = None if self._fence is None else self._fence.generation
+        follows = None if self._duty is None else self._duty.follows
+        if follows is None:
+            self._decides.set()
+            if self.state.agreed is not None and generation is not None:
+                self.state.agreed.take(generation)
+        else:
+            self.outlet.generation = follows.generation
+            if self._duty is not None and self._duty.holds:
+                self.outlet.hold()
+        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
+        if self._duty is not None:
+            self._back_to_whole()
+        return facts
+
+    def _back_to_whole(self) -> None:
+        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
+        try:
+            self.state.latest()
+        except InternalError:
+            try:
+                rolled_back(self.state)
+            except PenstockError:
+                self.state.release()
+                raise
+
+    def _follow_logs(self, epoch: int) -> None:
+        """Read the logs as whoever recorded an epoch did: with each leader a new life of theirs may have begun."""
+        record = self.state.recorded(epoch)
+        recorded = 0 if record is None else record.get("generation", 0)
+        if self._decides.is_set() or recorded == self._followed_generation:
+            return
+        assert self._duty is not None
+        assert self._logs is not None
+        if self._duty.follows is not None:
+            self._logs.follow(self.plan, self._duty.follows.logs())
+            self._followed_generation = recorded
 
     @property
     def plan(self) -> Plan:
@@ -203,35 +283,39 @@ class Engine:
 
     def _run(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         watch: Watcher | None,
         for_seconds: float | None,
         get_ready: Callable[[], None],
         logs: Logs,
     ) -> Run:
-        self.executors = Executors(spark.sparkContext)
-        self.executors.begin(self.settings.executors, self.settings.executors_seconds)
+        master = None if spark is None else str(spark.sparkContext.master)
+        if spark is not None:
+            self.executors = Executors(spark.sparkContext)
+            self.executors.begin(self.settings.executors, self.settings.executors_seconds)
         cores = cores_of(self.settings.master)
-        if self.executors.can_change:
+        if self.executors is not None and self.executors.can_change:
             cores = self.executors.cores
-        elif self._spark is not None:
+        elif spark is not None and self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
-        local = str(spark.sparkContext.master).startswith("local")
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=on_one_host(str(spark.sparkContext.master)),
-            apart=not local,  # executors may be on hosts of their own; where they share one, they come and go alone
+            one_host=master is None or on_one_host(master),
+            # executors may be on hosts of their own; where they share one, they come and go alone
+            apart=master is not None and not master.startswith("local"),
+            owner="" if self._duty is None else self._duty.member,
         )
         if place.cache is not None:
             cache = HostCache(Path(place.cache), 0)
-            cache.clear()  # what an earlier life has left may be incomplete
+            if self._duty is None or not self._duty.warm_cache:
+                cache.clear()  # what an earlier life has left may be incomplete
             cache.claim()
         shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
         runner = self._runner = EpochRunner(
-            SparkStages(spark.sparkContext),
+            LocalStages() if spark is None else SparkStages(spark.sparkContext),
             self.program,
             self.state,
             shape,
@@ -240,6 +324,7 @@ class Engine:
             rules=Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
             shares=JobShares(self.settings.job_share, self.settings.epoch_seconds),
             fence=self._fence,
+            outlet=self.outlet,
         )
         admission = self.admission = Admission(
             self.program,
@@ -248,13 +333,19 @@ class Engine:
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
             ready=self._ready.is_set,
+            decides=self._decides.is_set,
             start_log=logs.start_one,
         )
-        desk = SourceDesk(admission)
+        desk = None if spark is None else SourceDesk(admission)
         run, began = Run(), time.monotonic()
         try:
             # Spark prepares the query while the workers warm up
-            query = self._query(spark, desk, self._each_epoch(runner, admission, desk, run, watch))
+            each = self._each_epoch(runner, admission, run, watch)
+            query: StreamingQuery | LocalQuery
+            if spark is None or desk is None:
+                query = LocalQuery(admission, self._reached(admission), each)
+            else:
+                query = self._query(spark, desk, each)
             try:
                 get_ready()
             except BaseException as failure:
@@ -269,7 +360,8 @@ class Engine:
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
-            desk.close()
+            if desk is not None:
+                desk.close()
             runner.close()
             if place.cache is not None:
                 HostCache(Path(place.cache), 0).clear()
@@ -293,23 +385,21 @@ class Engine:
         )
         self.elasticity.begin()
 
+    def _reached(self, admission: Admission) -> Offset:
+        """The end of the last committed epoch."""
+        return self.state.recorded_end(self.state.latest().epoch) or admission.initial()
+
     def _each_epoch(
-        self, runner: EpochRunner, admission: Admission, desk: SourceDesk, run: Run, watch: Watcher | None
-    ) -> Callable[[DataFrame, int], None]:
-        def epoch(_: DataFrame, number: int) -> None:
+        self, runner: EpochRunner, admission: Admission, run: Run, watch: Watcher | None
+    ) -> Callable[[int, Offset, Offset], None]:
+        def epoch(number: int, start: Offset, end: Offset) -> None:
             self._ready.wait()
             if self._failure is not None:
                 raise self._failure
             with self._busy:
                 try:
-                    planned = desk.planned
-                    if planned is None or planned[1]["epoch"] != number:
-                        raise InternalError(
-                            "EPOCH_OUT_OF_STEP",
-                            f"Spark runs epoch {number}, but planned {planned and planned[1]['epoch']}",
-                            hint="The state directory and Spark's part of it do not belong together.",
-                        )
-                    report = runner.run(number, *planned)
+                    self._follow_logs(number)
+                    report = runner.run(number, start, end)
                     admission.observed(report.units, report.seconds)
                     run.epochs += 1
                     run.events += report.events
@@ -334,14 +424,31 @@ class Engine:
             runner.recycle(self.settings.manifests_kept)
 
     def _query(
-        self, spark: SparkSession, desk: SourceDesk, each: Callable[[DataFrame, int], None]
+        self, spark: SparkSession, desk: SourceDesk, each: Callable[[int, Offset, Offset], None]
     ) -> StreamingQuery:
+        if self._duty is not None:
+            checkpoint = made(self.state, f"{self.state.generation}-{self._duty.member}")
+        else:
+            checkpoint = spark_log_of(self.state.path, self.state.generation)
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
-        writer = rows.writeStream.foreachBatch(each).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
-        log = spark_log_of(self.state.path, self.state.generation)
-        return writer.option("checkpointLocation", str(log)).start()
 
-    def _wait(self, query: StreamingQuery, admission: Admission, for_seconds: float | None) -> None:
+        def batch(_: DataFrame, number: int) -> None:
+            planned = desk.planned
+            if planned is None or planned[1]["epoch"] != number:
+                self._failure = InternalError(
+                    "EPOCH_OUT_OF_STEP",
+                    f"Spark runs epoch {number}, but planned {planned and planned[1]['epoch']}",
+                    hint="The state directory and Spark's part of it do not belong together.",
+                )
+                raise self._failure
+            each(number, *planned)
+
+        writer = rows.writeStream.foreachBatch(batch).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
+        return writer.option("checkpointLocation", str(checkpoint)).start()
+
+    def _wait(
+        self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None
+    ) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
             if deadline is not None and time.monotonic() >= deadline:
@@ -359,7 +466,7 @@ class Engine:
         query.stop()
         self._raise(failure, admission)
 
-    def _let_end(self, query: StreamingQuery, admission: Admission) -> None:
+    def _let_end(self, query: StreamingQuery | LocalQuery, admission: Admission) -> None:
         """Wait for the epoch under way, also when Spark has its offsets and has not begun it yet."""
         deadline = time.monotonic() + 10
         while query.isActive and self._ended_epoch < admission.admitted and time.monotonic() < deadline:
@@ -367,7 +474,7 @@ class Engine:
         with self._busy:
             pass
 
-    def _raise(self, spark_says: Exception | None, admission: Admission) -> None:
+    def _raise(self, spark_says: BaseException | None, admission: Admission) -> None:
         """Tell what ended the run, if it was not us: the first cause, in our own words."""
         cause = self._failure or admission.failure
         if isinstance(cause, PenstockError):

@@ -30,6 +30,7 @@ from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.job_shares import JobShares
 from penstock.engine.moves import Change, Moved, Moves
+from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
@@ -38,7 +39,6 @@ from penstock.engine.watermark import introduced
 from penstock.engine.work import TaskWork, Work, tasks_of, work_of
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
-from penstock.sinks.files import JsonLines
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
@@ -120,6 +120,7 @@ class EpochRunner:
         rules: Rules | None = None,
         shares: JobShares | None = None,
         fence: Fence | None = None,
+        outlet: Outlet | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -127,14 +128,15 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        #: looked at before each write; None for one that follows, or has no lease
+        self.fence = fence
+        self.outlet = outlet or Outlet(lambda: state.generation, state.path)
         #: how much of epochs jobs have taken so far
         self.shares = shares or JobShares(0.0, 1.0)
-        self._fence = fence
         self._manifest = state.latest()
         self._gone: tuple[str, ...] = ()
         maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
         self._moves = Moves(maps, stages, place, rules)
-        self._aside: dict[tuple[str, str], JsonLines] = {}
 
     @property
     def manifest(self) -> Manifest:
@@ -196,7 +198,7 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._may_write()
-        self._deliver(epoch, plan, result.rows, result.aside)
+        self.outlet.take(epoch, plan, result.rows, result.aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._may_write()
@@ -282,8 +284,8 @@ class EpochRunner:
                 scan.stream.log.prune(end["at"][name])
 
     def _may_write(self) -> None:
-        if self._fence is not None:
-            self._fence.check()
+        if self.fence is not None:
+            self.fence.check()
 
     def _forget(self, runs: Iterable[str]) -> None:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
@@ -319,27 +321,6 @@ class EpochRunner:
             gone=self._gone,
         )
 
-    def _deliver(
-        self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> None:
-        for name, told in rows.items():
-            for sink in plan.outputs[name].sinks:
-                sink.take_over(self._state.generation)
-                sink.write(epoch, told)
-        if aside is not None:
-            ordered = aside.sort("stream", "why", "partition", "offset")
-            for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):
-                self._aside_sink(str(stream), str(why)).write(epoch, part.drop("stream", "why"))
-
-    def _aside_sink(self, stream: str, why: str) -> JsonLines:
-        """Where a stream's dead letters or late events are kept."""
-        if (stream, why) not in self._aside:
-            sink = JsonLines(self._state.path / why / stream)
-            sink.open(f"{why}-{stream}", {})
-            sink.take_over(self._state.generation)
-            self._aside[stream, why] = sink
-        return self._aside[stream, why]
-
 
 def state_place(
     state: StateDirectory,
@@ -348,13 +329,15 @@ def state_place(
     *,
     one_host: bool = False,
     apart: bool = False,
+    owner: str = "",
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
-    `apart`: every executor has a cache of its own. The host's part is this generation's own: a paused engine that wakes
-    would clear away what another works with.
+    `apart`: every executor has a cache of its own. The host's part is this generation's own or, of engines of one unit,
+    each one's (`owner`): a paused engine that wakes would clear away what another works with.
     """
-    name = f"{hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]}-{state.generation}"
+    whose = owner or str(state.generation)
+    name = f"{hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]}-{whose}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.query.physical import Plan, ScanPlan
@@ -36,3 +37,16 @@ class Logs:
             self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
             self._started.add(name)
             self._state.remember(self._facts)
+
+    def follow(self, plan: Plan, memory: Mapping[str, Any]) -> None:
+        """Read the logs as the leader does, who remembers this of them."""
+        for name, scan in plan.scans.items():
+            if name in memory:
+                scan.stream.log.resumed(memory[name])
+        self._facts["logs"] = {**self._facts["logs"], **memory}
+        self._state.remember(self._facts)
+
+    def lead(self, plan: Plan) -> None:
+        """Begin a life of their own where the followed one's records end."""
+        self._known, self._reached = dict(self._facts["logs"]), self._state.last_offsets()
+        self.start(plan, again=True)

@@ -74,6 +74,9 @@ class Log(ABC):
         """
         return {}
 
+    def resumed(self, memory: Mapping[str, object]) -> None:  # noqa: B027 - most logs remember nothing
+        """Read as another engine does that has started the log and remembers this; no life of its own begins."""
+
     @abstractmethod
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         """The partitions there are now. `offsets` tells how far each known one has been taken.

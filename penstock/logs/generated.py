@@ -94,8 +94,7 @@ class MadeLog(Log):
         """Begin a life: a live log goes on from the offsets reached, with event times from now."""
         if not self._live:
             return {}
-        remembered = cast("list[list[Any]]", (memory or {}).get("segments", []))
-        segments = [_Segment(int(at), tuple(first), Rate(**rate)) for at, first, rate in remembered]
+        segments = _remembered(memory or {})
         if any(len(segment.first) != self._count for segment in segments):
             raise UserError(
                 "LOG_CHANGED",
@@ -108,6 +107,10 @@ class MadeLog(Log):
         self._segments = segments
         self._latest = {}
         return {"segments": [[s.at_micros, list(s.first), asdict(s.rate)] for s in segments]}
+
+    def resumed(self, memory: Mapping[str, object]) -> None:
+        if self._live:
+            self._segments, self._latest = _remembered(memory), {}
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         if self._live and not self._segments:
@@ -247,6 +250,11 @@ class GeneratedLog(MadeLog):
             start_time=start_time,
             clock=clock,
         )
+
+
+def _remembered(memory: Mapping[str, object]) -> list[_Segment]:
+    lives = cast("list[list[Any]]", memory.get("segments", []))
+    return [_Segment(int(at), tuple(first), Rate(**rate)) for at, first, rate in lives]
 
 
 def too_small() -> UserError:

@@ -23,6 +23,7 @@ from penstock.main import light
 from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
 from penstock.service.elastic import elastic_app
+from penstock.service.engine_process import engine_process
 from penstock.service.ha import ha_app
 from penstock.service.http import serve
 from penstock.service.jobs import ask, jobs_app
@@ -31,6 +32,8 @@ from penstock.service.run import explain, run
 from penstock.service.sql import sql
 from penstock.service.state import state_app
 from penstock.service.status import status
+from penstock.service.unit import status as unit_status
+from penstock.service.unit import stop, switch
 from penstock.words.errors import PenstockError
 
 UNEXPECTED = 5
@@ -51,6 +54,10 @@ app.command()(sql)
 app.command()(ask)
 app.command()(status)
 app.command()(plan)
+app.command("engine-process", hidden=True)(engine_process)
+ha_app.command("status")(unit_status)
+ha_app.command()(switch)
+ha_app.command()(stop)
 app.add_typer(ha_app, name="ha")
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.add_typer(jobs_app, name="jobs")

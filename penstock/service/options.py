@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.ha.schemes import Scheme
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
@@ -39,6 +40,19 @@ ManagerFile = Annotated[
         "--manager", help="A Python file with an object that has `decide`, in place of Penstock's rules."
     ),
 ]
+Ha = Annotated[
+    bool, typer.Option("--ha", help="Run a unit of several engines that survives the loss of one.")
+]
+SchemeName = Annotated[
+    Scheme | None,
+    typer.Option(help="What the second engine of a unit does.", show_default="active-standby"),
+]
+Coordination = Annotated[
+    str | None,
+    typer.Option(help="The unit's coordination store: a directory, or zk://host:port/root.", metavar="WHERE"),
+]
+LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
+
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.engine.settings import Settings
+from penstock.ha.unit import Launch, unit_name
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
@@ -21,14 +23,18 @@ from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
+    Coordination,
     Drain,
     Elastic,
     Epoch,
     ExecutorCount,
     For,
     Fresh,
+    Ha,
+    LeaseTimeout,
     ManagerFile,
     Master,
+    SchemeName,
     Slices,
     State,
     as_seconds,
@@ -36,6 +42,8 @@ from penstock.service.options import (
 )
 from penstock.service.serve import serve
 from penstock.service.state import forget
+from penstock.service.unit import serve_unit
+from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
 
 LOCAL = "local[*]"
@@ -53,14 +61,37 @@ def run(
     fresh: Fresh = False,
     elastic: Elastic = None,
     manager: ManagerFile = None,
+    ha: Ha = False,
+    scheme: SchemeName = None,
+    coordination: Coordination = None,
+    lease_timeout: LeaseTimeout = "2s",
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    lease_seconds = as_seconds(lease_timeout, "--lease-timeout")
+    if not ha and (scheme is not None or coordination is not None):
+        raise UserError(
+            "BAD_OPTION", "--scheme and --coordination are for a unit of engines", hint="Add --ha."
+        )
     app = load(file)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
+    if ha:
+        launch = Launch(
+            unit=unit_name(app.name, place),
+            coordination=coordination or str((place / SHARED / "coordination").resolve()),
+            file=str(file.resolve()),
+            folder=os.getcwd(),
+            master=master,
+            slices=slices,
+            epoch_seconds=settings_epoch,
+            drain=drain,
+            lease_seconds=lease_seconds,
+        )
+        serve_unit(app, place, launch, scheme, for_seconds, _again(file, state, master) + " --ha")
+        return
     settings = Settings(
         state=place,
         master=master,

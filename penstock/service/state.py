@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.ha.unit import Unit
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.service.figures import size
 from penstock.service.options import StateDir
 from penstock.service.screen import answer
-from penstock.state.directory import StateDirectory
+from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import check_all, last_good, rolled_back
 from penstock.state.run_file import read_run
@@ -46,6 +47,7 @@ _OWN = [
     "commands",
     "failures",
     "results",
+    SHARED,
 ]
 #: what a writer that was killed leaves beside penstock.json
 _DRAFT = re.compile(r"\.penstock\.json.*")
@@ -59,7 +61,9 @@ def forget(state: Path) -> None:
     others = [
         entry.name
         for entry in state.iterdir()
-        if entry.name not in _OWN and not entry.name.startswith("engine.log") and not _DRAFT.match(entry.name)
+        if entry.name not in _OWN
+        and not entry.name.startswith(("engine.log", "spark-"))
+        and not _DRAFT.match(entry.name)
     ]
     if others or state.is_symlink():
         raise UserError(
@@ -69,6 +73,12 @@ def forget(state: Path) -> None:
             else f"{state} is not removed: it holds {', '.join(sorted(others)[:3])} too",
             hint="Move away what is not Penstock's, or name another directory with --state.",
         )
+    if (state / SHARED / "unit.json").exists():
+        unit = Unit.at(state)
+        try:
+            unit.forget()
+        finally:
+            unit.close()
     with directory.held():
         shutil.rmtree(state)
 

@@ -17,6 +17,7 @@ import io
 import os
 import re
 import tempfile
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,10 @@ class EpochFiles(Sink):
         return True
 
     def _put(self, target: Path, content: bytes) -> None:
-        draft = (self._ground.drafts or self.directory) / f".{target.name}.tmp"
+        # two engines of one generation may both deliver: each has a draft of its own
+        mine = f".{target.stem}-{uuid.uuid4().hex[:8]}{self.suffix}.tmp"
+        drafts = self._ground.drafts
+        draft = self.directory / f".{target.name}.tmp" if drafts is None else drafts / mine
         try:
             with draft.open("wb") as file:
                 file.write(content)

@@ -7,7 +7,8 @@
     DIR/manifests/        one manifest each: the state after an epoch
     DIR/runs/             the runs the manifests name
     DIR/dead/, DIR/late/  rows put aside, by stream
-    DIR/spark/            Spark's own offsets and commits
+    DIR/spark*/           Spark's own offsets and commits; of an HA unit one for each generation
+    DIR/ha/               what the engines of an HA unit share
 
 Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes, that of
 the highest generation. The lock is there to tell a second engine so at its start; generations hold without it.
@@ -28,6 +29,7 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
+from penstock.state.agreed import Agreed
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import check_run, unwritable
@@ -35,14 +37,20 @@ from penstock.words.errors import ExternalError, InternalError, PenstockError, U
 
 FORMAT = 1
 #: what may lie in a directory before it is a state directory
-_FIRST = {"engine.lock", "generations"}
+_FIRST = {"engine.lock", "generations", "ha", "engine.log"}
+#: where, below the directory a unit was started on, its engines find what they share
+SHARED = "ha"
 
 
 class StateDirectory:
-    """Opens, checks and locks a state directory; reads and writes what lies in it, except runs."""
+    """Opens, checks and locks a state directory; reads and writes what lies in it, except runs.
 
-    def __init__(self, path: Path) -> None:
+    One of an HA unit has its epochs from the unit's book (`agreed`), and copies of their records.
+    """
+
+    def __init__(self, path: Path, agreed: Agreed | None = None) -> None:
         self.path = path
+        self.agreed = agreed
         self.runs = path / "runs"
         self._ground = Ground(path / "generations")
         self._lock: int | None = None
@@ -64,6 +72,7 @@ class StateDirectory:
 
         With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free.
         """
+        self._refuse_alone()
         try:
             if not (self.path / "engine.lock").exists():
                 self.facts()  # refuse another's directory before a lock is left in it
@@ -88,6 +97,19 @@ class StateDirectory:
             self.release()
             raise
         return facts
+
+    def take(self, generation: int) -> None:
+        """Write as this generation from now on: the engine has come to lead."""
+        self._ground.take(generation)
+
+    def _refuse_alone(self) -> None:
+        if self.agreed is None and (self.path / SHARED / "agreed").exists():
+            raise UserError(
+                "STATE_OF_A_UNIT",
+                f"the state directory {self.path} belongs to an HA unit",
+                detail="Which of its directories is in force, and what its epochs consist of, its engines know.",
+                hint="Start it with --ha (--scheme passive-replication runs one engine), or name another directory.",
+            )
 
     def _refuse_another(self, query: str, summary: str) -> None:
         facts = self.facts()
@@ -186,25 +208,31 @@ class StateDirectory:
     def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
         """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
+        if self.agreed is not None:
+            content = self.agreed.record(epoch, self._recorded(path) if path.exists() else content)
         try:
             if not path.exists():
-                if self.generation:
+                if self.generation and self.agreed is None:
                     content = {**content, "generation": self.generation}
                 self._ground.write_once(path, json.dumps(content, separators=(",", ":")).encode())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         found = self._recorded(path)
-        if found.get("generation", 0) > self.generation > 0:
+        if self.agreed is None and found.get("generation", 0) > self.generation > 0:
             raise fenced(self.path, self.generation, found["generation"])
         return found
 
     def recorded_end(self, epoch: int) -> dict[str, Any] | None:
         """The end offset an epoch was recorded with; None when it has no record."""
+        found = self.recorded(epoch)
+        return None if found is None else found["end"]
+
+    def recorded(self, epoch: int) -> dict[str, Any] | None:
+        """An epoch's record, its own or the unit's; None when it has none."""
         path = self._record_path(epoch)
-        if not path.exists():
-            return None
-        end: dict[str, Any] = self._recorded(path)["end"]
-        return end
+        if path.exists():
+            return self._recorded(path)
+        return None if self.agreed is None else self.agreed.recorded(epoch)
 
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest epoch record names; -1 before the first."""
@@ -307,6 +335,8 @@ class StateDirectory:
         for epoch in epochs[:-keep]:
             self._manifest_path(epoch).unlink(missing_ok=True)
             self._record_path(epoch).unlink(missing_ok=True)
+        if self.agreed is not None and self.agreed.generation:
+            self.agreed.recycle(kept[0])
         return gone
 
     def run_names(self) -> Iterator[str]:

@@ -233,6 +233,18 @@ class CoordinationContract:
         _until(lambda: not other.alive(session.id))
         session.close()
 
+    def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
+        self, store: Store, other: Store
+    ) -> None:
+        session = store.session(_LONG_SECONDS)
+        assert other.alive(session.id)
+        other.end(session.id)
+        assert not other.alive(session.id)
+        assert not store.alive(session.id)
+        _until(lambda: not session.held())  # had it been wrong, its process would find out
+        other.end(session.id)
+        session.close()
+
     def test_members_come_and_go_with_their_sessions(self, store: Store, other: Store, path: str) -> None:
         one, two = store.session(_LONG_SECONDS), other.session(_LONG_SECONDS)
         assert other.members(path) == {}

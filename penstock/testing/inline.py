@@ -5,40 +5,23 @@ For tests of queries and operators. What Spark adds (distribution, retry, its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.job_shares import JobShares
+from penstock.engine.local_query import LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
-from penstock.engine.stages import Shares, one_after_the_other
-from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
-from penstock.engine.whereabouts import standing_at
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
-from penstock.state.run import Piece
-
-
-class InlineStages:
-    """Carries out an epoch's tasks one after the other, each slice as if on the executor it has for its place."""
-
-    def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
-        return one_after_the_other(task, shares)
-
-    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
-        done = []
-        for at, pieces in wanted.items():
-            with standing_at(at.executor):
-                done.append(warmed(place, at, pieces))
-        return done
 
 
 class InlineEngine:
@@ -80,7 +63,7 @@ class InlineEngine:
             start_log=logs.start_one,
         )
         self.runner = EpochRunner(
-            InlineStages(),
+            LocalStages(),
             program,
             self._directory,
             Shape(2, 1 if callable(slices) else slices, buckets),

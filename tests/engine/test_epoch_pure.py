@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
 from penstock.engine.stages import dealt
 from penstock.engine.task import kept_store
@@ -18,7 +19,7 @@ from penstock.logs.contract import Span
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.testing import inline
-from penstock.testing.inline import InlineStages, run_inline
+from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
 from penstock.words.errors import InternalError, UserError
@@ -94,7 +95,7 @@ def test_an_epoch_already_committed_is_not_run_again(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=50, epochs=2)
     directory = StateDirectory(state)
     program = Fixed(compiled(build(ListSink())))
-    runner = EpochRunner(InlineStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     report = runner.run(1, {}, {})
     assert report.repeated
     assert report.rows == {}

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock import col
 from penstock.engine.engine import Engine
+from penstock.engine.local_query import LocalStages
 from penstock.engine.message import address
 from penstock.engine.settings import Settings
 from penstock.engine.stages import Shares, one_after_the_other
 from penstock.engine.task import EpochTask
 from penstock.engine.tree import FAN_IN, parents
-from penstock.testing.inline import InlineStages, run_inline
+from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 from tests.engine import golden
 
@@ -54,12 +55,12 @@ def test_many_slices_answer_as_one(slices: int, tmp_path: Path, monkeypatch: pyt
     run_inline(app(tmp_path / "one"), tmp_path / "s1", slices=1, epoch_units=50, buckets=512)
     heard: list[int] = []
 
-    def listening(self: InlineStages, task: EpochTask, shares: Shares) -> list[bytes]:
+    def listening(self: LocalStages, task: EpochTask, shares: Shares) -> list[bytes]:
         told = one_after_the_other(task, shares)
         heard.append(sum(address(data)[0] == "time" for data in told))
         return told
 
-    monkeypatch.setattr(InlineStages, "run", listening)
+    monkeypatch.setattr(LocalStages, "run", listening)
     run_inline(app(tmp_path / "many"), tmp_path / "s2", slices=slices, epoch_units=50, buckets=512)
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
     assert all(rows(tmp_path / "one").values())

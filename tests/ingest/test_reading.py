@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from penstock.engine.admission import leaped
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
 from penstock.ingest.frames import Frame
 from penstock.ingest.readers import floors
@@ -19,7 +20,7 @@ from penstock.sql.define import stream_of
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateStream
 from penstock.state.directory import StateDirectory
-from penstock.testing.inline import InlineStages, run_inline
+from penstock.testing.inline import run_inline
 from penstock.words.errors import UserError
 
 COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
@@ -87,7 +88,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     assert floors(tmp_path / "log") == {}  # a reader that has let go of nothing
     directory = StateDirectory(tmp_path / "state")
     program = Fixed(compiled(app))
-    runner = EpochRunner(InlineStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     runner.recycle(3)
     reached = directory.recorded_end(directory.epochs()[0])
     assert reached is not None

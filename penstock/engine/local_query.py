@@ -1,0 +1,70 @@
+"""Epochs without Spark: the master `inline`, which carries out every task in the engine's own process.
+
+Receives an admission; hands each epoch to the runner, as Spark's streaming query does. For tests of what lies around
+the engine (recovery, leases, commands) in milliseconds instead of the seconds that a Spark session takes to start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.engine.admission import Admission, Offset
+from penstock.engine.stages import Shares, one_after_the_other
+from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
+from penstock.engine.whereabouts import standing_at
+from penstock.state.bucket_map import Place
+from penstock.state.run import Piece
+
+#: the master that stands for no Spark at all
+INLINE = "inline"
+
+
+class LocalStages:
+    """Carries out an epoch's tasks one after the other, each slice as if on the executor it has for its place."""
+
+    def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
+        return one_after_the_other(task, shares)
+
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        done = []
+        for at, pieces in wanted.items():
+            with standing_at(at.executor):
+                done.append(warmed(place, at, pieces))
+        return done
+
+
+class LocalQuery:
+    """Asks admission for epochs and has them carried out, in a thread; looks like Spark's query to the engine."""
+
+    def __init__(
+        self, admission: Admission, start: Offset, epoch: Callable[[int, Offset, Offset], None]
+    ) -> None:
+        self._admission, self._start, self._epoch = admission, start, epoch
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="local-query", daemon=True)
+        self._thread.start()
+
+    @property
+    def isActive(self) -> bool:
+        return self._thread.is_alive()
+
+    def exception(self) -> BaseException | None:
+        return self._failure
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                end = self._admission.latest(self._start)
+                if end != self._start and not self._stop.is_set():
+                    self._epoch(end["epoch"], self._start, end)
+                    self._start = end
+        except BaseException as failure:
+            self._failure = failure
+            if self._admission.failure is None:
+                self._admission.failure = failure

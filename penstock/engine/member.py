@@ -1,0 +1,399 @@
+"""One engine of an HA unit: gets ready, stands by or follows as the scheme says, and leads once it has the lease.
+
+Receives a unit, a name and the app; hands epochs to the sinks while it leads.
+
+Invariants:
+- It leads only with the lease, and ends when the lease is lost: what it would still write is refused.
+- A follower repeats what the unit's book says, on a state directory of its own. Its directory comes to be the unit's
+  only after it has delivered everything it held back; if it fails before, the former directory is still in force.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.coordination.lease import Lease, acquire, leader
+from penstock.engine.duty import Duty, Leader
+from penstock.engine.engine import Engine, Run
+from penstock.engine.epoch import EpochReport, state_place
+from penstock.engine.job_server import JobServer
+from penstock.engine.local_query import INLINE
+from penstock.engine.program import Fixed, Program
+from penstock.engine.rehearsal import rehearsed
+from penstock.engine.session import session, warm_up
+from penstock.engine.settings import Settings
+from penstock.ha.follower import RunFollower
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.seed import seeded
+from penstock.ha.unit import KEPT, Kind, Member, Recovery, Unit, UnitRecord
+from penstock.jobs.program import Jobs
+from penstock.state.cache import HostCache
+from penstock.state.directory import StateDirectory
+from penstock.words.errors import ExternalError, PenstockError, UserError
+
+#: how often it looks at the unit, in seconds
+LOOK_SECONDS = 0.1
+#: a follower this many epochs behind takes over the leader's state instead of repeating them
+MOST_BEHIND = 100
+#: how often it says where it is, at most, in seconds
+_SAY_SECONDS = 0.5
+
+
+class EngineMember:
+    """An engine of a unit. `run` returns when the unit is done or this engine is to leave."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        name: str,
+        kind: Kind,
+        program: Callable[[Path], Program],
+        settings: Settings,
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        self._unit, self._name, self._kind, self._tell = unit, name, kind, tell
+        self._program, self._settings = program, settings
+        asked = unit.record().pending.get(name)
+        self._asked_at = time.time() if asked is None else asked[1]
+        self._session = unit.store.session(unit.launch.lease_seconds)
+        self._me = Member(os.getpid(), socket.gethostname(), kind, self._session.id, since=time.time())
+        self._saying = threading.Lock()
+        self._said_at = 0.0
+        self._say(phase="starting")
+        self._spark: SparkSession | None = None
+        self._lease: Lease | None = None
+        self._first_of: int | None = None
+        self._resync = False
+
+    def run(self) -> None:
+        """Be an engine of the unit until it ends or lets this one go."""
+        try:
+            self._get_ready()
+            if self._kind == "active":
+                self._follow()
+            elif (lease := self._stand_by()) is not None:
+                self._lead(lease)
+        except PenstockError as error:
+            if error.condition not in ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE"):
+                ended = (self._name, error.exit_code, "\n".join(error.parts()), self._me.epoch)
+                self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
+            raise
+        finally:
+            self._session.close()
+
+    def _get_ready(self) -> None:
+        if self._settings.master != INLINE:
+            self._tell("starting Spark")
+            log = self._unit.log(f"{self._name}-spark")
+            log.parent.mkdir(parents=True, exist_ok=True)
+            self._spark = session(self._settings, log)
+            warm_up(self._spark.sparkContext, self._settings.master)
+            rehearsed(self._spark)
+        took = time.time() - self._asked_at
+        self._unit.change(lambda now: now.measuring(start=took))
+        self._tell(f"ready after {took:.1f} s")
+
+    # -- standing by -----------------------------------------------------------------------------
+
+    def _stand_by(self) -> Lease | None:
+        """Wait for the lease, with as much at hand as the scheme asks for; None when there is no more need for us."""
+        self._say(phase="ready")
+        follower: RunFollower | None = None
+        while (lease := self._acquired()) is None:
+            record = self._unit.record()
+            if self._dismissed(record):
+                return None
+            facts = SCHEMES[record.scheme]
+            if not facts.follows_runs or record.leader is None:
+                continue
+            if follower is None or self._me.directory != record.directory:
+                follower = RunFollower(self._cache(Path(record.directory)))
+                self._say(directory=record.directory)
+            if follower.follow(Path(record.directory)):
+                if follower.read_rate:
+                    self._unit.change(lambda now, rate=follower.read_rate: now.measuring(load=rate))  # type: ignore[misc]
+                self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
+            program = self._program(Path(record.directory))
+            if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows
+                logs = {name: scan.stream.log for name, scan in program.plan(0).scans.items()}
+                follower.read_ahead(Path(record.directory), logs)
+        if follower is not None:
+            follower.follow(Path(self._unit.record().directory))
+        return lease
+
+    def _cache(self, directory: Path) -> HostCache | None:
+        """The cache that the engine will have if it comes to lead on a directory."""
+        place = state_place(
+            StateDirectory(directory),
+            self._settings.cache_root,
+            self._settings.cache_bytes,
+            owner=self._name,
+        )
+        return None if place.cache is None else HostCache(Path(place.cache), place.cache_bytes)
+
+    def _acquired(self, *own: Path) -> Lease | None:
+        """The lease, if it is free within a moment."""
+        if not self._session.held():
+            raise ExternalError(
+                "LEASE_LOST",
+                f"the session of engine {self._name} has ended",
+                detail="It was paused, or the coordination store did not answer for too long.",
+                hint="The coordinator starts another engine.",
+            )
+
+        def above() -> int:
+            places = [Path(self._unit.record().directory), *own]
+            newest = [StateDirectory(place).newest_generation for place in places]
+            return max(self._unit.agreed.newest_generation, *newest)
+
+        lease = acquire(
+            self._unit.store, self._unit.leader_path, self._session, above=above, seconds=LOOK_SECONDS
+        )
+        if lease is not None and self._dismissed(self._unit.record()):
+            lease.resign()
+            return None
+        return lease
+
+    # -- leading ---------------------------------------------------------------------------------
+
+    def _lead(self, lease: Lease) -> None:
+        """Lead on the directory in force."""
+        directory = Path(self._unit.record().directory)
+        warm = self._me.directory == str(directory) and self._me.cached_bytes > 0
+        duty = Duty(self._name, self._unit.agreed, self._unit.root, warm_cache=warm)
+        engine = self._engine(directory, duty, lease)
+        self._lease = lease
+        self._installed(lease, directory)
+        self._ended(self._watched(engine), engine)
+
+    def _installed(self, lease: Lease, directory: Path) -> None:
+        """Write down that we lead."""
+        at = time.time()
+        last = _last_commit(Path(self._unit.record().directory))
+
+        def installed(record: UnitRecord) -> UnitRecord:
+            after = replace(record, leader=self._name, generation=lease.generation, directory=str(directory))
+            if record.leader is None or record.leader == self._name:
+                return after
+            recovery = Recovery(
+                lost=record.leader,
+                leader=self._name,
+                generation=lease.generation,
+                scheme=str(record.scheme),
+                lease_at=at,
+                failed_at=record.lost.get(record.leader),
+                last_result_at=last,
+            )
+            return replace(after, recoveries=(*record.recoveries[1 - KEPT :], recovery))
+
+        self._unit.change(installed)
+        self._first_of = lease.generation
+        self._say(phase="primary", directory=str(directory))
+        self._tell(f"leads, generation {lease.generation}, on {directory}")
+
+    def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
+        settings = replace(self._settings, state=directory, warm_up=False)
+        return Engine(self._program(directory), settings, self._spark, lease, duty)
+
+    def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
+        """Run an engine while a thread looks at the unit, and does what there is to do beside."""
+        over, failure = threading.Event(), []
+
+        def look() -> None:
+            try:
+                while not over.is_set():
+                    if self._lease is not None and not self._lease.held():
+                        engine.stop()
+                        self._lease.check()
+                    elif self._lease is None and not self._session.held():
+                        engine.stop()
+                        return
+                    with contextlib.suppress(ExternalError):
+                        if self._dismissed(self._unit.record()):
+                            engine.stop()
+                    if beside is not None:
+                        beside(engine)
+                    over.wait(LOOK_SECONDS)
+            except BaseException as error:
+                failure.append(error)
+                engine.stop()
+
+        thread = threading.Thread(target=look, name="unit", daemon=True)
+        thread.start()
+        serving = contextlib.ExitStack()
+
+        def running(phase: str) -> None:
+            if phase == "running" and isinstance(engine.program, Jobs):
+                serving.enter_context(JobServer(engine.program, engine.state.path))
+
+        try:
+            with serving:
+                return engine.run(self._epoch, tell=running)
+        finally:
+            over.set()
+            thread.join(timeout=10)
+            if failure:
+                raise failure[0]
+
+    def _epoch(self, report: EpochReport) -> None:
+        self._say(epoch=report.epoch)
+        first = self._first_of
+        if first is None or report.repeated:
+            return
+        self._first_of = None
+
+        def resulted(record: UnitRecord) -> UnitRecord:
+            if not record.recoveries or record.recoveries[-1].generation != first:
+                return record
+            last = replace(
+                record.recoveries[-1], first_result_at=report.committed_at, first_epoch=report.epoch
+            )
+            after = replace(record, recoveries=(*record.recoveries[:-1], last))
+            wire = max(report.committed_at - last.lease_at - report.seconds, 0.0)
+            figures = {"wire": wire}
+            # who was started after the failure was not there to detect it
+            if (
+                last.detected_after is not None
+                and last.failed_at is not None
+                and self._me.since < last.failed_at
+            ):
+                figures["detect"] = last.detected_after
+            return after.measuring(**figures)
+
+        self._unit.change(resulted)
+
+    def _ended(self, run: Run, engine: Engine) -> None:
+        """The engine came to its end without an error: all is read, or we are to leave."""
+        if self._lease is None:
+            return
+        drained = engine.admission is not None and engine.admission.drained.is_set()
+        if drained:
+            self._unit.change(lambda now: replace(now, phase="done") if now.phase == "running" else now)
+        self._tell(f"ends after {run.epochs} epochs, {'all is read' if drained else 'as asked'}")
+        self._lease.resign()
+
+    # -- following -------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Repeat the leader's epochs on a directory of our own until we come to lead."""
+        own = self._unit.replica(self._name)
+        while True:
+            self._say(phase="ready", directory=str(own), epoch=-1)
+            while not self._unit.agreed.epochs() or self._unit.record().leader is None:
+                # nothing to follow: whoever is up leads
+                if (lease := self._acquired(own)) is not None:
+                    self._lead(lease)
+                    return
+                if self._dismissed(self._unit.record()):
+                    return
+            began = time.perf_counter()
+            source = StateDirectory(Path(self._unit.record().directory))
+            epoch = seeded(own, source)
+            size = StateDirectory(own).latest().state_bytes()
+            if size > 1 << 20:
+                rate = size / max(time.perf_counter() - began, 1e-6)
+                self._unit.change(lambda now, rate=rate: now.measuring(sync=rate))  # type: ignore[misc]
+            self._tell(f"follows from epoch {epoch} on")
+            self._say(phase="following", epoch=epoch)
+            self._resync = False
+            duty = Duty(
+                self._name,
+                self._unit.agreed,
+                self._unit.root,
+                follows=Leader(self._leading_generation, self._leaders_logs),
+                holds=self._unit.record().scheme is not Scheme.active_replication,
+            )
+            engine = self._engine(own, duty, None)
+            run = self._watched(engine, self._beside)
+            if not self._resync:
+                self._ended(run, engine)
+                return
+            self._tell("is too far behind: takes over the leader's state")
+
+    def _beside(self, engine: Engine) -> None:
+        """What a follower does beside epochs: look for the lease, and let go of rows that the sinks have."""
+        if self._lease is not None:
+            return
+        own = engine.state.path
+        if (lease := self._acquired(own)) is not None:
+            self._promote(engine, lease)
+            return
+        record = self._unit.record()
+        epochs = self._unit.agreed.epochs()
+        done = StateDirectory(Path(record.directory)).epochs()
+        engine.outlet.forget(done[-1] if done else -1)
+        if record.scheme is Scheme.active_replication:
+            engine.outlet.open()
+        else:
+            engine.outlet.hold()
+        held = len(engine.outlet.held_epochs)
+        if held != self._me.held:
+            self._say(held=held)
+        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > MOST_BEHIND):
+            self._resync = True
+            engine.stop()
+
+    def _promote(self, engine: Engine, lease: Lease) -> None:
+        began = time.monotonic()
+
+        def settle() -> None:
+            self._installed(lease, engine.state.path)
+
+        self._tell(f"has the lease, generation {lease.generation}")
+        self._lease = lease
+        engine.promote(lease, settle)
+        took = time.monotonic() - began
+        self._say(held=0)
+        self._unit.change(lambda now: now.measuring(deliver=took))
+
+    def _leading_generation(self) -> int:
+        return leader(self._unit.store, self._unit.leader_path).generation
+
+    def _leaders_logs(self) -> Mapping[str, Any]:
+        logs: Mapping[str, Any] = StateDirectory(Path(self._unit.record().directory)).existing()["logs"]
+        return logs
+
+    # -- the unit --------------------------------------------------------------------------------
+
+    def _dismissed(self, record: UnitRecord) -> bool:
+        return record.phase != "running" or self._name in record.leaving
+
+    def _say(self, **said: Any) -> None:
+        """Tell the unit how things stand, at most so often where it is only the epoch."""
+        with self._saying:
+            self._me = replace(self._me, **said)
+            now = time.monotonic()
+            if said.keys() <= {"epoch", "held"} and now - self._said_at < _SAY_SECONDS:
+                return
+            self._said_at = now
+            with contextlib.suppress(ExternalError):
+                self._unit.join(self._session, self._name, self._me)
+
+
+def _last_commit(directory: Path) -> float | None:
+    epochs = StateDirectory(directory).epochs()
+    with contextlib.suppress(OSError):
+        if epochs:
+            return (directory / "manifests" / f"{epochs[-1]:012d}.json").stat().st_mtime
+    return None
+
+
+def refuse_jobs(scheme: Scheme) -> None:
+    """Jobs that come and go keep their commands in the one state directory: no engine can follow on another."""
+    if SCHEMES[scheme].runs_epochs:
+        raise UserError(
+            "SCHEME_NOT_FOR_JOBS",
+            f"{scheme} cannot run jobs that come and go",
+            detail="Their commands lie in the state directory, which the engines of this scheme do not share.",
+            hint="Use passive-hot, passive-cold, deployed or passive-replication.",
+        )

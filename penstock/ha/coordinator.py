@@ -1,0 +1,226 @@
+"""The coordinator of an HA unit: starts engines, sees which are lost, and brings up what the scheme asks for.
+
+Receives a unit; hands it engines, each a process of its own that outlives the coordinator.
+
+Everything it knows lies in the coordination store, so it can be killed at any moment: engines go on, and the next
+coordinator finds them by their membership. Of several coordinators one works, by lease; the others wait.
+It decides nothing about epochs, and the engines need it only for new engines to be started.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from shutil import rmtree
+
+from penstock.coordination.contract import Session
+from penstock.coordination.lease import Lease, acquire
+from penstock.ha.needs import needs
+from penstock.ha.unit import Kind, Member, Unit, UnitRecord
+from penstock.words.errors import ExternalError
+
+#: how often it looks, in seconds
+LOOK_SECONDS = 0.2
+#: an engine that has not joined after this long is taken for lost
+_JOIN_SECONDS = 60.0
+#: engines in a row that may end with an error without an epoch between them
+_STRIKES = 3
+#: the least time between two starts after an engine ended with an error, in seconds
+_PAUSE_SECONDS = 5.0
+
+Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes]"]
+
+
+def started(unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
+    """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it."""
+    command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "engine-process"]
+    log = unit.log(name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as out:
+        return subprocess.Popen(
+            [*command, "--state", str(unit.root), "--name", name, "--kind", kind],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=unit.launch.folder,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+
+
+class Coordinator:
+    """One coordinator. `run` returns when the unit is done, stopped or failed."""
+
+    def __init__(self, unit: Unit, start: Starter = started, tell: Callable[[str], None] = print) -> None:
+        self._unit, self._start, self._tell = unit, start, tell
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._seen: dict[str, Member] = {}
+        self._stop = threading.Event()
+        self._not_before = 0.0
+        self._told_leader: tuple[str | None, int] = (None, 0)
+        self._told_phase: dict[str, str] = {}
+
+    def stop(self) -> None:
+        """Have all engines end after the epoch under way. May be called from a signal handler."""
+        self._stop.set()
+
+    def run(self, for_seconds: float | None = None) -> UnitRecord:
+        """Look after the unit until it has come to its end; returns how that was."""
+        with_session = self._unit.store.session(self._unit.launch.lease_seconds)
+        try:
+            if not self._elected(with_session):
+                return self._unit.record()
+            deadline = None if for_seconds is None else time.monotonic() + for_seconds
+            while True:
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._stop.set()
+                try:
+                    if (ended := self._look()) is not None:
+                        return ended
+                    if not with_session.held():
+                        raise ExternalError(
+                            "LEASE_LOST",
+                            "this coordinator has lost its lease",
+                            detail="The engines go on without it.",
+                            hint="Start it again with the same command: it finds them.",
+                        )
+                except ExternalError as away:
+                    if away.condition != "STORE_UNAVAILABLE":
+                        raise
+                self._stop.wait(LOOK_SECONDS) if not self._stop.is_set() else time.sleep(LOOK_SECONDS)
+        finally:
+            with_session.close()
+
+    def _elected(self, session: Session) -> bool:
+        waiting = False
+        while not self._stop.is_set():
+            lease: Lease | None = acquire(
+                self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
+            )
+            if lease is not None:
+                return True
+            if not waiting:
+                self._tell("another coordinator is at work; this one stands by")
+                waiting = True
+            if self._unit.record().phase not in ("running", "stopping"):
+                return False
+        return False
+
+    # -- one look --------------------------------------------------------------------------------
+
+    def _look(self) -> UnitRecord | None:
+        members = self._unit.members()
+        record = self._noticed(members)
+        self._report(record, members)
+        if self._stop.is_set() and record.phase == "running":
+            record = self._unit.change(
+                lambda now: replace(now, phase="stopping") if now.phase == "running" else now
+            )
+        if record.phase != "running":
+            for child in self._children.values():
+                child.poll()
+            waiting = [name for name, child in self._children.items() if child.returncode is None]
+            return None if members or waiting else self._unit.record()
+        if self._hopeless(record, members):
+            self._unit.change(lambda now: replace(now, phase="failed"))
+            return None
+        self._supply(record, members)
+        return None
+
+    def _noticed(self, members: dict[str, Member]) -> UnitRecord:
+        """Write down who has joined and who is lost."""
+        now = time.time()
+        lost = {name for name in self._seen if name not in members}
+        for name, child in list(self._children.items()):
+            if child.poll() is not None:
+                lost.add(name)
+                del self._children[name]
+                if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
+                    self._unit.store.end(members[name].session)
+        self._seen = {name: member for name, member in members.items() if name not in lost}
+
+        def noticed(record: UnitRecord) -> UnitRecord:
+            pending = {
+                name: (kind, at)
+                for name, (kind, at) in record.pending.items()
+                if name not in members and name not in lost and now - at < _JOIN_SECONDS
+            }
+            gone = {name: record.lost.get(name, now) for name in lost}
+            kept = dict(sorted({**gone, **record.lost}.items(), key=lambda one: one[1])[-50:])
+            recoveries = tuple(
+                replace(one, failed_at=kept[one.lost])
+                if one.failed_at is None and one.lost in kept and kept[one.lost] <= one.lease_at
+                else one
+                for one in record.recoveries
+            )
+            leaving = tuple(name for name in record.leaving if name in members)
+            return replace(record, pending=pending, lost=kept, leaving=leaving, recoveries=recoveries)
+
+        return self._unit.change(noticed)
+
+    def _hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
+        """Whether nobody leads, engines end with errors, and starting further ones does not help."""
+        if not record.errors or record.leader in members:
+            return False
+        last = record.errors[-1]
+        if last[1] == 2:  # the user's to mend
+            return True
+        reached = max(self._unit.agreed.epochs(), default=-1)
+        recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached - 1]
+        return len(recent) == _STRIKES
+
+    def _supply(self, record: UnitRecord, members: dict[str, Member]) -> None:
+        pending: dict[str, Kind] = {name: kind for name, (kind, _) in record.pending.items()}  # type: ignore[misc]
+        wanting = needs(record.scheme, record.leader, members, record.leaving, pending)
+        if wanting.leave:
+            self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
+        for kind in wanting.start:
+            if time.monotonic() < self._not_before:
+                continue
+            self._not_before = time.monotonic() + (_PAUSE_SECONDS if record.errors else 0.0)
+            after = self._unit.change(
+                lambda now, kind=kind: replace(  # type: ignore[misc]
+                    now,
+                    started=now.started + 1,
+                    pending={**now.pending, f"e{now.started + 1}": (kind, time.time())},
+                )
+            )
+            name = f"e{after.started}"
+            self._tidy(after, members)
+            self._tell(f"starting engine {name} ({kind})")
+            self._children[name] = self._start(self._unit, name, kind)
+
+    def _tidy(self, record: UnitRecord, members: dict[str, Member]) -> None:
+        """Remove the state of followers that are gone."""
+        used = {*members, *record.pending, os.path.basename(record.directory)}
+        folder = self._unit.shared / "replicas"
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            if name not in used:
+                rmtree(folder / name, ignore_errors=True)
+
+    def _report(self, record: UnitRecord, members: dict[str, Member]) -> None:
+        for name, member in members.items():
+            if self._told_phase.get(name) != member.phase:
+                self._tell(f"engine {name} (process {member.pid}): {member.phase}")
+                self._told_phase[name] = member.phase
+        for name in [name for name in self._told_phase if name not in members]:
+            self._tell(f"engine {name} is gone")
+            del self._told_phase[name]
+        if (record.leader, record.generation) != self._told_leader and record.leader is not None:
+            self._told_leader = record.leader, record.generation
+            self._tell(f"engine {record.leader} leads (generation {record.generation})")
+
+
+def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, Member]], bool], seconds: float) -> bool:
+    """Wait until the unit looks as wanted, or for so long."""
+    deadline = time.monotonic() + seconds
+    while not wanted(unit.record(), unit.members()):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.1)
+    return True

@@ -1,0 +1,53 @@
+"""What a unit lacks and what it has too much of: which engines to start and which to let go. Pure.
+
+Receives the scheme, who leads, and the engines there are; hands the kinds to start and the names to let go.
+
+Invariants:
+- Nobody is let go while nobody leads: whoever is up may have to take over.
+- A secondary of the wrong kind stays until one of the right kind is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Kind, Member, kind_of
+
+_READY = ("ready", "following")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to be done."""
+
+    start: tuple[Kind, ...] = ()
+    leave: tuple[str, ...] = ()
+
+
+def needs(
+    scheme: Scheme,
+    leader: str | None,
+    members: Mapping[str, Member],
+    leaving: tuple[str, ...],
+    pending: Mapping[str, Kind],
+) -> Needs:
+    """What the unit needs; `pending` engines are started and have not joined yet."""
+    here = {name: member for name, member in members.items() if name not in leaving}
+    on_the_way = {name: kind for name, kind in pending.items() if name not in members}
+    wanted = kind_of(scheme)
+    if leader not in here or here[leader].phase != "primary":
+        # for a unit to begin or begin again there must be one that needs nobody to follow
+        return Needs() if here or on_the_way else Needs(start=("passive",))
+    others = {name: member for name, member in here.items() if name != leader}
+    if wanted is None:
+        return Needs(leave=tuple(sorted(others)))
+    suiting = sorted(
+        (name for name in others if others[name].kind == wanted),
+        key=lambda name: (others[name].phase not in _READY, others[name].since, name),
+    )
+    start: tuple[Kind, ...] = () if suiting or wanted in on_the_way.values() else (wanted,)
+    wrong = [name for name in sorted(others) if others[name].kind != wanted]
+    ready = any(others[name].phase in _READY for name in suiting)
+    return Needs(start, (*suiting[1:], *(wrong if ready else ())))

@@ -1,0 +1,67 @@
+"""Seeding: the state of an engine that is to follow, from the newest manifest of the one that leads.
+
+Receives the leader's state directory; hands a state directory that goes on after that manifest.
+
+Runs never change, so they are linked, not copied, where both lie on one file system. The leader goes on meanwhile: what
+it recycles before it is linked makes the seeding begin again, from a newer manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from penstock.state.directory import StateDirectory
+from penstock.state.durable import sync_directory, write_whole
+from penstock.state.run_file import unwritable
+from penstock.words.errors import ExternalError
+
+_ATTEMPTS = 50
+
+
+def seeded(target: Path, leader: StateDirectory) -> int:
+    """Make `target` the state after the leader's newest manifest; returns its epoch, -1 before the first."""
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            return _copied(target, leader)
+        except FileNotFoundError:
+            time.sleep(0.05)  # recycled under our hands: there is a newer one
+        except OSError as failure:
+            raise unwritable(target, failure) from failure
+    raise ExternalError(
+        "NOTHING_TO_FOLLOW",
+        f"the state in {leader.path} could not be copied",
+        detail="What its newest manifest names was gone, again and again.",
+        hint="See `penstock state verify DIR`.",
+    )
+
+
+def _copied(target: Path, leader: StateDirectory) -> int:
+    facts = leader.existing()
+    epochs = leader.epochs()
+    if epochs:
+        manifest, record = leader.manifest(epochs[-1]), leader.recorded(epochs[-1])
+        for run in manifest.runs():
+            place = target / "runs" / run
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _linked(leader.runs / run, place)
+        for folder in (target / "runs").glob("*"):
+            sync_directory(folder)
+        if record is not None:
+            write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", json.dumps(record).encode())
+        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", manifest.to_bytes())
+    write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
+    return epochs[-1] if epochs else -1
+
+
+def _linked(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)

@@ -1,0 +1,294 @@
+"""An HA unit: several engines that together run one application, as the coordination store knows it.
+
+    units/NAME/record        scheme, state directory in force, who leads, what happened: changes by compare-and-set
+    units/NAME/leader        the lease of whoever leads
+    units/NAME/coordinator   the lease of the coordinator at work
+    units/NAME/members       the engines whose sessions live, and what each says of itself
+    STATE/ha/unit.json       how engines are started, and where the coordination store is
+    STATE/ha/agreed/         what the epochs consist of
+    STATE/ha/replicas/NAME/  the state of an engine that follows, or did before it came to lead
+    STATE/ha/logs/NAME.log   what an engine printed
+
+Receives changes from the coordinator and the engines; hands each of them, and people, the record in force.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.coordination.address import store_at
+from penstock.coordination.contract import TIMEOUT_SECONDS, Session, Store
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.state.agreed import Agreed
+from penstock.state.directory import SHARED
+from penstock.state.durable import write_whole
+from penstock.words.errors import ExternalError, InternalError, UserError
+
+#: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
+Kind = Literal["passive", "active"]
+#: recoveries and measurements of a figure that are kept
+KEPT = 50
+
+
+def kind_of(scheme: Scheme) -> Kind | None:
+    """The kind of secondary a scheme asks for."""
+    facts = SCHEMES[scheme]
+    return None if not facts.up else "active" if facts.runs_epochs else "passive"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the engines of a unit are started: what `STATE/ha/unit.json` says."""
+
+    unit: str
+    coordination: str
+    file: str
+    folder: str
+    master: str = "local[*]"
+    slices: int | None = None
+    epoch_seconds: float = 1.0
+    drain: bool = False
+    lease_seconds: float = TIMEOUT_SECONDS
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One change of leader. Times are the wall clock's, in seconds since 1970."""
+
+    lost: str
+    leader: str
+    generation: int
+    scheme: str
+    lease_at: float
+    #: when the failure was seen to have happened; None: nobody was watching
+    failed_at: float | None = None
+    first_result_at: float | None = None
+    first_epoch: int | None = None
+    #: when the last epoch before it was committed
+    last_result_at: float | None = None
+
+    @property
+    def detected_after(self) -> float | None:
+        return None if self.failed_at is None else max(self.lease_at - self.failed_at, 0.0)
+
+    @property
+    def first_result_after(self) -> float | None:
+        if self.failed_at is None or self.first_result_at is None:
+            return None
+        return self.first_result_at - self.failed_at
+
+
+@dataclass(frozen=True)
+class UnitRecord:
+    """What the unit's members agree on."""
+
+    scheme: Scheme
+    directory: str
+    phase: Literal["running", "stopping", "done", "failed"] = "running"
+    leader: str | None = None
+    generation: int = 0
+    #: engines started so far: each has a number for its name
+    started: int = 0
+    #: names given, and when, until the engine has joined
+    pending: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    #: engines asked to leave
+    leaving: tuple[str, ...] = ()
+    #: engines lost, and when that was seen
+    lost: Mapping[str, float] = field(default_factory=dict)
+    #: errors that engines ended with: name, exit code, text, the epoch it had come to
+    errors: tuple[tuple[str, int, str, int], ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    #: changes of scheme: when, from, to
+    switches: tuple[tuple[float, str, str], ...] = ()
+    #: figure: values, newest last (see `history.FIGURES`)
+    measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> UnitRecord:
+        said = json.loads(content)
+        known = {one.name for one in fields(UnitRecord)}
+        said = {name: value for name, value in said.items() if name in known}
+        return UnitRecord(
+            **said
+            | {
+                "scheme": Scheme(said["scheme"]),
+                "leaving": tuple(said["leaving"]),
+                "pending": {name: (kind, at) for name, (kind, at) in said["pending"].items()},
+                "errors": tuple(tuple(one) for one in said["errors"]),
+                "recoveries": tuple(Recovery(**one) for one in said["recoveries"]),
+                "switches": tuple(tuple(one) for one in said["switches"]),
+                "measured": {name: tuple(values) for name, values in said["measured"].items()},
+            }
+        )
+
+    def measuring(self, **figures: float) -> UnitRecord:
+        """With these measurements too."""
+        measured = dict(self.measured)
+        for name, value in figures.items():
+            measured[name] = (*measured.get(name, ())[1 - KEPT :], round(value, 4))
+        return replace(self, measured=measured)
+
+
+@dataclass(frozen=True)
+class Member:
+    """What an engine says of itself."""
+
+    pid: int
+    host: str
+    kind: Kind
+    #: its session in the coordination store
+    session: str = ""
+    #: starting, ready (waits for the lease), following (runs the leader's epochs), primary, leaving
+    phase: str = "starting"
+    directory: str = ""
+    epoch: int = -1
+    #: epochs whose rows it holds back
+    held: int = 0
+    #: bytes of state it has in its cache
+    cached_bytes: int = 0
+    since: float = 0.0
+
+    @property
+    def seems_up(self) -> bool:
+        """Whether its process is there, where we can see it: a session is seen to end only after a while."""
+        if self.host != socket.gethostname():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+class Unit:
+    """A unit, seen by one process. To be closed."""
+
+    def __init__(self, root: Path, launch: Launch, store: Store) -> None:
+        self.root, self.launch, self.store = root, launch, store
+        self.shared = root / SHARED
+        self.agreed = Agreed(self.shared / "agreed")
+        base = f"units/{launch.unit}"
+        self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
+        self._record, self._members = f"{base}/record", f"{base}/members"
+
+    @staticmethod
+    def at(root: Path) -> Unit:
+        """The unit that was started on a state directory."""
+        root = root.resolve()
+        path = root / SHARED / "unit.json"
+        try:
+            launch = Launch(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            raise UserError(
+                "NO_UNIT",
+                f"no HA unit was started on {root}",
+                hint="Start one with `penstock run APP --ha --state DIR`.",
+            ) from None
+        except (ValueError, TypeError) as failure:
+            raise InternalError("STATE_DAMAGED", f"{path} is damaged", detail=repr(failure)) from failure
+        return Unit(root, launch, store_at(launch.coordination))
+
+    @staticmethod
+    def made(root: Path, launch: Launch) -> Unit:
+        """A unit on a state directory, started with this from now on."""
+        root = root.resolve()
+        write_whole(root / SHARED / "unit.json", json.dumps(asdict(launch), indent=1).encode())
+        return Unit(root, launch, store_at(launch.coordination))
+
+    def replica(self, member: str) -> Path:
+        """Where an engine that follows has its state."""
+        return self.shared / "replicas" / member
+
+    def log(self, member: str) -> Path:
+        """Where what an engine prints goes."""
+        return self.shared / "logs" / f"{member}.log"
+
+    # -- the record ------------------------------------------------------------------------------
+
+    def record(self) -> UnitRecord:
+        """The record in force."""
+        found = self.store.get(self._record)
+        if found is None:
+            raise ExternalError(
+                "NO_UNIT_RECORD",
+                f"the coordination store {self.store.describe()} knows no unit {self.launch.unit}",
+                hint="Start it with `penstock run APP --ha`; with another store it would be another unit.",
+            )
+        return UnitRecord.from_bytes(found.value)
+
+    def begun(self, first: UnitRecord) -> UnitRecord:
+        """The record in force; this one if there is none."""
+        self.store.create(self._record, first.to_bytes())
+        return self.record()
+
+    def change(self, changed: Callable[[UnitRecord], UnitRecord]) -> UnitRecord:
+        """Change the record; the function may be asked several times."""
+        while True:
+            found = self.store.get(self._record)
+            if found is None:
+                return self.record()  # raises
+            before = UnitRecord.from_bytes(found.value)
+            after = changed(before)
+            if (
+                after == before
+                or self.store.replace(self._record, after.to_bytes(), found.version) is not None
+            ):
+                return after
+
+    def forget(self) -> None:
+        """Remove the record, for a unit that begins anew; refused while engines are up."""
+        up = [name for name, member in self.members().items() if member.seems_up]
+        if up:
+            raise ExternalError(
+                "UNIT_RUNNING",
+                f"engines of the unit on {self.root} are up: {', '.join(up)}",
+                hint="Stop them first: `penstock ha stop --state DIR`.",
+            )
+        found = self.store.get(self._record)
+        if found is not None:
+            self.store.delete(self._record, found.version)
+
+    def switched(self, scheme: Scheme) -> UnitRecord:
+        """Ask for another scheme."""
+
+        def switched(record: UnitRecord) -> UnitRecord:
+            if record.scheme is scheme:
+                return record
+            change = (time.time(), str(record.scheme), str(scheme))
+            return replace(record, scheme=scheme, switches=(*record.switches[1 - KEPT :], change))
+
+        return self.change(switched)
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def members(self) -> dict[str, Member]:
+        """The engines whose sessions live."""
+        return {name: Member(**json.loads(said)) for name, said in self.store.members(self._members).items()}
+
+    def join(self, session: Session, name: str, member: Member) -> bool:
+        """Be a member, or say something else of oneself."""
+        return session.join(self._members, name, json.dumps(asdict(member)).encode())
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def unit_name(app: str, root: Path) -> str:
+    """The name of the unit of an app on a state directory: the same wherever it is asked for."""
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", app).strip(".-")[:80] or "app"
+    return f"{readable}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:8]}"

@@ -1,0 +1,58 @@
+"""`penstock engine-process`: one engine of an HA unit, started by the coordinator; not for people."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.engine.member import EngineMember
+from penstock.engine.program import Fixed, Program
+from penstock.engine.settings import Settings
+from penstock.ha.unit import Kind, Unit
+from penstock.jobs.app import JobsApp
+from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.service.load import load
+
+
+def engine_process(
+    state: Annotated[Path, typer.Option(help="The state directory of the unit.")],
+    name: Annotated[str, typer.Option(help="The engine's name in the unit.")],
+    kind: Annotated[str, typer.Option(help="passive or active.")] = "passive",
+) -> None:
+    """One engine of an HA unit; the coordinator starts it."""
+    unit = Unit.at(state)
+    launch = unit.launch
+    app = load(Path(launch.file))
+    settings = Settings(
+        state=state,
+        master=launch.master,
+        slices=launch.slices,
+        epoch_seconds=launch.epoch_seconds,
+        drain=launch.drain,
+    )
+    settings = replace(settings, **launch.settings)
+    chosen: Kind = "active" if kind == "active" else "passive"
+    EngineMember(unit, name, chosen, Programs(app), settings, _tell).run()
+
+
+class Programs:
+    """The program of an app on a state directory: a plan for life is compiled once."""
+
+    def __init__(self, app: App | JobsApp) -> None:
+        self._app = app
+        self._fixed = None if isinstance(app, JobsApp) else Fixed(compiled(app))
+
+    def __call__(self, directory: Path) -> Program:
+        if self._fixed is not None:
+            return self._fixed
+        assert isinstance(self._app, JobsApp)
+        return self._app.on(directory)
+
+
+def _tell(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)

@@ -1,0 +1,101 @@
+"""The book of an HA unit: what each epoch consists of, agreed once for all engines and all their state directories.
+
+    PLACE/epochs/         one epoch record each, written by the leader before the epoch runs anywhere
+    PLACE/generations/    of two engines that believe they lead, which one writes (see `generation`)
+
+Receives the leader's records; hands them to every engine of the unit, which repeats them as they are.
+
+Guarantees: an epoch has one record for good. Once a generation has taken the book, no lower one adds to it, and all
+that lower ones added can be seen: who takes it first repeats what it finds, then decides further.
+On failure: `ExternalError` FENCED when a higher generation has taken the book.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from penstock.state.generation import Ground, fenced
+from penstock.state.run_file import unwritable
+from penstock.words.errors import InternalError
+
+#: records kept below the oldest one the leader's own state needs: what a slow replica may still have before it
+KEPT = 200
+
+
+class Agreed:
+    """The records of a unit's epochs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ground = Ground(path / "generations")
+
+    @property
+    def generation(self) -> int:
+        """The generation this one writes as; 0 for who only reads."""
+        return self._ground.generation
+
+    @property
+    def newest_generation(self) -> int:
+        """The highest generation that took the book."""
+        return self._ground.newest()
+
+    def take(self, generation: int) -> None:
+        """Be the one that writes; those of lower generations are refused from now on."""
+        try:
+            self._ground.take(generation, again=True)
+        except OSError as failure:
+            raise unwritable(self.path, failure) from failure
+
+    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+        """Write an epoch's record unless it has one; returns the one in force."""
+        path = self._path(epoch)
+        found = self.recorded(epoch)
+        if found is None:
+            if not self.generation:
+                raise fenced(self.path, 0, self.newest_generation)
+            said = {**content, "generation": self.generation}
+            try:
+                self._ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
+            except OSError as failure:
+                raise unwritable(path, failure) from failure
+            found = self.recorded(epoch)
+            assert found is not None
+        if self.generation and found.get("generation", 0) > self.generation:
+            raise fenced(self.path, self.generation, found["generation"])
+        return found
+
+    def recorded(self, epoch: int) -> dict[str, Any] | None:
+        """An epoch's record; None when it has none."""
+        path = self._path(epoch)
+        try:
+            record: dict[str, Any] = json.loads(path.read_bytes())
+            _ = record["start"], record["end"]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            raise InternalError(
+                "STATE_DAMAGED",
+                f"the agreed record of epoch {epoch} is damaged",
+                detail=f"{failure!r} ({path})",
+            ) from failure
+        return record
+
+    def epochs(self) -> list[int]:
+        """The epochs that have a record, ascending."""
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(self.path / "epochs")
+            return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[0] != ".")
+        return []
+
+    def recycle(self, oldest: int) -> None:
+        """Remove what no state from this epoch on needs, nor a replica that is not too slow."""
+        for epoch in self.epochs():
+            if epoch < oldest - KEPT:
+                self._path(epoch).unlink(missing_ok=True)
+
+    def _path(self, epoch: int) -> Path:
+        return self.path / "epochs" / f"{epoch:012d}.json"

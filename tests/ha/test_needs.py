@@ -1,0 +1,53 @@
+"""What a unit lacks and what it has too much of."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.ha.needs import Needs, needs
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.unit import Kind, Member, kind_of
+
+
+def member(kind: Kind, phase: str, since: float = 0.0) -> Member:
+    return Member(1, "here", kind, phase=phase, since=since)
+
+
+PRIMARY = member("passive", "primary")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_empty_unit_begins_with_one_that_follows_nobody(scheme: Scheme) -> None:
+    assert needs(scheme, None, {}, (), {}) == Needs(start=("passive",))
+    assert needs(scheme, None, {}, (), {"e1": "passive"}) == Needs(), "it is on its way"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_primary_alone_gets_what_the_scheme_asks_for(scheme: Scheme) -> None:
+    wanted = kind_of(scheme)
+    assert needs(scheme, "e1", {"e1": PRIMARY}, (), {}).start == (() if wanted is None else (wanted,))
+    if wanted is not None:
+        assert not needs(scheme, "e1", {"e1": PRIMARY}, (), {"e2": wanted}).start
+
+
+def test_while_nobody_leads_nobody_is_let_go() -> None:
+    up = {"e2": member("active", "following"), "e3": member("passive", "ready")}
+    assert needs(Scheme.passive_replication, "e1", up, (), {}) == Needs()
+    beginning = {"e1": member("passive", "starting"), **up}
+    assert needs(Scheme.passive_replication, "e1", beginning, (), {}) == Needs()
+
+
+def test_one_of_the_wrong_kind_stays_until_the_right_one_is_ready() -> None:
+    up = {"e1": PRIMARY, "e2": member("passive", "ready")}
+    assert needs(Scheme.active_standby, "e1", up, (), {}) == Needs(start=("active",))
+    up["e3"] = member("active", "starting")
+    assert needs(Scheme.active_standby, "e1", up, (), {}) == Needs()
+    up["e3"] = member("active", "following")
+    assert needs(Scheme.active_standby, "e1", up, (), {}) == Needs(leave=("e2",))
+    assert needs(Scheme.active_standby, "e1", up, ("e2",), {}) == Needs()
+
+
+def test_of_several_that_suit_the_one_that_is_ready_stays() -> None:
+    up = {"e1": PRIMARY, "e2": member("passive", "starting", 1.0), "e3": member("passive", "ready", 2.0)}
+    assert needs(Scheme.deployed, "e1", up, (), {}) == Needs(leave=("e2",))
+    assert needs(Scheme.passive_replication, "e1", up, (), {}) == Needs(leave=("e2", "e3"))

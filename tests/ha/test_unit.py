@@ -1,0 +1,239 @@
+"""Units of real engine processes: killed, switched, left without a coordinator; the output is as if nothing was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.unit import kind_of
+from penstock.testing.three_ways import rows_below
+from tests.engine import golden
+from tests.ha.unit_kit import APP, Kit
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
+
+Make = Callable[..., Kit]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes a unit; closes it after the test."""
+    kits: list[Kit] = []
+
+    def made(scheme: Scheme, **settings: Any) -> Kit:
+        kits.append(Kit(tmp_path / "unit", scheme, **settings))
+        return kits[-1]
+
+    yield made
+    for kit in kits:
+        kit.close()
+
+
+def stands(kit: Kit, scheme: Scheme) -> bool:
+    """Whether the unit has what a scheme asks for."""
+    leader, members = kit.leader(), kit.members()
+    others = [member for name, member in members.items() if name != leader]
+    wanted = kind_of(scheme)
+    if leader is None or wanted is None:
+        return leader is not None and not others
+    return [member.kind for member in others] == [wanted] and others[0].phase in ("ready", "following")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Scheme, make: Make) -> None:
+    kit = make(scheme)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, scheme))
+    kit.flowing()
+    first, before = kit.leader(), kit.record()
+    assert first is not None
+    kit.kill(first)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    after = kit.record()
+    assert after.generation > before.generation
+    assert after.recoveries[-1].lost == first
+    kit.flowing()
+    kit.until("there is what the scheme asks for", lambda: stands(kit, scheme))
+    kit.finish()
+    recovery = kit.record().recoveries[-1]
+    assert recovery.first_result_after is not None
+    assert recovery.detected_after is not None
+    if SCHEMES[scheme].runs_epochs:
+        assert "replicas" in kit.record().directory
+
+
+def test_both_engines_killed_at_once_come_back(make: Make) -> None:
+    kit = make(Scheme.active_standby)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+    kit.flowing()
+    before = kit.record()
+    for name in kit.members():
+        kit.kill(name)
+    kit.until("another leads", lambda: kit.leader() not in (None, before.leader))
+    assert kit.record().generation > before.generation
+    kit.flowing()
+    kit.until("there is a second one again", lambda: stands(kit, Scheme.active_standby))
+    kit.finish()
+
+
+def test_the_scheme_changes_while_events_flow(make: Make) -> None:
+    """Passive to active and back, and within a kind; the second engine takes over after a change too."""
+    kit = make(Scheme.passive_replication)
+    kit.feeder.go()
+    kit.until("it leads", kit.leader)
+    for scheme in (Scheme.passive_cold, Scheme.active_standby, Scheme.active_replication, Scheme.deployed):
+        kit.unit.switched(scheme)
+        kit.until(f"{scheme} stands", lambda scheme=scheme: stands(kit, scheme))  # type: ignore[misc]
+        kit.flowing(2)
+    assert kit.record().generation == 1, "nobody has failed: the primary was left alone"
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.unit.switched(Scheme.passive_replication)
+    kit.until("it is alone", lambda: stands(kit, Scheme.passive_replication))
+    kit.finish()
+    assert len(kit.record().switches) == 5
+
+
+def test_a_follower_goes_on_without_the_coordinator_and_a_new_one_finds_it(make: Make) -> None:
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.kill_coordinator()
+    kit.flowing()
+    before, first = kit.members(), kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("the other leads, without a coordinator", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    assert len(kit.members()) == 1
+    survivor = kit.members()
+    kit.start_coordinator()
+    kit.until("there is a second one again", lambda: stands(kit, Scheme.active_replication))
+    assert survivor.keys() <= kit.members().keys(), "it was found, not replaced"
+    assert {member.pid for member in survivor.values()} < {member.pid for member in before.values()}
+    kit.finish()
+
+
+def test_a_paused_primary_is_replaced_and_ends_when_it_wakes(make: Make) -> None:
+    kit = make(Scheme.passive_hot)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.passive_hot))
+    kit.flowing()
+    first = kit.leader()
+    assert first is not None
+    pid = kit.members()[first].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        kit.until("another leads", lambda: kit.leader() not in (None, first))
+        kit.flowing()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    kit.until("it has ended", lambda: not running(pid))
+    log = kit.unit.log(first).read_text()
+    assert "[FENCED]" in log or "[LEASE_LOST]" in log
+    kit.finish()
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_primary_that_loses_its_state_directory_is_replaced_by_the_follower(make: Make) -> None:
+    kit = make(Scheme.active_standby)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+    kit.flowing()
+    first = kit.leader()
+    for part in ("generations", "runs", "manifests", "epochs"):
+        shutil.rmtree(kit.root / part)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    kit.finish()
+
+
+def test_a_damaged_newest_manifest_is_gone_back_behind(make: Make) -> None:
+    kit = make(Scheme.passive_replication)
+    kit.feeder.go()
+    kit.until("it leads", kit.leader)
+    kit.flowing()
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("it has ended", lambda: first not in kit.members() or not kit.members()[first].seems_up)
+    newest = max((kit.root / "manifests").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    kit.finish()
+    assert not kit.record().errors
+
+
+def test_two_engines_that_both_deliver_write_every_row_once(make: Make) -> None:
+    """The table has no duplicates either: active replication without a failure."""
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.flowing()
+    kit.finish()
+    with closing(sqlite3.connect(kit.out / "out.db")) as database:
+        table = sorted(map(str, database.execute("SELECT * FROM counts")))
+    with closing(sqlite3.connect(kit.folder / "straight" / "out.db")) as database:
+        assert table == sorted(map(str, database.execute("SELECT * FROM counts")))
+
+
+def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp_path: Path) -> None:
+    """The command itself: to the end of its input, started again, refused without --ha, begun anew."""
+    (tmp_path / "in").mkdir()
+    for name, lines in golden.lines(count=200).items():
+        (tmp_path / "in" / f"{name}.log").write_text("".join(f"{line}\n" for line in lines))
+    app = APP.format(pattern=str(tmp_path / "in" / "*.log"), out=str(tmp_path / "out"))
+    (tmp_path / "app.py").write_text(app)
+
+    command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
+
+    def ran(*options: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [*command, "--state", "state", "--master", "inline", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, told = ran("--ha", "--drain", "--scheme", "passive-replication")
+    assert code == 0, told
+    assert "all is read" in told
+    first = rows_below(tmp_path / "out")
+    assert first["counts"]
+    code, told = ran("--drain")
+    assert code == 2
+    assert "[STATE_OF_A_UNIT]" in told
+    with open(tmp_path / "in" / "p0.log", "a") as more:
+        more.writelines(f"{line}\n" for line in golden.lines(count=400)["p0"][200:])
+    code, told = ran("--ha", "--drain")
+    assert code == 0, told
+    shutil.rmtree(tmp_path / "out")
+    code, told = ran("--ha", "--drain", "--fresh")
+    assert code == 0, told
+    again = rows_below(tmp_path / "out")
+    assert set(first["paths"]) <= set(again["paths"])
+    assert len(again["counts"]) >= len(first["counts"])

@@ -1,0 +1,239 @@
+"""A unit of real engine processes over two files that grow: what its tests share.
+
+The engines run without Spark (`master="inline"`) unless asked otherwise: then an engine starts in a second or two, and
+everything but Spark is as it is. `python -m tests.ha.unit_kit ROOT` is the coordinator, as a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
+from penstock.service.load import load_app
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import run_inline
+from penstock.testing.three_ways import Rows, rows_below
+from tests.engine import golden
+
+APP = """
+import polars as pl
+import penstock as ps
+
+decoder = ps.Delimited(
+    {{"time": pl.Datetime("us", "UTC"), "user": pl.String(), "page": pl.String(), "amount": pl.Float64()}},
+    times={{"time": "%Y-%m-%dT%H:%M:%S%.f%:z"}},
+)
+events = ps.stream("events", ps.files({pattern!r}), decoder, time="time", lateness="5s", idle_after=None)
+counts = events.key_by("page").window("10s").count("visits")
+paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
+app = ps.app(
+    "golden",
+    ps.output("paths", paths.select("user", "path"), ps.jsonl({out!r} + "/paths")),
+    ps.output("counts", counts, ps.jsonl({out!r} + "/counts"), ps.sqlite({out!r} + "/out.db", "counts")),
+)
+"""
+#: what a unit is given to come to where a test waits for it, on a busy machine
+PATIENCE_SECONDS = 25.0
+
+
+class Feeder:
+    """Appends lines to the files, some at a time, as a live source would."""
+
+    def __init__(self, folder: Path, count: int, pause_seconds: float, at_once: int = 3) -> None:
+        self._lines = golden.lines(count=count)
+        self._files = {name: folder / f"{name}.log" for name in self._lines}
+        folder.mkdir(parents=True)
+        for file in self._files.values():
+            file.touch()
+        self._pause, self._at_once = pause_seconds, at_once
+        self._go = threading.Event()
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def go(self) -> None:
+        self._go.set()
+
+    def finish(self) -> None:
+        """Append the rest at once."""
+        self._hurry.set()
+        self._go.set()
+        self._thread.join()
+
+    def _feed(self) -> None:
+        self._go.wait()
+        longest = max(map(len, self._lines.values()))
+        for first in range(0, longest, self._at_once):
+            for name, lines in self._lines.items():
+                with open(self._files[name], "a") as file:
+                    file.writelines(f"{line}\n" for line in lines[first : first + self._at_once])
+            self._hurry.wait(self._pause)
+
+
+class Kit:
+    """A unit under test. To be closed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        scheme: Scheme,
+        *,
+        count: int = 1_500,
+        pause_seconds: float = 0.1,
+        master: str = "inline",
+        lease_seconds: float = 2.5,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.out = folder, folder / "out"
+        self.feeder = Feeder(folder / "in", count, pause_seconds)
+        self.root = folder / "state"
+        self.root.mkdir()
+        (folder / "app.py").write_text(APP.format(pattern=str(folder / "in" / "*.log"), out=str(self.out)))
+        (folder / "straight.py").write_text(
+            APP.format(pattern=str(folder / "in" / "*.log"), out=str(folder / "straight"))
+        )
+        launch = Launch(
+            unit_name("golden", self.root),
+            str(self.root / "ha" / "coordination"),
+            str(folder / "app.py"),
+            str(folder),
+            master=master,
+            lease_seconds=lease_seconds,
+            settings={
+                "job_share": 0.0,
+                "first_epoch_units": 3_000,
+                "epoch_interval_seconds": 0.05,
+                **settings,
+            },
+        )
+        self.unit = Unit.made(self.root, launch)
+        self.unit.begun(UnitRecord(scheme, str(self.unit.root)))
+        self.coordinator: subprocess.Popen[bytes] | None = None
+        self.start_coordinator()
+
+    # -- acting ----------------------------------------------------------------------------------
+
+    def start_coordinator(self) -> None:
+        with open(self.folder / "coordinator.log", "ab") as log:
+            self.coordinator = subprocess.Popen(
+                [sys.executable, "-m", "tests.ha.unit_kit", str(self.root)],
+                cwd=Path(__file__).parents[2],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill_coordinator(self) -> None:
+        assert self.coordinator is not None
+        self.coordinator.kill()
+        self.coordinator.wait()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to an engine's process."""
+        os.kill(self.members()[name].pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Stop everything; whatever does not stop is killed, by the numbers it gave."""
+        members = self.members()
+        self.unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and self.members():
+            time.sleep(0.1)
+        for member in {**members, **self.members()}.values():
+            try:
+                os.kill(member.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if self.coordinator is not None:
+            try:
+                self.coordinator.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill_coordinator()
+        self.unit.close()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def record(self) -> UnitRecord:
+        return self.unit.record()
+
+    def members(self) -> dict[str, Member]:
+        return self.unit.members()
+
+    def leader(self) -> str | None:
+        """The engine that leads, once it says so itself."""
+        record, members = self.record(), self.members()
+        name = record.leader
+        return name if name in members and members[name].phase == "primary" else None
+
+    def secondary(self, *phases: str) -> str | None:
+        """The engine that does not lead, if it is in one of these phases."""
+        leader = self.leader()
+        for name, member in self.members().items():
+            if leader is not None and name != leader and member.phase in (phases or ("ready", "following")):
+                return name
+        return None
+
+    def epoch(self) -> int:
+        """The last epoch that is recorded."""
+        return max(self.unit.agreed.epochs(), default=-1)
+
+    def until(self, what: str, true: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := true()):
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"waited {seconds:g} s until {what}\n{self.told()}")
+            time.sleep(0.05)
+        return found
+
+    def flowing(self, epochs: int = 3) -> None:
+        """Wait until so many further epochs are through."""
+        begin = self.epoch()
+        self.until("epochs go on", lambda: self.epoch() >= begin + epochs)
+
+    def told(self) -> str:
+        """Everything the processes said."""
+        logs = sorted([*(self.root / "ha" / "logs").glob("*.log"), self.folder / "coordinator.log"])
+        said = "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs if log.exists())
+        return f"{self.record()}\n{self.members()}\n{said}"
+
+    def expected(self) -> Rows:
+        """What an undisturbed run puts out; the files must be complete."""
+        run_inline(load_app(self.folder / "straight.py"), self.folder / "straight-state", epoch_units=12_000)
+        return rows_below(self.folder / "straight") | aside(self.folder / "straight-state")
+
+    def found(self) -> Rows:
+        return rows_below(self.out) | aside(self.root)
+
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Let the input come to its end and see that the output is that of an undisturbed run."""
+        self.feeder.finish()
+        expected = self.expected()
+        deadline = time.monotonic() + seconds
+        while (found := self.found()) != expected:
+            short = {name: (len(found.get(name, [])), len(rows)) for name, rows in expected.items()}
+            assert time.monotonic() < deadline, f"found, expected: {short}\n{self.told()}"
+            time.sleep(0.2)
+        state = StateDirectory(Path(self.record().directory))
+        generations = [state.manifest(epoch).generation for epoch in state.epochs()]
+        assert generations == sorted(generations)
+
+
+def aside(state: Path) -> Rows:
+    """What was put aside: dead letters and late events."""
+    return {
+        f"{why}-{name}": rows for why in ("dead", "late") for name, rows in rows_below(state / why).items()
+    }
+
+
+if __name__ == "__main__":
+    Coordinator(Unit.at(Path(sys.argv[1])), tell=lambda line: print(time.time(), line, flush=True)).run()

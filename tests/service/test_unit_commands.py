@@ -1,0 +1,98 @@
+"""What the commands of a unit refuse, and what they show of one whose engines are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Launch, Recovery, Unit, UnitRecord, unit_name
+from penstock.service.cli import main
+
+APP = """
+import penstock as ps
+clicks = ps.stream("clicks", ps.generated(total=500, live=False), ps.combined_log(), time="time")
+app = ps.app("few", ps.output("all", clicks.select("path"), ps.jsonl("out")))
+"""
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    told = capsys.readouterr()
+    return left.value.code, told.out + told.err
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Unit:
+    root = tmp_path / "state"
+    made = Unit.made(root, Launch(unit_name("a b", root), str(tmp_path / "store"), "app.sql", str(tmp_path)))
+    made.begun(UnitRecord(Scheme.passive_cold, str(root)))
+    return made
+
+
+def test_options_of_a_unit_need_a_unit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("app.py").write_text(APP)
+    code, text = said(capsys, "run", "app.py", "--scheme", "deployed")
+    assert code == 2
+    assert "[BAD_OPTION]" in text
+    code, text = said(capsys, "status", "--state", "nowhere")
+    assert code == 2
+    assert "[NO_UNIT]" in text
+
+
+def test_jobs_are_not_followed(
+    unit: Unit, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, text = said(capsys, "ha", "switch", "active-standby", "--state", str(unit.root))
+    assert code == 2
+    assert "[SCHEME_NOT_FOR_JOBS]" in text
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.sql").write_text("")
+    code, text = said(capsys, "run", "jobs.sql", "--ha", "--scheme", "active-replication", "--state", "other")
+    assert code == 2
+    assert "[SCHEME_NOT_FOR_JOBS]" in text
+
+
+def test_a_unit_without_engines_is_shown_with_its_history(
+    unit: Unit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recovery = Recovery("e1", "e2", 2, "deployed", lease_at=12.0, failed_at=10.0, first_result_at=13.5)
+    unit.change(
+        lambda now: UnitRecord(
+            Scheme.deployed, now.directory, recoveries=(recovery,), generation=2, leader="e2"
+        ).measuring(detect=2.0)
+    )
+    code, text = said(capsys, "ha", "status", "--state", str(unit.root))
+    assert code == 0
+    assert "3.50 s" in text
+    assert "measured detect" in text
+    code, text = said(capsys, "status", "--state", str(unit.root), "--json")
+    told = json.loads(text)
+    assert code == 0
+    assert told["leader"] is None, "it is not up"
+    assert told["recoveries"][0]["first_result_after"] == 3.5
+    code, text = said(capsys, "ha", "switch", "passive-hot", "--state", str(unit.root))
+    assert "deployed -> passive-hot" in text
+    assert unit.record().scheme is Scheme.passive_hot
+    assert said(capsys, "ha", "stop", "--state", str(unit.root))[0] == 0
+    assert unit.record().phase == "stopping"
+
+
+def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
+    full = UnitRecord(
+        Scheme.active_standby,
+        "d",
+        pending={"e1": ("passive", 1.0)},
+        leaving=("e2",),
+        lost={"e0": 2.0},
+        errors=(("e0", 3, "[X] y", 4),),
+        recoveries=(Recovery("e0", "e1", 1, "deployed", 3.0),),
+        switches=((1.0, "a", "b"),),
+    ).measuring(start=1.5)
+    assert UnitRecord.from_bytes(full.to_bytes()) == full
