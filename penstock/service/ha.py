@@ -320,6 +320,8 @@ def _rows(rows: list[dict[str, Any]]) -> Table:
     """A sweep's rows, those of its figures that fit a terminal."""
     flat = [_flat(row) for row in rows]
     names = [name for name in _COLUMNS if name in flat[0]]
+    if "semantics" in names:
+        names.remove("costs")
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
         left = isinstance(flat[0][name], str)
