@@ -18,6 +18,8 @@ from rich.text import Text
 from penstock.engine.job_server import socket_of
 from penstock.service.figures import seconds, size, sparkline
 from penstock.service.options import State
+from penstock.service.unit import status as unit_status
+from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
 
 #: how often a watched status is asked for, in seconds
@@ -32,7 +34,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, all figures.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="In Prometheus' text format.")] = False,
 ) -> None:
-    """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions."""
+    """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions; or an HA unit's engines."""
+    if state is not None and (state / SHARED / "unit.json").exists():
+        unit_status(state, as_json)
+        return
     place, console = watched_state(state), Console(highlight=False)
     if metrics:
         console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
