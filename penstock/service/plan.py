@@ -56,7 +56,8 @@ def plan(
         reports: list[EpochReport] = []
         with console.status(f"measuring for {sample}") if not as_json else console.capture():
             run = engine.run(reports.append, for_seconds=seconds)
-        measured = reports[_COLD_EPOCHS:] or reports
+        warm = reports[_COLD_EPOCHS:]
+        measured = warm if any(report.events for report in warm) else reports
         events = sum(report.events for report in measured)
         proposal = proposed(
             spent(measured),
