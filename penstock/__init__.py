@@ -1,97 +1,29 @@
-"""Penstock: continuous queries over live event streams, on Apache Spark."""
+"""Penstock: continuous queries over live event streams, on Apache Spark.
 
-from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, lit
+The public names are those of `penstock.api`, fetched when the first of them is asked for: an agent beside a web
+server imports this package too, and must not carry the libraries that queries need.
+"""
 
-from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
-from penstock.decode import JsonLines as json_lines
-from penstock.jobs.app import jobs_app
-from penstock.logs import CallLog as call_records
-from penstock.logs import FileLog as files
-from penstock.logs import GeneratedLog as generated
-from penstock.operators.custom import Context, CustomOperator, Out
-from penstock.operators.functions import (
-    aggregate_function,
-    approx_count_distinct,
-    approx_quantile,
-    avg,
-    collect,
-    count,
-    count_distinct,
-    count_of,
-    earliest,
-    first,
-    last,
-    latest,
-    max_,
-    median,
-    min_,
-    quantile,
-    stddev,
-    sum_,
-    variance,
-)
-from penstock.operators.partitioners import by_function, by_range
-from penstock.operators.pattern_steps import prev, step
-from penstock.query.app import app, output
-from penstock.query.logical import App
-from penstock.query.stream import Stream, stream
-from penstock.sinks import console, jsonl, parquet, sqlite
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.api import *  # noqa: F403
+    from penstock.api import __all__ as __all__
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "App",
-    "Boolean",
-    "Context",
-    "Cookie",
-    "CustomOperator",
-    "Date",
-    "Datetime",
-    "Delimited",
-    "Float64",
-    "Int32",
-    "Int64",
-    "Out",
-    "Pattern",
-    "Stream",
-    "String",
-    "aggregate_function",
-    "app",
-    "approx_count_distinct",
-    "approx_quantile",
-    "avg",
-    "call_lines",
-    "by_function",
-    "by_range",
-    "call_records",
-    "col",
-    "collect",
-    "combined_log",
-    "console",
-    "count",
-    "count_distinct",
-    "count_of",
-    "earliest",
-    "files",
-    "first",
-    "generated",
-    "jobs_app",
-    "json_lines",
-    "jsonl",
-    "last",
-    "latest",
-    "lit",
-    "max_",
-    "median",
-    "min_",
-    "output",
-    "parquet",
-    "prev",
-    "quantile",
-    "sqlite",
-    "stddev",
-    "step",
-    "stream",
-    "sum_",
-    "variance",
-]
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(name)
+    from importlib import import_module
+
+    api = import_module("penstock.api")
+    if name != "__all__" and name not in api.__all__:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    globals().update({public: getattr(api, public) for public in api.__all__}, __all__=api.__all__)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

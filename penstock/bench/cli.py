@@ -14,6 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.bench import api as api_bench
+from penstock.bench import elastic as elastic_bench
+from penstock.bench import ingest as ingest_bench
 from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
@@ -53,6 +56,30 @@ class JobCase(StrEnum):
     template = "template"
     arbitrary = "arbitrary"
     latency = "latency"
+
+
+class ElasticCase(StrEnum):
+    """A case of the elastic benchmark."""
+
+    scale = "scale"
+    bucket = "bucket"
+    surge = "surge"
+    overhead = "overhead"
+
+
+class IngestCase(StrEnum):
+    """A case of the ingest benchmark."""
+
+    throughput = "throughput"
+    light = "light"
+    agents = "agents"
+
+
+class ApiCase(StrEnum):
+    """A case of the API's benchmark."""
+
+    ask = "ask"
+    subscribers = "subscribers"
 
 
 class Bench(Protocol):
@@ -117,6 +144,48 @@ def jobs(
     size = jobs_bench.QUICK if quick else jobs_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: Jobs(size, cache_root(), told), wanted, json)
+
+
+@bench_app.command()
+def elastic(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[ElasticCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """What it costs that executors come and go: scaling, moving a bucket, following a surge, the loop itself."""
+    wanted = [*ElasticCase] if only is None else [only]
+    size = elastic_bench.QUICK if quick else elastic_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: elastic_bench.Elastic(size, told), wanted, json)
+
+
+@bench_app.command()
+def ingest(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[IngestCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Agents and a gateway: lines a second, what an agent costs, and a thousand of them at once."""
+    wanted = [*IngestCase] if only is None else [only]
+    size = ingest_bench.QUICK if quick else ingest_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: ingest_bench.Ingest(size, told), wanted, json)
+
+
+@bench_app.command()
+def api(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Runs = None,
+    only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
+) -> None:
+    """Questions and subscribers of a service, while events flow."""
+    wanted = [*ApiCase] if only is None else [only]
+    size = api_bench.QUICK if quick else api_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: api_bench.Api(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

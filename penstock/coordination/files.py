@@ -91,6 +91,7 @@ class FileStore(Store):
         while True:
             version = max(_versions(folder), default=0)
             if version == 0:
+                self._check_there()
                 return 0, None
             try:
                 content = (folder / _name(version)).read_bytes()
@@ -104,6 +105,7 @@ class FileStore(Store):
     def _change(self, path: str, expected: int | None, content: bytes) -> int | None:
         folder = self._folder(path)
         with self._reporting():
+            self._check_there()
             folder.mkdir(parents=True, exist_ok=True)
             while True:
                 draft = folder / f"{_DRAFT}{uuid.uuid4().hex}"
@@ -154,6 +156,7 @@ class FileStore(Store):
             try:
                 count, timeout = path.read_bytes().split()
             except FileNotFoundError:
+                self._check_there()
                 return False
             except ValueError:  # being written just now
                 return True
@@ -205,6 +208,10 @@ class FileStore(Store):
         except FileNotFoundError:
             return None, b""
         return str(json.loads(head)), value
+
+    def _check_there(self) -> None:
+        """Tell a store that is away (a file system that is not mounted) from one that holds nothing."""
+        os.stat(self.directory / "sessions")
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -259,6 +266,7 @@ class FileSession(Session):
             try:
                 handle = os.open(self._path, os.O_WRONLY)  # not made again: gone is gone
             except FileNotFoundError:
+                self._store._check_there()
                 return False
             try:
                 os.pwrite(handle, self._pulse(), 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import write_whole
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,29 +21,37 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission, Offset
 from penstock.engine.checkpoint import made
+from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
 from penstock.engine.duty import Duty
+from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.estimate import Rules
+from penstock.engine.executors import Executors
 from penstock.engine.job_shares import JobShares
 from penstock.engine.local_query import INLINE, LocalQuery, LocalStages
 from penstock.engine.logs import Logs
+from penstock.engine.moves import Change, Moved
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
 from penstock.engine.session import session, warm_up
-from penstock.engine.settings import Settings, cores_of
+from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan, ScanPlan
+from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
+from penstock.state.spark_log import spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -57,6 +66,7 @@ class Run:
     epochs: int = 0
     events: int = 0
     late: int = 0
+    leaped: int = 0
     bad: int = 0
     seconds: float = 0.0
     first_epoch: int | None = None
@@ -66,9 +76,9 @@ class Run:
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
-    With a `fence` (a lease) it takes the state directory from any engine of a lower generation, and stops with FENCED
-    or LEASE_LOST when it may no longer write. As part of an HA unit it has a `duty`; one that follows carries out the
-    leader's epochs until it is promoted.
+    With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
+    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
+    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
     """
 
     def __init__(
@@ -88,10 +98,10 @@ class Engine:
         )
         self._duty = duty
         self._decides = threading.Event()
-        self._runner: EpochRunner | None = None
         self._logs: Logs | None = None
         self._followed_generation = -1
         self.admission: Admission | None = None
+        self.executors: Executors | None = None
         self._spark = spark
         self._fence = fence
         self._failure: BaseException | None = None
@@ -99,6 +109,39 @@ class Engine:
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
+        self._runner: EpochRunner | None = None
+        self.meter = Meter(self._backlog, self.settings.epoch_seconds)
+        self.elasticity: Elasticity | None = None
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch that ended last; -1 before the first."""
+        return self._ended_epoch
+
+    def workers(self) -> list[Worker]:
+        """Who works: the executors, or this process where the master is local."""
+        if self.executors is not None and self.executors.can_change:
+            return [Worker(one.id, one.cores) for one in self.executors.staying()]
+        return [Worker("driver", cores_of(self.settings.master))]
+
+    def _backlog(self) -> Mapping[str, int]:
+        return {} if self.admission is None else self.admission.backlog
+
+    @property
+    def maps(self) -> Maps | None:
+        """The bucket maps in force; None before there are any."""
+        return None if self._runner is None else self._runner.maps
+
+    def remap(self, change: Change) -> Future[Moved]:
+        """Have the bucket maps changed between two epochs to come, without stopping anything. From any thread."""
+        if self._runner is None:
+            raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
+        return self._runner.remap(change)
+
+    def greet(self, place: Place) -> None:
+        """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
+        if self._runner is not None:
+            self._runner.greet(place)
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
@@ -109,6 +152,25 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
+        if self.settings.coordination is None or self._fence is not None or self._duty is not None:
+            return self._run_claimed(watch, for_seconds, tell)
+        tell("waiting to lead")
+        with leading(
+            self.settings.coordination,
+            self.settings.unit or self.program.name,
+            above=lambda: self.state.newest_generation,
+            session_seconds=self.settings.session_seconds,
+            wanted=lambda: not self._stop.is_set(),
+        ) as lease:
+            if lease is None:
+                return Run()
+            self._fence = lease
+            try:
+                return self._run_claimed(watch, for_seconds, tell)
+            finally:
+                self._fence = None
+
+    def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
         facts = self._claimed()
         try:
             self.program.begun()
@@ -227,15 +289,23 @@ class Engine:
         get_ready: Callable[[], None],
         logs: Logs,
     ) -> Run:
+        if spark is not None:
+            self.executors = Executors(spark.sparkContext)
+            self.executors.begin(self.settings.executors, self.settings.executors_seconds)
         cores = cores_of(self.settings.master)
-        if spark is not None and (self._spark is not None or not self.settings.master.startswith("local")):
+        if self.executors is not None and self.executors.can_change:
+            cores = self.executors.cores
+        elif spark is not None and self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
+        master = "local" if spark is None else str(spark.sparkContext.master)
+        local = master.startswith("local")
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=spark is None or str(spark.sparkContext.master).startswith("local"),
+            one_host=on_one_host(master),
+            apart=not local,  # executors may be on hosts of their own; where they share one, they come and go alone
             owner="" if self._duty is None else self._duty.member,
         )
         if place.cache is not None:
@@ -251,9 +321,10 @@ class Engine:
             shape,
             place,
             self.settings.job_seconds,
-            self._fence,
-            JobShares(self.settings.job_share, self.settings.epoch_seconds),
-            self.outlet,
+            rules=Rules(self.settings.move_pause_seconds, self.settings.move_patience_seconds),
+            shares=JobShares(self.settings.job_share, self.settings.epoch_seconds),
+            fence=self._fence,
+            outlet=self.outlet,
         )
         admission = self.admission = Admission(
             self.program,
@@ -284,15 +355,35 @@ class Engine:
                 query.stop()
                 raise
             began = time.monotonic()
+            self._begin_elasticity(runner)
             self._wait(query, admission, for_seconds)
         finally:
+            if self.elasticity is not None:
+                self.elasticity.close()
             if desk is not None:
                 desk.close()
+            runner.close()
             if place.cache is not None:
                 HostCache(Path(place.cache), 0).clear()
         run.seconds = time.monotonic() - began
         run.counters = runner.manifest.counters
         return run
+
+    def _begin_elasticity(self, runner: EpochRunner) -> None:
+        if self.settings.elastic is None or self.executors is None or not self.executors.can_change:
+            return
+        self.elasticity = Elasticity(
+            self.settings.elastic,
+            SparkFleet(self.executors),
+            runner.remap,
+            lambda: runner.maps,
+            lambda: self.plan,
+            self.meter,
+            runner.greet,
+            self.state.path / "elastic.jsonl",
+            self.settings.manager,
+        )
+        self.elasticity.begin()
 
     def _reached(self, admission: Admission) -> Offset:
         """The end of the last committed epoch."""
@@ -313,8 +404,10 @@ class Engine:
                     run.epochs += 1
                     run.events += report.events
                     run.late += report.late
+                    run.leaped += report.leaped
                     run.bad += report.bad
                     run.first_epoch = number if run.first_epoch is None else run.first_epoch
+                    self.meter.add(report)
                     self._keep_house(runner, number)
                     if watch is not None:
                         watch(report)
@@ -333,8 +426,9 @@ class Engine:
     def _query(
         self, spark: SparkSession, desk: SourceDesk, each: Callable[[int, Offset, Offset], None]
     ) -> StreamingQuery:
-        checkpoint = self.state.path / "spark"
-        if self._duty is not None:
+        if self._duty is None:
+            checkpoint = spark_log_of(self.state.path, self.state.generation)
+        else:
             checkpoint = made(self.state, f"{self.state.generation}-{self._duty.member}")
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
 
@@ -359,6 +453,12 @@ class Engine:
         while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
             if deadline is not None and time.monotonic() >= deadline:
                 break
+            if self._fence is not None:
+                try:
+                    self._fence.check()  # also while there is nothing to write
+                except PenstockError as fenced:
+                    self._failure = self._failure or fenced
+                    break
             self._stop.wait(0.05)
         admission.stop()
         self._let_end(query, admission)

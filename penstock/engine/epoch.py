@@ -17,25 +17,29 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from penstock.engine.admission import Offset, spans_between
+from penstock.engine.admission import Offset, leaped, spans_between
+from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.job_shares import JobShares
+from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
+from penstock.engine.work import TaskWork, Work, tasks_of, work_of
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
-from penstock.state.buckets import spread
+from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
@@ -48,6 +52,7 @@ class EpochReport:
     """What an epoch did, for people and for the rate control.
 
     `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
+    `leaped` counts the silent partitions it is the first to pass over;
     `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
     """
 
@@ -66,11 +71,22 @@ class EpochReport:
     oldest: int | None = None
     newest: int | None = None
     committed_at: float = 0.0
+    leaped: int = 0
+    #: what each task did, and each sub-query
+    tasks: tuple[TaskWork, ...] = ()
+    work: Mapping[str, Work] = field(default_factory=dict)
+    #: the maps it ran with, and the move of buckets that came into force with it
+    maps: Maps | None = None
+    moved: Moved | None = None
+
+
+#: of how much state, in bytes, an epoch may be one task though slices have places, away from which all is to be read
+SMALL_STATE = 16_000_000
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How work is cut: tasks of the scan, slices of the slice stages, buckets of the state.
+    """How work is cut: tasks of the scan, slices of the slice stages at first, buckets of the state.
 
     An epoch of up to `small_bytes` (or a 200th as many records) is one task that does everything.
     """
@@ -80,12 +96,14 @@ class Shape:
     buckets: int
     small_bytes: int = 0
 
-    def for_spans(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> Shape:
-        """The shape for an epoch of these spans."""
+    def scan_tasks_at(self, maps: Maps) -> int:
+        """How many tasks scan: one for each slice that has a place, since that is a core."""
+        return sum(place is not None for place in maps.places) or self.scan_tasks
+
+    def small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
+        """Whether an epoch of these spans is one task."""
         load = sum((s.end - s.start) * scans[name].stream.log.unit_bytes for name, s in spans)
-        return (
-            replace(self, scan_tasks=1, slices=1) if self.small_bytes and load <= self.small_bytes else self
-        )
+        return bool(self.small_bytes) and load <= self.small_bytes
 
 
 class EpochRunner:
@@ -99,8 +117,9 @@ class EpochRunner:
         shape: Shape,
         place: StatePlace,
         job_seconds: float = 0.0,
-        fence: Fence | None = None,
+        rules: Rules | None = None,
         shares: JobShares | None = None,
+        fence: Fence | None = None,
         outlet: Outlet | None = None,
     ) -> None:
         self._stages = stages
@@ -109,17 +128,41 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        #: how much of epochs jobs have taken so far
+        self.shares = shares or JobShares(0.0, 1.0)
         #: looked at before each write; None for one that follows, or has no lease
         self.fence = fence
         self.outlet = outlet or Outlet(lambda: state.generation, state.path)
-        #: how much of epochs jobs have taken so far
-        self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
+        self._gone: tuple[str, ...] = ()
+        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
+        self._moves = Moves(maps, stages, place, rules)
 
     @property
     def manifest(self) -> Manifest:
         """The state after the last committed epoch."""
         return self._manifest
+
+    @property
+    def maps(self) -> Maps:
+        """The bucket maps in force."""
+        return self._moves.maps
+
+    def remap(self, change: Change) -> Future[Moved]:
+        """Have the maps changed between two epochs to come. May be called from any thread."""
+        return self._moves.ask(change)
+
+    def greet(self, place: Place) -> None:
+        """Have an executor that has just come load what tasks need. From any thread, while epochs go on."""
+        self._stages.warm(self._place, {place: ()})
+
+    def resliced(self, slices: int) -> None:
+        """From the next epoch on, deal all buckets out evenly over so many slices."""
+        self._moves.reset(evenly(self._shape.buckets, slices, self._moves.maps.places))
+
+    def close(self) -> None:
+        """No epoch comes any more: moves that wait or are under way are given up."""
+        self._moves.close()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
         """Carry out an epoch, or find that it has been."""
@@ -138,10 +181,10 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
+        maps = self._moves.before(epoch, self._program.plan(end.get("commands", 0)), self._manifest)
+        content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
         self._may_write()
-        record = self._state.record(
-            epoch, {"start": start, "end": end, "slices": self._shape.slices, "buckets": self._shape.buckets}
-        )
+        record = self._state.record(epoch, content | {"maps": maps.to_json()})
         if (record["start"], record["end"]) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
@@ -152,7 +195,7 @@ class EpochRunner:
             )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
-        plan, result = self._carried_out(epoch, record, spans)
+        plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._may_write()
         self.outlet.take(epoch, plan, result.rows, result.aside)
@@ -160,7 +203,8 @@ class EpochRunner:
         reached("delivered", epoch)
         self._may_write()
         self._state.commit(result.manifest)
-        self._forget(self._manifest.runs() - result.manifest.runs())
+        self._gone = tuple(self._manifest.runs() - result.manifest.runs())
+        self._forget(self._gone)
         self._manifest = result.manifest
         reached("committed", epoch)
         self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
@@ -168,35 +212,42 @@ class EpochRunner:
         for stream, span in spans:
             units[stream] = units.get(stream, 0) + span.end - span.start
         marks = [s.watermark for s in result.manifest.streams.values() if s.watermark is not None]
+        seconds, watermark = time.perf_counter() - began, min(marks, default=None)
         return EpochReport(
             epoch=epoch,
             events=result.total("events"),
             bytes=result.total("bytes"),
             late=result.total("late"),
             bad=result.total("bad"),
-            seconds=time.perf_counter() - began,
+            seconds=seconds,
             stage_seconds=result.stage_seconds(),
             units=units,
-            watermark=min(marks, default=None),
+            watermark=watermark,
             state_bytes=result.manifest.state_bytes(),
             rows=result.rows,
             oldest=min(result.all("oldest"), default=None),
             newest=max(result.all("newest"), default=None),
             committed_at=time.time(),
+            tasks=tasks_of(result.facts),
+            work=work_of(result.facts, plan, result.maps, result.manifest.collections),
+            maps=result.maps,
+            moved=self._moves.after(seconds, watermark),
+            leaped=leaped(record["start"], record["end"]),
         )
 
     def _carried_out(
-        self, epoch: int, record: Mapping[str, Any], spans: list[tuple[str, Span]]
+        self, epoch: int, record: Mapping[str, Any], spans: list[tuple[str, Span]], maps: Maps
     ) -> tuple[Plan, Gathered]:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
         commands = record["end"].get("commands", 0)
         while True:
             plan = self._program.plan(commands, self._program.failures(epoch, commands))
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
-            shape = self._shape.for_spans(wanted, plan.scans)
-            task = self._task(epoch, plan, record, min(shape.slices, shape.buckets))
+            one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
+            task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if one_task else maps)
             try:
-                sent = self._stages.run(task, dealt(wanted, shape.scan_tasks))
+                tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
+                sent = self._stages.run(task, dealt(wanted, tasks))
                 return plan, gathered(task, self._manifest, sent)
             except JobsFailed as failed:
                 self._may_write()
@@ -204,6 +255,10 @@ class EpochRunner:
             finally:
                 if self._place.shelf is not None:
                     shutil.rmtree(self._place.shelf, ignore_errors=True)
+
+    def _may_be_one_task(self, maps: Maps) -> bool:
+        """Whether all state can be read by one task without bringing much from one executor to another."""
+        return len(set(maps.places)) <= 1 or self._manifest.state_bytes() <= SMALL_STATE
 
     def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
         """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
@@ -214,13 +269,19 @@ class EpochRunner:
             self._program.paused(commands, over)
 
     def recycle(self, keep: int) -> None:
-        """Remove manifests beyond the newest `keep`, and the runs nobody needs."""
+        """Remove manifests beyond the newest `keep` and the runs nobody needs; logs and commands may forget what is
+        behind."""
         self._may_write()
         self._forget(self._state.recycle(keep))
         oldest = min(self._state.epochs(), default=0)
         end = self._state.recorded_end(oldest)
-        if oldest and end is not None:  # after epoch 0 one can go back to the beginning
+        if end is None:
+            return
+        if oldest:  # after epoch 0 one can go back to the beginning
             self._program.settled(end.get("commands", 0))
+        for name, scan in self._program.plan(self._program.commands).scans.items():
+            if name in end["at"]:
+                scan.stream.log.prune(end["at"][name])
 
     def _may_write(self) -> None:
         if self.fence is not None:
@@ -230,10 +291,10 @@ class EpochRunner:
         """Make room in the host's cache: no epoch to come reads these runs, though one gone back to may."""
         if self._place.cache is not None:
             cache = HostCache(Path(self._place.cache), self._place.cache_bytes)
-            for run in runs:
-                cache.forget(run)
+            for part in cache.executors() if self._place.apart else (cache,):
+                part.forget(*runs)
 
-    def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], slices: int) -> EpochTask:
+    def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], maps: Maps) -> EpochTask:
         end = record["end"]
         streams: dict[str, StreamTime] = {}
         known_ones = [p for s in self._manifest.streams.values() for p in s.partitions.values()]
@@ -251,13 +312,13 @@ class EpochRunner:
             closed={name: bool(end["closed"].get(name)) for name in plan.scans},
             admitted_at=end.get("now"),
             collections=self._manifest.collections,
-            bucket_map=spread(self._shape.buckets, slices),
-            slices=slices,
+            maps=maps,
             place=self._place,
             engine_pid=os.getpid(),
             flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
             previous=self._program.previous(epoch, end.get("commands", 0), plan),
             job_seconds=self._job_seconds,
+            gone=self._gone,
         )
 
 
@@ -267,13 +328,16 @@ def state_place(
     cache_bytes: int,
     *,
     one_host: bool = False,
+    apart: bool = False,
     owner: str = "",
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
-    Engines that may be on one directory at the same time (`owner`) each have a cache of their own.
+    `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
+    (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
     """
-    name = hashlib.sha256(os.fsencode(state.path.resolve()) + owner.encode()).hexdigest()[:32]
+    place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    name = f"{place}-{owner or state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
-    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf)
+    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart)

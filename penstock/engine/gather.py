@@ -21,6 +21,7 @@ from penstock.engine.task import EpochTask
 from penstock.operators.contract import ORDER, TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.physical import OutputPlan, run_steps, user_columns
+from penstock.state.bucket_map import Maps
 from penstock.state.collection import Changes
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
@@ -38,6 +39,7 @@ class Gathered:
     manifest: Manifest
     aside: pl.DataFrame | None
     facts: list[dict[str, Any]]
+    maps: Maps
 
     def total(self, name: str) -> int:
         return sum(fact.get(name, 0) for fact in self.facts)
@@ -102,7 +104,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         answers=answers,
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
-    return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts)
+    return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts, task.maps)
 
 
 def _told(task: EpochTask, messages: list[Message]) -> tuple[dict[str, list[pl.DataFrame]], set[str]]:

@@ -75,8 +75,9 @@ def told(answer: Answer) -> dict[str, Any]:
     return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
 
 
-def socket_of(state: Path) -> str:
-    """Where the engine on a state directory listens. The names of sockets are short, those of directories are not."""
+def socket_of(state: Path, kind: str = "") -> str:
+    """Where the engine on a state directory listens, for jobs or another kind of question. The names of sockets are
+    short, those of directories are not."""
     folder = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
@@ -86,4 +87,4 @@ def socket_of(state: Path) -> str:
             hint="Set TMPDIR to a directory of your own.",
         )
     name = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:24]
-    return os.path.join(folder, f"{name}.socket")
+    return os.path.join(folder, f"{name}{kind and '-'}{kind}.socket")

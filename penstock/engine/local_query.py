@@ -7,21 +7,31 @@ the engine (recovery, leases, commands) in milliseconds instead of the seconds t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.admission import Admission, Offset
 from penstock.engine.stages import Shares, one_after_the_other
-from penstock.engine.task import EpochTask
+from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
+from penstock.engine.whereabouts import standing_at
+from penstock.state.bucket_map import Place
+from penstock.state.run import Piece
 
 #: the master that stands for no Spark at all
 INLINE = "inline"
 
 
 class LocalStages:
-    """Carries out an epoch's tasks one after the other."""
+    """Carries out an epoch's tasks one after the other, each slice as if on the executor it has for its place."""
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         return one_after_the_other(task, shares)
+
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        done = []
+        for at, pieces in wanted.items():
+            with standing_at(at.executor):
+                done.append(warmed(place, at, pieces))
+        return done
 
 
 class LocalQuery:

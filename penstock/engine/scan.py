@@ -19,6 +19,7 @@ from penstock.engine.crowds import Told, best, chosen, prepared, read_by, result
 from penstock.engine.failures import Failures
 from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
+from penstock.engine.whereabouts import whereabouts
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
@@ -58,7 +59,7 @@ def scan(
     task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True
 ) -> Iterator[tuple[int, bytes]]:
     """One scan task's work: `spans` are (stream, span). The `first` task also takes what jobs told before."""
-    began, sums = time.perf_counter(), _Sums()
+    began, cpu_began, sums = time.perf_counter(), time.thread_time(), _Sums()
     for job, rows in task.previous.items() if first else ():
         _told_before(task, job, from_stream(rows), sums)
     for stream, span in spans:
@@ -81,6 +82,8 @@ def scan(
         "oldest": sums.oldest,
         "newest": sums.newest,
         "seconds": time.perf_counter() - began,
+        "cpu": time.thread_time() - cpu_began,
+        "executor": whereabouts().executor,
         "seconds_read": sums.seconds_read,
         "seconds_decode": sums.seconds_decode,
         "jobs": sums.failures.kept(),
@@ -155,6 +158,8 @@ def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> 
 def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
     """Have jobs choose among the events that wait for it."""
     frame = pl.concat(sums.crowds.pop(source))
+    if not frame.height:  # all that came was late, or could not be read
+        return
     entries = {edge.target: edge for edge in task.plan.edges_from(f"crowd:{source}")}
     for group, rows in chosen(task, source, frame, sums.failures):
         if group.target:

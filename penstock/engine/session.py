@@ -20,10 +20,12 @@ from typing import Any
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.engine import source
 from penstock.engine.exchange import exchange
+from penstock.engine.executors import beginning, take_over
 from penstock.engine.java import java_home
-from penstock.engine.settings import Settings, cores_of
+from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -36,14 +38,16 @@ WORKER_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
-_LOG_QUIET = "-Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
+#: the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
 
 
 def session(settings: Settings, log: Path | None = None) -> SparkSession:
     """Start Spark, or take the session this process already has. `log` gets what Spark's processes print."""
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if on_one_host(settings.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in WORKER_MEMORY.items():
         os.environ.setdefault(name, value)
     builder = SparkSession.builder.master(settings.master).appName("penstock")
@@ -61,6 +65,8 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
             + (f" What Spark printed is in {log}." if log else ""),
         ) from failure
     spark.sparkContext.setLogLevel("OFF")
+    if settings.executors is not None:
+        take_over(spark.sparkContext)
     cloudpickle.register_pickle_by_value(source)
     spark.dataSource.register(source.EpochSource)
     return spark
@@ -97,13 +103,28 @@ def _defaults(settings: Settings) -> dict[str, str]:
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
     }
-    if settings.master.startswith("local"):
+    if on_one_host(settings.master):
         chosen |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
-            # the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_LOG_QUIET}",
+            "spark.driver.extraJavaOptions": _QUICK_JAVA,
+        }
+    if not settings.master.startswith("local"):
+        chosen |= _on_executors(settings) | beginning(settings)
+    return chosen
+
+
+def _on_executors(settings: Settings) -> dict[str, str]:
+    """What executors need that are processes of their own: local masters have none."""
+    chosen = {f"spark.executorEnv.{name}": value for name, value in WORKER_MEMORY.items()}
+    if on_one_host(settings.master):
+        # what this process can import, its executors can: they run on the same disk
+        paths = [str(Path(penstock.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        chosen |= {
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": _QUICK_JAVA,
         }
     return chosen
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.elastic.manager import Manager
+from penstock.elastic.settings import ElasticSettings
 from penstock.state.cache import default_cache_root
+
+_LOOPBACK = re.compile(r"spark://(127(\.\d+){3}|localhost|\[::1\]):\d+$")
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,40 @@ class Settings:
     cache_root: Path | None = field(default_factory=default_cache_root)
     #: the most the cache may hold, in bytes
     cache_bytes: int = 2 << 30
+    #: how much longer than usual an epoch may take because buckets have other owners, in seconds; decides how they move
+    move_pause_seconds: float = 0.1
+    #: how long a move of buckets may wait for windows to end, in seconds
+    move_patience_seconds: float = 30.0
     #: how long a job's own code may keep one task of an epoch, in seconds, before the job is paused; 0: for ever
     job_seconds: float = 10.0
     #: how much of an epoch a job's own code may take, five times in a row while there are other jobs, before the job
     #: is paused; 0: as much as it likes
     job_share: float = 0.8
+    #: the coordination store where engines of one unit agree who writes: a directory or zk://...; None: no other engine
+    coordination: str | None = None
+    #: the name of the unit there; None: the application's
+    unit: str | None = None
+    #: how long the engine may give no sign of life, in seconds, before another takes over
+    session_seconds: float = 2.0
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
+    #: how the executors follow the load; None: as many as the cluster gives, for ever
+    elastic: ElasticSettings | None = None
+    #: who decides that; None: Penstock's own rules
+    manager: Manager | None = None
+    #: executors to begin with where the master is a cluster; None: all it gives
+    executors: int | None = None
+    #: tasks an executor runs at once; None: all of a worker's cores (standalone), else one
+    executor_cores: int | None = None
+    #: how long a cluster may take to give the first executors, in seconds
+    executors_seconds: float = 60.0
     #: further Spark settings, as `spark.` keys
     spark: dict[str, str] = field(default_factory=dict)
+
+
+def on_one_host(master: str) -> bool:
+    """Whether all tasks run on this machine: a local master, or a cluster that listens on loopback only."""
+    return master.startswith("local") or _LOOPBACK.match(master) is not None
 
 
 def cores_of(master: str) -> int:

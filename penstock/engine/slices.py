@@ -15,10 +15,12 @@ import polars as pl
 
 from penstock.engine.crowds import Told, best, prepared, read_by, results
 from penstock.engine.failures import Failures
-from penstock.engine.message import Message, address
+from penstock.engine.message import SHELVED_BYTES, Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, hashed, run_store
-from penstock.operators.contract import NEVER, TIME, Progress, Results, SliceState
+from penstock.engine.whereabouts import whereabouts
+from penstock.engine.work import counted
+from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, SliceState
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
@@ -36,22 +38,34 @@ class _Inbox:
     rows: dict[tuple[str, int], list[pl.DataFrame]] = field(default_factory=dict)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
     passing: list[bytes] = field(default_factory=list)
+    #: what the rows of each sub-query travelled in
+    bytes: dict[str, int] = field(default_factory=dict)
 
 
 def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """One slice task's work at one level."""
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.thread_time()
     inbox = _opened(task, level, incoming)
     streams = task.times_after(inbox.seen)
     yield slice_, Message("time", "progress", inbox.seen).to_bytes()
     for data in inbox.passing:
         yield slice_, data
-    scope = Scope(run_store(task.place), task.epoch, task.buckets_of_slice(slice_), len(task.bucket_map))
+    store = run_store(task.place)
+    store.forget(task.gone)
     changes: list[Any] = []
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
-    failures, told = Failures(), Told()
+    failures, told, work_done = Failures(), Told(), {}
     for sub in task.plan.at_level(level):
-        yield from _run(task, sub, inbox, scope, streams, changes, failures, told)
+        buckets = task.buckets_of_slice(sub.id, slice_)
+        if not buckets:
+            continue
+        scope = Scope(store, task.epoch, buckets, task.maps.buckets)
+        started = time.perf_counter()
+        inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
+        rows, present, counts = counted(sub, inputs, task.maps.buckets)
+        yield from _run(task, sub, inputs, inbox, scope, streams, changes, failures, told)
+        spent = time.perf_counter() - started
+        work_done[sub.id] = [spent, rows, inbox.bytes.get(sub.id, 0), present, counts]
     yield from ((0, data) for data in told.messages())
     yield from ((0, data) for data in failures.messages())
     reached("sliced", task.epoch, task.engine_pid)
@@ -61,6 +75,9 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         "changes": changes,
         "seconds": time.perf_counter() - began,
         "rows": arrived,
+        "cpu": time.thread_time() - cpu_began,
+        "executor": whereabouts().executor,
+        "work": work_done,
         "jobs": failures.kept(),
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
@@ -77,6 +94,8 @@ def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
             message = Message.from_bytes(data)
             assert message.frame is not None
             inbox.rows.setdefault((to, message.facts["port"]), []).append(message.frame)
+            size = len(data) if len(data) > SHELVED_BYTES else max(len(data), message.frame.estimated_size())
+            inbox.bytes[to] = inbox.bytes.get(to, 0) + int(size)
         else:
             inbox.passing.append(data)
     return inbox
@@ -85,6 +104,7 @@ def _opened(task: EpochTask, level: int, incoming: Iterable[bytes]) -> _Inbox:
 def _run(
     task: EpochTask,
     sub: SubQuery,
+    inputs: Inputs,
     inbox: _Inbox,
     scope: Scope,
     streams: dict[str, StreamTime],
@@ -100,7 +120,6 @@ def _run(
         min(NEVER if w is None else w for w in after),
         task.flush,
     )
-    inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
     outcome: Results = {}
     where = f"the rows of {sub.id} in epoch {task.epoch}"
     with failures.of(task.owner_of(sub.id), task.job_seconds):

@@ -10,7 +10,7 @@ not tried again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,14 +18,18 @@ from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
+from penstock.engine.located import Located
 from penstock.engine.message import error_message
 from penstock.engine.scan import scan
 from penstock.engine.slices import work
 from penstock.engine.steps import reached
-from penstock.engine.task import EpochTask
+from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.engine.tree import FAN_IN, brought_together, parents
+from penstock.engine.whereabouts import standing_at
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
+from penstock.state.bucket_map import Place
+from penstock.state.run import Piece
 from penstock.words.errors import PenstockError
 
 Addressed = Iterator[tuple[int, bytes]]
@@ -38,6 +42,9 @@ class Stages(Protocol):
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         """Run the scan over the shares and every level of slices; returns what reaches the driver."""
 
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        """Have executors bring pieces of runs into their caches, while epochs go on; returns what each has done."""
+
 
 class SparkStages:
     """The stages on Spark. A plan travels once, as a broadcast, with the user's functions in it by value."""
@@ -45,6 +52,7 @@ class SparkStages:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
+        self._located: Located | None = None
 
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         shipped, light = self._sent(task.plan), _without_plan(task)
@@ -54,7 +62,7 @@ class SparkStages:
                 _exhausted(numbers)
                 return one_after_the_other(light(_unpacked(shipped.value)), shares)
 
-            return self._collected(self._context.parallelize([0], 1).mapPartitions(everything))
+            return self._collected(self._tasks(task, 1).mapPartitions(everything))
 
         def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
             _exhausted(numbers)
@@ -63,10 +71,12 @@ class SparkStages:
         def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
             return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
 
-        stage: Any = self._context.parallelize(range(len(shares)), len(shares))
-        stage = stage.mapPartitionsWithIndex(scan_stage)
+        stage: Any = self._tasks(task, len(shares)).mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
-            stage = exchange(self._context, stage, task.slices).mapPartitionsWithIndex(slice_stage(level))
+            stage = exchange(self._context, stage, task.slices)
+            if any(task.maps.places):
+                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            stage = stage.mapPartitionsWithIndex(slice_stage(level))
         tasks = task.slices if task.plan.levels else len(shares)
         while tasks > FAN_IN:
             stage = stage.mapPartitionsWithIndex(
@@ -79,6 +89,29 @@ class SparkStages:
                 )
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
+        targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
+
+        def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
+            _exhausted(nothing)
+            yield cloudpickle.dumps(warmed(place, *targets[index]))
+
+        stage = self._places.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
+        return [cloudpickle.loads(data) for data in self._collected(stage)]
+
+    def _tasks(self, task: EpochTask, count: int) -> Any:
+        """So many tasks without input, where slices have their places: not on executors that are to have none."""
+        seats = [place for place in task.maps.places if place is not None]
+        if seats:
+            return self._places.partitions([seats[at % len(seats)] for at in range(count)])
+        return self._context.parallelize(range(count), count)
+
+    @property
+    def _places(self) -> Located:
+        if self._located is None:
+            self._located = Located(self._context)
+        return self._located
 
     def _sent(self, plan: Plan) -> Broadcast[bytes]:
         """The plan as a broadcast, which is replaced only when the plan is another."""
@@ -104,7 +137,11 @@ def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
         for slice_, data in (pair for pairs in sent for pair in pairs):
             boxes[slice_].append(data)
-        sent = [list(slice_task(task, level, slice_, box)) for slice_, box in enumerate(boxes)]
+        sent = []
+        for slice_, box in enumerate(boxes):
+            place = task.maps.place_of(slice_)
+            with standing_at(None if place is None else place.executor):
+                sent.append(list(slice_task(task, level, slice_, box)))
     told = [[data for _, data in pairs] for pairs in sent]
     while len(told) > FAN_IN:
         groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]

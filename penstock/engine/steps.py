@@ -21,9 +21,16 @@ StepName = Literal[
     "committed",  # the manifest is in place, Spark's commit is not
 ]
 STEPS: tuple[StepName, ...] = get_args(StepName)
+#: the steps of a move of buckets, all before the epoch record is written
+MoveStep = Literal[
+    "asked",  # it has been taken up, and how to carry it out is chosen
+    "warmed",  # a new owner has filled its cache
+    "switched",  # other maps are in force, which no epoch record names yet
+]
+MOVE_STEPS: tuple[MoveStep, ...] = get_args(MoveStep)
 
 
-def reached(step: StepName, epoch: int, engine_pid: int | None = None) -> None:
+def reached(step: StepName | MoveStep, epoch: int, engine_pid: int | None = None) -> None:
     """Called at every step."""
     for asked, sent in (("PENSTOCK_KILL_AT", signal.SIGKILL), ("PENSTOCK_STOP_AT", signal.SIGSTOP)):
         if os.environ.get(asked) == f"{step}:{epoch}":

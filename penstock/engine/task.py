@@ -6,21 +6,27 @@ Receives the driver's decisions for one epoch, frozen; hands them to scan and sl
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from penstock.engine.maps import owned, resolved
 from penstock.engine.message import Message
 from penstock.engine.watermark import advanced, passed_over
+from penstock.engine.whereabouts import whereabouts
 from penstock.operators.contract import INPUT, Operator
 from penstock.query.physical import Edge, Plan
+from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
-from penstock.state.run import RunStore
+from penstock.state.run import Piece, RunStore
+from penstock.words.errors import PenstockError
 
 #: rows a message may carry: Spark frames a record with a 31-bit length
 MOST_ROWS = 500_000
@@ -35,11 +41,13 @@ class StatePlace:
     cache_bytes: int
     #: a directory of the host for frames on their way, where all tasks run on one host
     shelf: str | None = None
+    #: whether every executor has a cache of its own, below `cache`
+    apart: bool = False
 
 
 @dataclass(frozen=True)
 class EpochTask:
-    """One epoch as its tasks see it: the plan, the state before, the streams' times, the bucket map."""
+    """One epoch as its tasks see it: the plan, the state before, the streams' times, the bucket maps."""
 
     plan: Plan
     epoch: int
@@ -50,8 +58,7 @@ class EpochTask:
     #: the wall clock when the epoch was admitted (microseconds since 1970); None: not known
     admitted_at: int | None
     collections: Collections
-    bucket_map: tuple[int, ...]
-    slices: int
+    maps: Maps
     place: StatePlace
     engine_pid: int
     #: the numbers of jobs that tell their open windows in this epoch
@@ -60,6 +67,18 @@ class EpochTask:
     previous: Mapping[str, bytes] = field(default_factory=dict)
     #: how long a job's own code may keep a task, in seconds; 0: as long as it likes
     job_seconds: float = 0.0
+    #: runs that no epoch reads any more, for caches to forget
+    gone: tuple[str, ...] = ()
+
+    @cached_property
+    def slices(self) -> int:
+        """How many slices there are; some may have nothing to do."""
+        return 1 + max((max(owners) for owners in self.bucket_maps.values()), default=0)
+
+    @cached_property
+    def bucket_maps(self) -> Mapping[str, BucketMap]:
+        """The map of every sub-query."""
+        return resolved(self.maps, self.plan)
 
     def operator_of(self, edge: Edge) -> Operator | None:
         """The operator an edge leads to; None for an output."""
@@ -97,8 +116,9 @@ class EpochTask:
         }
         return passed_over(times, (sub.streams for sub in self.plan.subqueries.values()))
 
-    def buckets_of_slice(self, slice_: int) -> frozenset[int]:
-        return frozenset(bucket for bucket, owner in enumerate(self.bucket_map) if owner == slice_)
+    def buckets_of_slice(self, subquery: str, slice_: int) -> frozenset[int]:
+        """The buckets of a sub-query that are a slice's; it may have none."""
+        return owned(self.bucket_maps[subquery], slice_)
 
 
 def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple[int, bytes]]:
@@ -112,14 +132,13 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
         for piece in rows.iter_slices(MOST_ROWS):
             yield 0, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
         return
+    owners_of = np.asarray(task.bucket_maps[edge.target], dtype=np.uint16)
     if task.plan.subqueries[edge.target].route(edge.port).everywhere:
-        for slice_ in range(task.slices):
+        for slice_ in np.unique(owners_of).tolist():
             for piece in rows.iter_slices(MOST_ROWS):
                 yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
         return
-    owners = np.asarray(task.bucket_map, dtype=np.uint16)[
-        buckets_of(rows[HASH].to_numpy(), len(task.bucket_map))
-    ]
+    owners = owners_of[buckets_of(rows[HASH].to_numpy(), task.maps.buckets)]
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
         for piece in part.iter_slices(MOST_ROWS) if part.height else ():
@@ -128,12 +147,46 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
 
 def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
-    rows = task.plan.subqueries[edge.target].route(edge.port).hashed(rows, len(task.bucket_map))
+    rows = task.plan.subqueries[edge.target].route(edge.port).hashed(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 
-@functools.lru_cache(maxsize=8)
 def run_store(place: StatePlace) -> RunStore:
     """The worker's store of runs: kept between tasks, so that hot runs stay mapped."""
-    cache = None if place.cache is None else HostCache(Path(place.cache), place.cache_bytes)
+    return kept_store(place, whereabouts().executor if place.apart else None)
+
+
+@functools.lru_cache(maxsize=16)
+def kept_store(place: StatePlace, executor: str | None) -> RunStore:
+    """The store of an executor that has a cache of its own, or of the host."""
+    if place.cache is None:
+        return RunStore(Path(place.runs), None)
+    if executor is None:
+        return RunStore(Path(place.runs), HostCache(Path(place.cache), place.cache_bytes))
+    cache = HostCache(Path(place.cache), place.cache_bytes).of(executor)
+    cache.claim(whereabouts().pid)
     return RunStore(Path(place.runs), cache)
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What an executor has done to fill its cache: where it should have been, where it was, the pieces of runs that are
+    there now, the bytes read for that and the seconds it took."""
+
+    place: Place
+    executor: str
+    pieces: tuple[Piece, ...]
+    bytes: int
+    seconds: float
+
+
+def warmed(place: StatePlace, at: Place, pieces: Sequence[Piece]) -> Warmed:
+    """Bring pieces of runs into the cache of the executor this task runs on; one that cannot be read is left out."""
+    began, store, read, there = time.perf_counter(), run_store(place), 0, []
+    for piece in pieces:
+        try:
+            read += store.warm(piece)
+        except (PenstockError, OSError):
+            continue
+        there.append(piece)
+    return Warmed(at, whereabouts().executor, tuple(there), read, time.perf_counter() - began)

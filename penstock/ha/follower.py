@@ -17,7 +17,7 @@ from pathlib import Path
 from penstock.logs.contract import Log, Span
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
-from penstock.state.run import read_run
+from penstock.state.run_file import read_run
 from penstock.words.errors import PenstockError
 
 #: the most input that is read ahead in one go, in bytes

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 from penstock.words.errors import ExternalError
 
 _ATTEMPTS = 50

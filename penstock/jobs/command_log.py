@@ -22,7 +22,7 @@ from pathlib import Path
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.snapshot import packed, unpacked
 from penstock.state.durable import write_once, write_whole
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
 

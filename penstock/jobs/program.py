@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Answered, Desk
+from penstock.jobs.compiled import Compiled
 from penstock.jobs.messages import Deliver, routed
 from penstock.jobs.planner import Placed, planned
 from penstock.jobs.results import Answer, Results
 from penstock.jobs.workshop import Given, Workshop
+from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.parse import parse
@@ -97,6 +100,27 @@ class Jobs:
             accepted = self._desk.accepted(statements, before)
             return self._taken(accepted.commands, accepted.catalogue, accepted.answers)
 
+    # -- what there is ---------------------------------------------------------------------------
+
+    def stream(self, name: str) -> StreamDefinition:
+        """A stream of the catalogue."""
+        with self._lock:
+            node = self._workshop.stream(name, self.catalogue).node
+        assert isinstance(node, Source)
+        return node.stream
+
+    def compiled(self, job: str) -> Compiled:
+        """A job of the catalogue."""
+        with self._lock:
+            if job not in self.catalogue.jobs:
+                raise self._desk.unknown(job, self.catalogue)
+            return self._workshop.job(job, self.catalogue)
+
+    @property
+    def kept_from(self) -> int:
+        """What jobs told before this epoch may be gone."""
+        return self._results.kept_from
+
     def _taken(
         self, commands: Sequence[Command], after: Catalogue, answers: Sequence[Answered]
     ) -> list[Answered]:
@@ -128,9 +152,9 @@ class Jobs:
 
         return routed(job, message, latest, self._deliver)
 
-    def since(self, job: str, epoch: int) -> list[Answer]:
-        """A job's rows of the epochs from one on, as far as they are kept."""
-        return list(self._results.since(self._told_as(job), epoch))
+    def since(self, job: str, epoch: int, most: int | None = None) -> list[Answer]:
+        """A job's rows of the epochs from one on, as far as they are kept; of at `most` so many epochs."""
+        return list(islice(self._results.since(self._told_as(job), epoch), most))
 
     def _told_as(self, job: str) -> str:
         jobs = self.catalogue.jobs

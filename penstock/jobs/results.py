@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.state.durable import write_once
 from penstock.state.ipc import from_stream, stream_bytes
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 
 _WHOSE = "_whose"
 #: answers are mostly replaced within so many epochs
@@ -49,12 +49,16 @@ class Results:
         self._lock = threading.Lock()
         self._latest: dict[str, Answer] = {}
         self._epochs: list[int] = []
+        #: what was told before this epoch may be gone
+        self.kept_from = 0
         self._recent: deque[tuple[int, tuple[str, ...]]] = deque()
 
     def load(self, jobs: Collection[str]) -> None:
         """Find the latest answers of jobs after a restart."""
         names = os.listdir(self._folder) if self._folder.exists() else []
         self._epochs = sorted(int(name[:-6]) for name in names if name.endswith(".arrow") and name[0] != ".")
+        # fewer than are kept: nothing was ever forgotten
+        self.kept_from = self._epochs[-self._kept] if len(self._epochs) >= self._kept else 0
         missing = set(jobs)
         for epoch in reversed(self._epochs):
             if not missing:
@@ -120,6 +124,7 @@ class Results:
             return
         needed = {answer.epoch for answer in self._latest.values()}
         old = [epoch for epoch in self._epochs[: -self._kept] if epoch not in needed]
+        self.kept_from = self._epochs[-self._kept]
         for epoch in old:
             self._path(epoch).unlink(missing_ok=True)
         self._epochs = [epoch for epoch in self._epochs if epoch not in set(old)]

@@ -24,6 +24,9 @@ class Aggregation(PaneOperator):
 
     window: TimeWindow
 
+    def over_by(self, watermark: int) -> int:
+        return int(self.window.end(self.window.first_open(watermark)))
+
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:

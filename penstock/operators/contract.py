@@ -169,6 +169,11 @@ class Operator(ABC):
         """How the rows of a port find their buckets."""
         return ByKey(self.keys)
 
+    def over_by(self, watermark: int) -> int | None:
+        """When all that is open at a watermark is over and told, where what comes later shares nothing with it; None
+        where that never is."""
+        return None
+
     @abstractmethod
     def needs(self, port: int = 0) -> set[str]:
         """The columns it reads from its input."""

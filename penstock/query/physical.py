@@ -253,6 +253,26 @@ class Plan:
         return [sub for sub in self.subqueries.values() if sub.level == level]
 
     @cached_property
+    def families(self) -> list[tuple[str, ...]]:
+        """The sub-queries between which rows are handed over inside a slice, together; others by themselves."""
+        head = {sub: sub for sub in self.subqueries}
+        order = {sub: place for place, sub in enumerate(self.subqueries)}
+
+        def found(sub: str) -> str:
+            while head[sub] != sub:
+                sub = head[sub]
+            return sub
+
+        for edge in self.edges:
+            if edge.forward:
+                first, second = sorted((found(edge.source), found(edge.target)), key=order.__getitem__)
+                head[second] = first
+        together: dict[str, list[str]] = {}
+        for sub in self.subqueries:
+            together.setdefault(found(sub), []).append(sub)
+        return [tuple(family) for family in together.values()]
+
+    @cached_property
     def _by_source(self) -> dict[str, list[Edge]]:
         found: dict[str, list[Edge]] = {}
         for edge in self.edges:

@@ -19,14 +19,21 @@ from rich.text import Text
 
 import penstock
 from penstock.bench.cli import bench_app
+from penstock.main import light
+from penstock.service.cluster import cluster_app
 from penstock.service.demo import demo
+from penstock.service.elastic import elastic_app
 from penstock.service.engine_process import engine_process
 from penstock.service.ha import ha_app
+from penstock.service.http import serve
 from penstock.service.jobs import ask, jobs_app
+from penstock.service.plan import plan
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
 from penstock.service.state import state_app
-from penstock.service.unit import status, stop, switch
+from penstock.service.status import status
+from penstock.service.unit import status as unit_status
+from penstock.service.unit import stop, switch
 from penstock.words.errors import PenstockError
 
 UNEXPECTED = 5
@@ -41,17 +48,35 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(demo)
+app.command()(serve)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)
 app.command("engine-process", hidden=True)(engine_process)
 app.command()(status)
-for command in (status, switch, stop):
+app.command()(plan)
+ha_app.command("status")(unit_status)
+for command in (switch, stop):
     ha_app.command()(command)
 app.add_typer(ha_app, name="ha")
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
+app.add_typer(cluster_app, name="cluster")
+app.add_typer(elastic_app, name="elastic")
 app.add_typer(bench_app, name="bench")
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def agent(context: typer.Context) -> None:
+    """Ship lines from a pipe or from files to a gateway."""
+    raise typer.Exit(light("agent", context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def gateway(context: typer.Context) -> None:
+    """Take lines from agents and over HTTP into segment logs."""
+    raise typer.Exit(light("gateway", context.args))
 
 
 def _version(asked: bool) -> None:

@@ -1,30 +1,46 @@
-"""`penstock demo`: the click-stream application on a made-up web shop, or on your own access logs."""
+"""`penstock demo NAME`: an application of `apps/` on a log it makes up, or on files of your own.
+
+Receives the module of that name, which has `generated` (its log) and `build` (the app over a log).
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from apps.clickstream import build
 from penstock.engine.settings import Settings
-from penstock.logs import FileLog, GeneratedLog
+from penstock.jobs.app import JobsApp
+from penstock.logs import FileLog
 from penstock.logs.contract import Log
+from penstock.query.logical import App
 from penstock.service.figures import program
 from penstock.service.options import Epoch, Master, Slices, as_seconds
 from penstock.service.serve import serve
 from penstock.service.state import forget
-
-DEFAULT_STATE = Path(".penstock/demo-clickstream")
+from penstock.words.errors import UserError
 
 
 class Name(StrEnum):
     """The demos there are."""
 
     clickstream = "clickstream"
+    taxi = "taxi"
+    calls = "calls"
+    wordcount = "wordcount"
+    sentiment = "sentiment"
+    hibench = "hibench"
+    sla = "sla"
+    cards = "cards"
+    smartgrid = "smartgrid"
+    retail = "retail"
+    shop = "shop"
+    spam = "spam"
 
 
 class Profile(StrEnum):
@@ -39,11 +55,13 @@ class Profile(StrEnum):
 def demo(
     name: Annotated[Name, typer.Argument(help="Which demo.")] = Name.clickstream,
     for_: Annotated[str, typer.Option("--for", help="End after this long.")] = "60s",
-    rate: Annotated[float, typer.Option(help="Events a second of the made-up log.")] = 20_000,
+    rate: Annotated[
+        float | None, typer.Option(help="Events a second of the made-up log.", show_default="the demo's own")
+    ] = None,
     profile: Annotated[Profile, typer.Option(help="How that rate changes.")] = Profile.constant,
-    log: Annotated[str | None, typer.Option(help="Access logs instead: a glob, in quotes.")] = None,
+    log: Annotated[str | None, typer.Option(help="Files of your own instead: a glob, in quotes.")] = None,
     cookie: Annotated[
-        str | None, typer.Option(help="The logs' session cookie, in a field after the agent.")
+        str | None, typer.Option(help="Clicks: the logs' session cookie, in a field after the agent.")
     ] = None,
     lateness: Annotated[
         str | None,
@@ -55,29 +73,59 @@ def demo(
     master: Master = "local[*]",
     slices: Slices = None,
     epoch: Epoch = "1s",
-    state: Annotated[Path, typer.Option(help="Where the state and the results lie.")] = DEFAULT_STATE,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Where the state and the results lie.", show_default=".penstock/demo-NAME"),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier starts have left there.")
     ] = False,
 ) -> None:
-    """Watch visitors walk through a web shop: the most frequent rows of three pages, as they happen."""
+    """Watch an application of the papers at work: by itself, visitors who walk through a web shop."""
     for_seconds = as_seconds(for_, "--for")
+    place = state or _default_state(name)
     if fresh:
-        forget(state)
-    source: Log = FileLog(log, finished=drain) if log else GeneratedLog(rate=rate, profile=profile.value)
-    late = lateness or ("60s" if log else "2s")
-    app = build(source, state / "results", cookie=cookie if log else "session", lateness=late)
+        forget(place)
+    app, ends = application(name, place / "results", log, rate, profile, cookie, lateness, drain)
     settings = Settings(
-        state=state,
+        state=place,
         master=master,
         slices=slices,
         epoch_seconds=as_seconds(epoch, "--epoch"),
-        drain=drain,
+        drain=ends,
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(state, log))
+    serve(app, settings, for_seconds=for_seconds, again=_again(name, place, log))
 
 
-def _again(state: Path, log: str | None) -> str:
-    given = ["--log", log] if log else []
-    given += ["--state", str(state)] if state != DEFAULT_STATE else []
+def application(
+    name: Name,
+    results: Path,
+    log: str | None = None,
+    rate: float | None = None,
+    profile: Profile = Profile.constant,
+    cookie: str | None = None,
+    lateness: str | None = None,
+    drain: bool = False,
+) -> tuple[App | JobsApp, bool]:
+    """The demo's app, and whether it ends with its log."""
+    module = importlib.import_module(f"apps.{name.value}")
+    source: Log = FileLog(log, finished=drain) if log else module.generated(rate, profile.value)
+    options: dict[str, Any] = {}
+    if lateness or log:
+        options["lateness"] = lateness or "60s"
+    if log and "cookie" in inspect.signature(module.build).parameters:
+        options["cookie"] = cookie
+    elif cookie:
+        raise UserError("BAD_OPTION", "--cookie is for access logs given with --log", hint="Leave it out.")
+    return module.build(source, results, **options), source.closed()
+
+
+def _default_state(name: Name) -> Path:
+    return Path(f".penstock/demo-{name.value}")
+
+
+def _again(name: Name, state: Path, log: str | None) -> str:
+    given = [name.value] if name is not Name.clickstream else []
+    given += ["--log", log] if log else []
+    given += ["--state", str(state)] if state != _default_state(name) else []
     return shlex.join([program(), "demo", *given]) + "   (--fresh begins anew)"

@@ -18,6 +18,9 @@ State = Annotated[
     Path | None, typer.Option(help="Where the state lies.", show_default=".penstock/NAME", metavar="DIR")
 ]
 Master = Annotated[str, typer.Option(help="Spark's master: local[*], local[2], spark://host:port, ...")]
+ExecutorCount = Annotated[
+    int | None, typer.Option(min=1, help="Executors to begin with, on a cluster.", show_default="all it has")
+]
 For = Annotated[str | None, typer.Option("--for", help="End after this long, such as 60s or 5m.")]
 Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is cut into.")]
 Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
@@ -36,6 +39,20 @@ Coordination = Annotated[
 ]
 LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
 
+Elastic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--elastic",
+        metavar="KEY=VALUE",
+        help="Have the executors of a cluster follow the load; may be said several times, `on` for the defaults.",
+    ),
+]
+ManagerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--manager", help="A Python file with an object that has `decide`, in place of Penstock's rules."
+    ),
+]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
 ]

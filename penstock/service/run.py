@@ -19,16 +19,20 @@ from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.figures import program
+from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
     Coordination,
     Drain,
+    Elastic,
     Epoch,
+    ExecutorCount,
     For,
     Fresh,
     Ha,
     LeaseTimeout,
+    ManagerFile,
     Master,
     SchemeName,
     Slices,
@@ -42,11 +46,14 @@ from penstock.service.unit import serve_unit
 from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
 
+LOCAL = "local[*]"
+
 
 def run(
     file: AppFile,
     state: State = None,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
+    executors: ExecutorCount = None,
     for_: For = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
@@ -56,6 +63,8 @@ def run(
     scheme: SchemeName = None,
     coordination: Coordination = None,
     lease_timeout: LeaseTimeout = "2s",
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -70,6 +79,12 @@ def run(
     if fresh:
         forget(place)
     if ha:
+        if elastic or manager is not None or executors is not None:
+            raise UserError(
+                "BAD_OPTION",
+                "a unit of engines does not change its executors yet",
+                hint="Leave out --executors, --elastic and --manager, or --ha.",
+            )
         launch = Launch(
             unit=unit_name(app.name, place),
             coordination=coordination or str((place / SHARED / "coordination").resolve()),
@@ -81,10 +96,17 @@ def run(
             drain=drain,
             lease_seconds=lease_seconds,
         )
-        serve_unit(app, place, launch, scheme, for_seconds, _again(file, state) + " --ha")
+        serve_unit(app, place, launch, scheme, for_seconds, _again(file, state, master) + " --ha")
         return
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=settings_epoch, drain=drain)
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state))
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=settings_epoch,
+        drain=drain,
+        **following(master, executors, elastic, manager),
+    )
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
 
 
 def explain(
@@ -145,5 +167,7 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None) -> str:
-    return shlex.join([program(), "run", str(file), *(["--state", str(state)] if state else [])])
+def _again(file: Path, state: Path | None, master: str) -> str:
+    where = ["--state", str(state)] if state else []
+    on = ["--master", master] if master != LOCAL else []
+    return shlex.join([program(), "run", str(file), *where, *on])

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.gauges import SHOWN_EPOCHS, Gauges
 from penstock.service.figures import amount, clock, seconds, size, sparkline
-from penstock.service.gauges import SHOWN_EPOCHS, Gauges
 
 #: columns that stand in an answer's title instead
 INSTANTS = ("as_of", "window_start", "window_end")

@@ -20,6 +20,7 @@ from rich.console import Console
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.settings import Settings
+from penstock.engine.status import StatusServer
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
 from penstock.service.summary import failed_jobs, summary
@@ -55,6 +56,8 @@ def serve(
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
+                if began:
+                    listening.enter_context(StatusServer(engine))
                 if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
                     console.print(lines, markup=False, highlight=False, soft_wrap=True)
                 if began and jobs is not None:

@@ -24,7 +24,7 @@ from penstock.service.screen import answer
 from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import check_all, last_good, rolled_back
-from penstock.state.run import read_run
+from penstock.state.run_file import read_run
 from penstock.words.errors import InternalError, UserError
 
 state_app = typer.Typer(no_args_is_help=True, help="Look at a state directory, check it, go back in it.")

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.engine import Engine, Run
+from penstock.engine.gauges import Gauges
 from penstock.jobs.catalogue import Catalogue
 from penstock.service.figures import program, seconds, size
-from penstock.service.gauges import Gauges
 
 #: characters shown of a row that was put aside
 _SHOWN = 120
@@ -77,6 +77,7 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
             f"p50 {seconds(latency.p50)}, p99 {seconds(latency.p99)}" if latency else "no live events",
         ),
         ("put aside", f"{run.late:,} late, {run.bad:,} dead"),
+        *([("passed over", f"silent partitions, {run.leaped:,} times")] if run.leaped else []),
     ]
     for output in engine.plan.outputs.values():
         told += [(f"results {output.name}", sink.describe()) for sink in output.sinks]

@@ -19,8 +19,8 @@ from rich.status import Status
 
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
+from penstock.engine.gauges import Gauges
 from penstock.service.figures import amount, seconds, size
-from penstock.service.gauges import Gauges
 from penstock.service.screen import Facts, screen
 from penstock.sinks.console import Console as ConsoleSink
 

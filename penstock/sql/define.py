@@ -17,6 +17,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from penstock.decode import Cookie, Decoder, Delimited, JsonLines, call_lines, combined_log
+from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import CallLog, FileLog, GeneratedLog, Log
 from penstock.logs.rates import Shape
 from penstock.query.stream import Stream, stream
@@ -31,6 +32,7 @@ from penstock.words.errors import UserError
 
 _LOGS: Mapping[str, Callable[..., Log]] = {
     "files": FileLog,
+    "segments": SegmentLog,
     "generated": GeneratedLog,
     "call_records": CallLog,
 }
@@ -79,6 +81,8 @@ def _log(call: Call) -> Log:
         if not call.arguments or not all(isinstance(glob, str) for glob in call.arguments):
             raise _bad("files needs the glob of its files", "As in files('logs/*.log').")
         return FileLog([str(glob) for glob in call.arguments], **options)
+    if maker is SegmentLog:
+        return SegmentLog(*map(str, call.arguments), **options)
     if call.arguments:
         raise _bad(f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE).")
     if isinstance(options.get("start_time"), str):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.state.generation import Ground, fenced
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
 #: records kept below the oldest one the leader's own state needs: what a slow replica may still have before it

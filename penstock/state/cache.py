@@ -28,6 +28,10 @@ def default_cache_root() -> Path:
 
 #: names the process whose engine uses a cache directory
 _OWNER = "owner"
+#: stands between the name of a run and that of a part of it
+PART = "@"
+#: where parts of runs are, and the caches of executors
+_PARTS, _EXECUTOR = "parts", "executor-"
 
 
 def _alive(owner: Path) -> bool:
@@ -38,6 +42,10 @@ def _alive(owner: Path) -> bool:
     return True
 
 
+def _file_name(run: str) -> str:
+    return run.replace("/", "_")
+
+
 class HostCache:
     """One directory of the host, one per state directory; `limit_bytes` bounds what it may hold."""
 
@@ -45,11 +53,11 @@ class HostCache:
         self.directory = directory
         self._limit_bytes = limit_bytes
 
-    def claim(self) -> None:
-        """Say that this process uses the directory, and clear those of processes that are gone."""
+    def claim(self, pid: int | None = None) -> None:
+        """Say that this process (or that of `pid`) uses the directory, and clear those of processes that are gone."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.directory / _OWNER).write_text(str(os.getpid()))
+            (self.directory / _OWNER).write_text(str(os.getpid() if pid is None else pid))
             for other in self.directory.parent.iterdir():
                 if other.is_dir() and not _alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
@@ -77,20 +85,42 @@ class HostCache:
         except (OSError, pa.ArrowException):
             return None
 
-    def forget(self, name: str) -> None:
-        """Drop a run that no manifest needs any more."""
-        self._path(name).unlink(missing_ok=True)
+    def has(self, name: str) -> bool:
+        """Whether a run is kept."""
+        return self._path(name).exists()
+
+    def of(self, executor: str) -> HostCache:
+        """The cache of an executor that has one of its own, below this."""
+        return HostCache(self.directory / f"{_EXECUTOR}{executor}", self._limit_bytes)
+
+    def executors(self) -> list[HostCache]:
+        """The caches of all executors of this host."""
+        found = self.directory.glob(f"{_EXECUTOR}*")
+        return [HostCache(path, self._limit_bytes) for path in found]
+
+    def forget(self, *names: str) -> None:
+        """Drop runs that no manifest needs any more, and their parts."""
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            gone = {_file_name(name) for name in names}
+            for file in os.listdir(self.directory / _PARTS):
+                if file.partition(PART)[0] in gone:
+                    (self.directory / _PARTS / file).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Drop everything."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _path(self, name: str) -> Path:
-        return self.directory / (name.replace("/", "_") + ".arrow")
+        folder = self.directory / _PARTS if PART in name else self.directory
+        return folder / f"{_file_name(name)}.arrow"
 
     def _room(self) -> int:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         space = os.statvfs(self.directory)
-        with os.scandir(self.directory) as files:
-            held = sum(file.stat().st_size for file in files)
+        held = 0
+        for folder in (self.directory, self.directory / _PARTS):
+            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
+                held += sum(file.stat().st_size for file in files)
         return min(self._limit_bytes - held, space.f_bavail * space.f_frsize // 2)

@@ -32,7 +32,7 @@ from typing import Any
 from penstock.state.agreed import Agreed
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
-from penstock.state.run import check_run, unwritable
+from penstock.state.run_file import check_run, unwritable
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 FORMAT = 1
@@ -234,16 +234,23 @@ class StateDirectory:
             return self._recorded(path)
         return None if self.agreed is None else self.agreed.recorded(epoch)
 
+    def last_maps_version(self) -> int:
+        """The version of the bucket maps that the newest epoch record names; -1 before the first."""
+        newest = self._newest_record()
+        return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
+
     def last_offsets(self) -> dict[str, dict[str, int]]:
         """The offsets that the newest epoch record reaches, per stream."""
+        newest = self._newest_record()
+        reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
+        return reached
+
+    def _newest_record(self) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError):
-            names = sorted(n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != ".")
+            names = [n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != "."]
             if names:
-                reached: dict[str, dict[str, int]] = self._recorded(self.path / "epochs" / names[-1])["end"][
-                    "at"
-                ]
-                return reached
-        return {}
+                return self._recorded(self.path / "epochs" / max(names))
+        return None
 
     def _recorded(self, path: Path) -> dict[str, Any]:
         try:

@@ -29,11 +29,11 @@ def stream_bytes(frame: pl.DataFrame) -> pa.Buffer:
     return out.getvalue()
 
 
-def write_compressed(table: pa.Table, out: Any) -> None:
-    """Write a table as a compressed Arrow file to an open file. Nothing is gathered in memory before."""
+def write_compressed(table: pa.Table, out: Any, batch_rows: int) -> None:
+    """Write a table as a compressed Arrow file to an open file, some rows at a time: little is held in memory."""
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("lz4"), use_threads=False)
     with pa.ipc.new_file(out, table.schema, options=options) as writer:
-        writer.write_table(table)
+        writer.write_table(table, max_chunksize=batch_rows)
 
 
 def write_file(table: pa.Table, path: str) -> None:
@@ -52,6 +52,11 @@ def from_file(source: Any) -> pl.DataFrame:
     """The frame of an Arrow file, in memory or mapped."""
     with pa.ipc.open_file(source) as reader:
         return _frame(reader.read_all())
+
+
+def from_batches(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pl.DataFrame:
+    """The frame of Arrow batches, one below the other."""
+    return _frame(pa.Table.from_batches(batches, schema))
 
 
 def as_table(frame: pl.DataFrame) -> pa.Table:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory
-from penstock.state.run import unwritable
+from penstock.state.run_file import unwritable
+from penstock.state.spark_log import spark_log
 from penstock.words.errors import InternalError, UserError
 
 
@@ -63,7 +64,7 @@ def rolled_back(state: StateDirectory, to: int | None = None) -> tuple[int, list
     taken = [epoch for epoch in state.epochs() if epoch > target]
     try:
         for part in ("commits", "offsets"):
-            _remove_after(state.path / "spark" / part, target)
+            _remove_after(spark_log(state.path) / part, target)
         _remove_after(state.path / "manifests", target)
     except OSError as failure:
         raise unwritable(state.path, failure) from failure

@@ -2,36 +2,32 @@
 
 Receives frames from the collections of a slice; hands them back, whole or by bucket.
 
-The file: ``PSRUN1\\n``, a 4-byte header length, a JSON header, an Arrow IPC file (lz4), a 4-byte CRC-32 of
-everything before it. Rows are sorted by `_hash`, so a bucket is a row range, listed in the manifest.
+Rows are sorted by `_hash`, so a bucket is a row range, listed in the manifest. Who needs only some buckets of a run
+that is not at hand reads these and no more (`state/run_file.py`).
 
 Guarantees: a run is never changed; it becomes visible under its name only whole; a damaged one is detected.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import struct
 import uuid
 import zlib
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from penstock.state.buckets import HASH, buckets_of
-from penstock.state.cache import HostCache
-from penstock.state.durable import write_filled
-from penstock.state.ipc import dense_table, from_file, write_compressed
-from penstock.words.errors import ExternalError, InternalError
+from penstock.state.cache import PART, HostCache
+from penstock.state.ipc import dense_table
+from penstock.state.run_file import Ranges, read_rows, read_run, write_run
 
-_MAGIC = b"PSRUN1\n"
+#: a run of which more than this share is needed is read whole
+MOST_OF_A_PART = 0.75
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,30 @@ class RunEntry:
         return RunEntry(name, upto, rows, size, sections, low, high)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, order=True)
+class Piece:
+    """What a slice reads of a run: some rows, or all (`ranges` is None)."""
+
+    name: str
+    ranges: Ranges | None = None
+
+    @property
+    def key(self) -> str:
+        """What a cache keeps it under."""
+        if self.ranges is None:
+            return self.name
+        return (
+            f"{self.name}{PART}{zlib.crc32(repr(self.ranges).encode()):08x}-{sum(n for _, n in self.ranges)}"
+        )
+
+
+def piece_of(entry: RunEntry, buckets: frozenset[int]) -> Piece:
+    """What is read of a run for these buckets, where it is not at hand: their rows or, if they are most of it, all."""
+    ranges = ranges_of(entry, buckets)
+    some = 0 < sum(count for _, count in ranges) <= MOST_OF_A_PART * entry.rows
+    return Piece(entry.name, tuple(ranges) if some else None)
+
+
 class RunStore:
     """Reads and writes the runs of one state directory, through a host-local cache and a small memory of open runs."""
 
@@ -85,6 +105,8 @@ class RunStore:
         self.directory = directory
         self._cache = cache
         self._open: OrderedDict[str, pl.DataFrame] = OrderedDict()
+        #: of which runs parts are open, and under which keys
+        self._parts: dict[str, set[str]] = {}
         self._remembered_bytes = remembered_bytes
         self._held_bytes = 0
 
@@ -93,23 +115,9 @@ class RunStore:
     ) -> RunEntry:
         """Write a frame sorted by `_hash` as a new run."""
         name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
-        header = json.dumps(
-            {"format": 1, "collection": collection, "epoch": epoch, "rows": frame.height}
-        ).encode()
-        table, size = dense_table(frame), 0
-
-        def fill(file: IO[bytes]) -> None:
-            nonlocal size
-            out = _Checked(file)
-            out.write(b"".join((_MAGIC, struct.pack(">I", len(header)), header)))
-            write_compressed(table, out)
-            out.write(struct.pack(">I", out.checksum))
-            size = out.written
-
-        try:
-            write_filled(self.directory / name, fill)
-        except OSError as failure:
-            raise unwritable(self.directory / name, failure) from failure
+        table = dense_table(frame)
+        header = {"collection": collection, "epoch": epoch, "rows": frame.height}
+        size = write_run(self.directory / name, table, header)
         if self._cache is not None:
             self._cache.put(name, table)  # the next to read it maps it
         else:
@@ -133,22 +141,59 @@ class RunStore:
         self._remember(name, frame)
         return frame
 
+    def warm(self, piece: Piece) -> int:
+        """Have a piece of a run in the host's cache; the bytes read for that, 0 if it was there."""
+        if self._cache is None or self._cache.has(piece.name) or self._cache.has(piece.key):
+            return 0
+        if piece.ranges is not None:
+            return self._read_part(piece)[1]
+        self._cache.put(piece.name, read_run(self.directory / piece.name))
+        return (self.directory / piece.name).stat().st_size
+
+    def forget(self, names: Collection[str]) -> None:
+        """Hold runs no longer, here and in the host's cache: no manifest to come names them."""
+        for name in names:
+            self.let_go(name)
+        if self._cache is not None:
+            self._cache.forget(*names)
+
     def let_go(self, name: str) -> None:
         """Hold a run no longer in this process's memory: its rows are in another run now, or gone."""
-        if (held := self._open.pop(name, None)) is not None:
-            self._held_bytes -= int(held.estimated_size())
+        for key in (name, *self._parts.pop(name, ())):
+            if (held := self._open.pop(key, None)) is not None:
+                self._held_bytes -= int(held.estimated_size())
 
     def section(self, entry: RunEntry, buckets: frozenset[int]) -> pl.DataFrame:
         """The rows of these buckets, in the order of the run."""
-        ranges = [entry.sections[bucket] for bucket in sorted(entry.sections) if bucket in buckets]
+        piece = piece_of(entry, buckets)
+        if piece.ranges is not None and not self._at_hand(entry.name):
+            return self._part(piece)
+        ranges = ranges_of(entry, buckets)
         whole = self.read(entry.name)
         if sum(count for _, count in ranges) == whole.height:
             return whole
-        return (
-            pl.concat([whole.slice(start, count) for start, count in _joined(ranges)])
-            if ranges
-            else whole.clear()
-        )
+        return pl.concat([whole.slice(*rows) for rows in ranges]) if ranges else whole.clear()
+
+    def _at_hand(self, name: str) -> bool:
+        return name in self._open or (self._cache is not None and self._cache.has(name))
+
+    def _part(self, piece: Piece) -> pl.DataFrame:
+        if (held := self._open.get(piece.key)) is not None:
+            self._open.move_to_end(piece.key)
+            return held
+        frame = self._cache.get(piece.key) if self._cache is not None else None
+        if frame is None:
+            frame = self._read_part(piece)[0]
+        self._parts.setdefault(piece.name, set()).add(piece.key)
+        self._remember(piece.key, frame)
+        return frame
+
+    def _read_part(self, piece: Piece) -> tuple[pl.DataFrame, int]:
+        assert piece.ranges is not None
+        frame, size = read_rows(self.directory / piece.name, piece.ranges)
+        if self._cache is not None:
+            self._cache.put(piece.key, frame)
+        return frame, size
 
     def _remember(self, name: str, frame: pl.DataFrame) -> None:
         self._open[name] = frame
@@ -157,83 +202,18 @@ class RunStore:
             self._held_bytes -= int(self._open.popitem(last=False)[1].estimated_size())
 
 
-class _Checked:
-    """A file that knows how much was written to it, and the CRC-32 of that. An Arrow writer takes it for its sink."""
-
-    closed = False
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.written = 0
-        self.checksum = 0
-
-    def write(self, data: bytes) -> int:
-        self.checksum = zlib.crc32(data, self.checksum)
-        self.written += len(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        """Whoever opened the file flushes it."""
-
-
 def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple[int, int]]:
     """The row range (start, count) of every bucket that occurs among sorted hashes."""
     present, starts, counts = np.unique(buckets_of(hashes, buckets), return_index=True, return_counts=True)
     return {int(b): (int(s), int(c)) for b, s, c in zip(present, starts, counts, strict=True)}
 
 
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def ranges_of(entry: RunEntry, buckets: frozenset[int]) -> list[tuple[int, int]]:
+    """The row ranges of some buckets of a run, neighbours as one."""
     joined: list[tuple[int, int]] = []
-    for start, count in ranges:
+    for start, count in (entry.sections[bucket] for bucket in sorted(entry.sections) if bucket in buckets):
         if joined and sum(joined[-1]) == start:
             joined[-1] = (joined[-1][0], joined[-1][1] + count)
         else:
             joined.append((start, count))
     return joined
-
-
-def read_run(path: Path) -> pl.DataFrame:
-    """Read and verify a run file."""
-    return check_run(path)[1]
-
-
-def check_run(path: Path) -> tuple[dict[str, object], pl.DataFrame]:
-    """The header and the rows of a run file; raises if one byte of it is not as it was written."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise damaged(path, "the file is missing") from None
-    except OSError as failure:
-        raise ExternalError(
-            "STATE_UNREADABLE", f"the run {path.name} cannot be read", detail=str(failure)
-        ) from failure
-    if len(content) < len(_MAGIC) + 8 or not content.startswith(_MAGIC):
-        raise damaged(path, "it is not a run or was cut short")
-    if zlib.crc32(memoryview(content)[:-4]) != struct.unpack(">I", content[-4:])[0]:
-        raise damaged(path, "its checksum does not match")
-    (length,) = struct.unpack_from(">I", content, len(_MAGIC))
-    at = len(_MAGIC) + 4
-    header: dict[str, object] = json.loads(content[at : at + length])
-    frame = from_file(pa.py_buffer(memoryview(content)[at + length : -4]))
-    return header, frame
-
-
-def damaged(path: Path, why: str) -> InternalError:
-    return InternalError(
-        "STATE_DAMAGED",
-        f"the run {path.parent.name}/{path.name} of the state is damaged",
-        detail=f"{why} ({path})",
-        hint="Run `penstock state verify DIR` to see which epochs are whole, then "
-        "`penstock state rollback DIR` to go back to the last good one; the log is read again from there.",
-    )
-
-
-def unwritable(path: Path, failure: OSError) -> ExternalError:
-    """The error of a state write that failed; the epoch is not committed and runs again after a restart."""
-    full = failure.errno in (28, 122)
-    return ExternalError(
-        "STATE_DISK_FULL" if full else "STATE_UNWRITABLE",
-        "the state directory has no room left" if full else "the state directory cannot be written",
-        detail=f"{os.strerror(failure.errno or 0)}: {path}",
-        hint="Nothing is lost: make room or mend the permissions and start again; the epoch is repeated.",
-    )

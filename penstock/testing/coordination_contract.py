@@ -34,7 +34,7 @@ from penstock.coordination.lease import Lease, acquire, leader
 from penstock.words.errors import ExternalError, UserError
 
 Opened = Callable[[str], Store]
-_DEADLINE_SECONDS = 40.0
+_DEADLINE_SECONDS = 60.0
 #: long enough for a busy machine, short enough to wait for
 _SESSION_SECONDS = 2.0
 _LONG_SECONDS = 30.0

@@ -10,23 +10,21 @@ from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.estimate import Rules
 from penstock.engine.job_shares import JobShares
+from penstock.engine.local_query import LocalStages
 from penstock.engine.logs import Logs
+from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
-from penstock.engine.stages import Shares, one_after_the_other
-from penstock.engine.task import EpochTask
 from penstock.query.compile import compiled
 from penstock.query.logical import App
+from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 
 
-class InlineStages:
-    """Carries out an epoch's tasks one after the other."""
-
-    def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
-        return one_after_the_other(task, shares)
+InlineStages = LocalStages
 
 
 class InlineEngine:
@@ -41,12 +39,12 @@ class InlineEngine:
         slices: int | Callable[[int], int] = 2,
         buckets: int = 64,
         job_seconds: float = 0.0,
-        fence: Fence | None = None,
+        cache: Path | None = None,
+        rules: Rules | None = None,
         job_share: float = 0.0,
+        fence: Fence | None = None,
     ) -> None:
-        self._fence = fence
-        self._program, self._slices, self._buckets, self._job_seconds = program, slices, buckets, job_seconds
-        self._shares = JobShares(job_share, 0.0)
+        self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
         facts = self._directory.claim(program.fingerprint, program.summary, generation)
@@ -67,6 +65,17 @@ class InlineEngine:
             least_interval_seconds=0,
             start_log=logs.start_one,
         )
+        self.runner = EpochRunner(
+            InlineStages(),
+            program,
+            self._directory,
+            Shape(2, 1 if callable(slices) else slices, buckets),
+            state_place(self._directory, cache, 1 << 30, apart=cache is not None),
+            job_seconds,
+            rules=rules,
+            shares=JobShares(job_share, 0.0),
+            fence=fence,
+        )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
 
@@ -84,27 +93,15 @@ class InlineEngine:
                 self._admission.drained.clear()
                 return None
             end = self._admission.latest(self._start)
-        runner = self._runner(end["epoch"])
-        report = runner.run(end["epoch"], self._start, end)
-        self._start, self._shares = end, runner.shares
+        if callable(self._slices):
+            self.runner.resliced(self._slices(end["epoch"]))
+        report = self.runner.run(end["epoch"], self._start, end)
+        self._start = end
         return report
 
     def recycle(self, keep: int) -> None:
         """Keep the newest manifests only, as an engine does now and then."""
-        self._runner(0).recycle(keep)
-
-    def _runner(self, epoch: int) -> EpochRunner:
-        count = self._slices(epoch) if callable(self._slices) else self._slices
-        return EpochRunner(
-            InlineStages(),
-            self._program,
-            self._directory,
-            Shape(2, count, self._buckets),
-            state_place(self._directory, None, 0),
-            self._job_seconds,
-            self._fence,
-            self._shares,
-        )
+        self.runner.recycle(keep)
 
     def steps(self) -> Iterator[EpochReport]:
         """Run epochs until everything is read for now."""
@@ -113,6 +110,7 @@ class InlineEngine:
 
     def close(self) -> None:
         """Let another engine have the directory."""
+        self.runner.close()
         self._program.closed()
         self._directory.release()
 
@@ -126,11 +124,13 @@ def run_inline(
     buckets: int = 64,
     epochs: int | None = None,
     watch: Callable[[EpochReport], None] | None = None,
+    remap: Callable[[int, Maps], Change | None] | None = None,
     fence: Fence | None = None,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
-    `slices` may be a function of the epoch's number: state does not care how it is cut.
+    `slices` may be a function of the epoch's number: state does not care how it is cut. `remap` is asked before every
+    epoch, with its number and the maps in force, whether these should change.
     """
     engine = InlineEngine(
         Fixed(compiled(app)),
@@ -143,6 +143,9 @@ def run_inline(
     reports: list[EpochReport] = []
     try:
         while epochs is None or len(reports) < epochs:
+            change = None if remap is None else remap(engine.next_epoch, engine.runner.maps)
+            if change is not None:
+                engine.runner.remap(change)
             report = engine.step()
             if report is None:
                 break

@@ -9,7 +9,10 @@ from pathlib import Path
 import penstock as ps
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session, Store
+from penstock.coordination.leadership import office
 from penstock.coordination.lease import Lease, acquire
+from penstock.engine.engine import Engine
+from penstock.engine.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.testing.inline import run_inline
@@ -18,7 +21,7 @@ from penstock.words.errors import PenstockError
 from tests.engine import golden
 
 UNITS = 60
-OFFICE = "units/golden/leader"
+UNIT = "golden"
 
 
 def build(out: Path) -> ps.App:
@@ -49,16 +52,33 @@ def leading(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease
     store = store_at(str(folder / "coordination"))
     session = store.session(session_seconds)
     directory = StateDirectory(folder / "state")
-    lease = acquire(store, OFFICE, session, above=lambda: directory.newest_generation, seconds=60)
+    lease = acquire(store, office(UNIT), session, above=lambda: directory.newest_generation, seconds=60)
     assert lease is not None
     return store, session, lease
 
 
-def main(folder: str, blind: str) -> int:
-    _, session, lease = leading(Path(folder), 3.0)
-    fence: Fence = Blind(lease.generation) if blind == "blind" else lease
+def settings(folder: Path) -> Settings:
+    """For an engine on Spark that cuts epochs as the others do."""
+    return Settings(
+        state=folder / "state",
+        master="local[2]",
+        most_epoch_units=UNITS,
+        epoch_interval_seconds=0.0,
+        drain=True,
+        warm_up=False,
+        small_epoch_bytes=0,
+    )
+
+
+def main(place: str, how: str) -> int:
+    folder = Path(place)
+    _, session, lease = leading(folder, 3.0)
+    fence: Fence = lease if how == "looking" else Blind(lease.generation)
     try:
-        run_inline(build(Path(folder) / "out"), Path(folder) / "state", epoch_units=UNITS, fence=fence)
+        if how == "spark":
+            Engine(build(folder / "out"), settings(folder), fence=fence).run()
+        else:
+            run_inline(build(folder / "out"), folder / "state", epoch_units=UNITS, fence=fence)
     except PenstockError as failure:
         print(failure, flush=True)
         return failure.exit_code

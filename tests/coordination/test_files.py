@@ -107,6 +107,29 @@ def test_a_holder_goes_on_while_its_lease_lives_when_the_store_is_away_and_then_
     session.close()
 
 
+def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
+    """A file system unmounted for a moment: no session ends, and no second store is begun in its place."""
+    store = FileStore(tmp_path / "store")
+    session = store.session(30.0)
+    lease = acquire(store, "office", session)
+    assert lease is not None
+    os.rename(tmp_path / "store", tmp_path / "away")
+    for attempt in (
+        lambda: store.get("office"),
+        lambda: store.create("office", b""),
+        lambda: store.alive(session.id),
+        lambda: session._beat(),
+    ):
+        with pytest.raises(ExternalError) as away:
+            attempt()
+        assert away.value.condition == "STORE_UNAVAILABLE"
+    assert not (tmp_path / "store").exists()
+    os.rename(tmp_path / "away", tmp_path / "store")
+    assert session._beat()
+    lease.check()
+    session.close()
+
+
 def test_an_office_given_away_by_hand_is_noticed(store: FileStore) -> None:
     session, other = store.session(0.5), store.session(30.0)
     lease = acquire(store, "office", session)

@@ -1,4 +1,4 @@
-"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it wakes; the output is as it should be."""
+"""An engine paused (SIGSTOP) at any step of an epoch and replaced is fenced when it wakes; the output is as ever."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from penstock.engine.engine import Engine
 from penstock.engine.program import Fixed
 from penstock.engine.steps import STEPS, StepName
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
-from tests.coordination.paused_engine import UNITS, build, leading
+from tests.coordination.paused_engine import UNIT, UNITS, build, leading, settings
 
 PAUSED_IN = 1
 ROOT = Path(__file__).parents[2]
@@ -61,6 +64,13 @@ def paused(folder: Path, step: StepName, how: str) -> subprocess.Popen[str]:
     return process
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """End an engine and what it has started, whatever it is doing."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
 @pytest.mark.kill
 @pytest.mark.parametrize(
     ("how", "step"),
@@ -100,10 +110,28 @@ def test_an_engine_paused_at_any_step_and_replaced_is_fenced_when_it_wakes(
             session.close()
             store.close()
     finally:
-        os.killpg(first.pid, signal.SIGKILL) if first.poll() is None else None
-        first.communicate()
+        end(first)
     assert written(tmp_path) == straight
     state = StateDirectory(tmp_path / "state")
     writers = [state.manifest(epoch).generation for epoch in state.epochs()]
     own = PAUSED_IN + (step == "committed")
     assert writers == [1] * own + [2] * (len(writers) - own)
+
+
+@pytest.mark.kill
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_so_is_one_on_spark(straight: dict[str, Rows], tmp_path: Path, spark: SparkSession) -> None:
+    first = paused(tmp_path, "admitted", "spark")
+    try:
+        said = replace(
+            settings(tmp_path), coordination=str(tmp_path / "coordination"), unit=UNIT, session_seconds=30.0
+        )
+        Engine(build(tmp_path / "out"), said, spark).run()  # waits until the first one's session has ended
+        os.killpg(first.pid, signal.SIGCONT)
+        says, _ = first.communicate(timeout=120)
+        assert "[FENCED]" in says, says
+        assert first.returncode == 3
+    finally:
+        end(first)
+    assert written(tmp_path) == straight

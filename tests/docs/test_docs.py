@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from penstock.ingest.frames import Frame
+from penstock.ingest.store import Store
 from penstock.query.explain import explained
 from penstock.service.cli import app as cli
 from penstock.service.load import load_app as load_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "apps" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINE = (
     '10.0.0.{user} - - [15/Nov/2026:09:{minute:02}:{second:02} +0000] "GET /p{page} HTTP/1.1" 200 5 "-" "a"\n'
 )
@@ -34,7 +36,12 @@ def test_a_python_block_runs(name: str, text: str, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
     clicks = (LINE.format(user=n % 7, minute=n // 60, second=n % 60, page=n % 5) for n in range(300))
-    (tmp_path / "logs" / "access.log").write_text("".join(clicks))
+    lines = "".join(clicks)
+    (tmp_path / "logs" / "access.log").write_text(lines)
+    if "ps.segments" in text:
+        store = Store(tmp_path / "ingest" / "clicks", partitions=1)
+        store.append([Frame.of("web1", 0, lines.encode())])
+        store.close()
     (tmp_path / "shown.py").write_text(text)
     if "def test_" in text:
         names: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from penstock import col
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.program import Fixed
 from penstock.engine.stages import dealt
-from penstock.engine.task import run_store
+from penstock.engine.task import kept_store
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
@@ -123,7 +123,7 @@ def test_a_function_that_fails_costs_nothing_once_it_is_mended(
 def test_a_lost_run_ends_the_epoch_with_its_name(state: Path) -> None:
     run_inline(build(ListSink()), state, epoch_units=17, epochs=3)
     shutil.rmtree(state / "runs")
-    run_store.cache_clear()  # what this process remembers of them, as a new one would not
+    kept_store.cache_clear()  # what this process remembers of them, as a new one would not
     with pytest.raises(InternalError) as damage:
         run_inline(build(ListSink()), state, epoch_units=17)
     assert damage.value.condition == "STATE_DAMAGED"
@@ -151,7 +151,7 @@ def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
-    monkeypatch.setattr(inline, "state_place", lambda directory, *_: state_place(directory, cache, 1 << 30))
+    monkeypatch.setattr(inline, "state_place", lambda at, *_, **__: state_place(at, cache, 1 << 30))
     run_inline(build(ListSink()), state, epoch_units=5)
     directory = StateDirectory(state)
     needed = {run.replace("/", "_") + ".arrow" for run in directory.latest().runs()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from penstock.jobs.program import Jobs
 from penstock.testing.inline import InlineEngine
+from penstock.testing.list_log import ListLog
 from penstock.words.errors import UserError
 from tests.jobs import kit
 
@@ -222,3 +224,14 @@ def test_a_paused_job_can_fail_too(tmp_path: Path) -> None:
 def _will_fail(jobs: Jobs, found: list[kit.Event], engine: Any) -> bool:
     done = engine.next_epoch * 20
     return any(event["user"] == "u5" and event["status"] == 200 for event in found[done : done + 20])
+
+
+def test_an_epoch_whose_events_are_all_late_or_dead_is_an_epoch_like_others(tmp_path: Path) -> None:
+    found = kit.events(60)
+    log = ListLog([json.dumps(event) for event in found], finished=False)
+    sql = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
+    with kit.running(tmp_path, kit.of_log(log), sql) as (_, engine):
+        list(engine.steps())
+        log.add("p0", "no event at all", json.dumps(found[0]))
+        (report,) = engine.steps()
+        assert (report.bad, report.late) == (1, 1)

@@ -25,7 +25,9 @@ def test_the_version_is_told() -> None:
     assert result.output == f"penstock {penstock.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["demo"], ["explain"], ["state"], ["state", "rollback"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["demo"], ["explain"], ["state"], ["state", "rollback"], ["elastic", "simulate"]]
+)
 def test_every_command_has_a_help(command: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*command, "--help"])
     assert result.exit_code == 0

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
-from penstock.state.run import RunEntry, RunStore, check_run, read_run, sections_of
+from penstock.state.run import RunEntry, RunStore, sections_of
+from penstock.state.run_file import check_run, read_run
 from penstock.words.errors import InternalError
 
 FRAME = pl.DataFrame(

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from penstock.engine.epoch import EpochReport
+from penstock.engine.gauges import Gauges, latest_answer
 from penstock.service.figures import clock, seconds, size, sparkline
-from penstock.service.gauges import Gauges, latest_answer
 from penstock.service.screen import Facts, screen
 
 NOW = 1_800_000_000.0

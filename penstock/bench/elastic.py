@@ -1,0 +1,247 @@
+"""The elastic benchmark: what it costs that executors come and go, on a local cluster of real Spark processes.
+
+Receives sizes; hands findings, once every disturbed run has told the same rows as the undisturbed one.
+
+Cases:
+- `scale`: from one executor to two and back under a steady load, with a state that is on disk and in caches; the worst
+  epoch beside the usual one, by each of the three protocols.
+- `bucket`: one bucket moved between two executors.
+- `surge`: a live load that triples and falls again, followed by the loop; how many changes it made.
+- `overhead`: the same files at full speed with and without the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.bench.elastic_run import Found, Script, Step
+from penstock.bench.findings import Finding, Target, ratio
+from penstock.bench.worker import apart
+from penstock.cluster.local import LocalCluster
+from penstock.engine.estimate import Protocol
+from penstock.logs.generated import ORIGIN, GeneratedLog
+from penstock.words.errors import InternalError
+
+BENCH = "elastic"
+PROTOCOLS: tuple[Protocol, ...] = ("warm", "recreate", "immediate")
+#: epochs of a scale run before, between and after its two steps
+_CALM = 12
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much. `visitors` decide the state: some 70 bytes each."""
+
+    visitors: int = 1_500_000
+    filling_events: int = 4_000_000
+    epoch_events: int = 20_000
+    surge_rate: float = 12_000.0
+    surge_seconds: float = 150.0
+    overhead_events: int = 1_500_000
+    runs: int = 3
+
+
+QUICK = Size(60_000, 200_000, 8_000, 8_000.0, 70.0, 200_000, 1)
+_LOOP = ("window_seconds=6s", "patience_seconds=12s", "cool_down_seconds=15s", "most_executors=3")
+
+
+class Elastic:
+    """The cases of the benchmark."""
+
+    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
+        self._size, self._told = size, told
+        self.stages: dict[str, dict[str, float]] = {}
+
+    def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
+        """Every case by its name."""
+        return {"scale": self.scale, "bucket": self.bucket, "surge": self.surge, "overhead": self.overhead}
+
+    def left_out(self, wanted: Collection[str]) -> list[str]:
+        """Nothing is."""
+        return []
+
+    # -- cases -----------------------------------------------------------------------------------
+
+    def scale(self) -> Iterator[Finding]:
+        """One executor, two, one."""
+        epochs = 3 * _CALM + 6
+        with self._ground(epochs, workers=2) as (url, place):
+            calm = self._run("undisturbed", self._script(url, place, "calm"), place)
+            for protocol in PROTOCOLS:
+                steps: tuple[tuple[int, Step], ...] = (
+                    (0, "place"),
+                    (_CALM, "grow"),
+                    (2 * _CALM + 3, "shrink"),
+                )
+                script = replace(self._script(url, place, protocol), steps=steps, protocol=protocol)
+                found = self._run(f"1 to 2 and back, {protocol}", script, place)
+                self._agree(calm, found)
+                yield from self._of_moves(f"1 to 2 to 1 executors, {protocol}", protocol, found, 1.0)
+
+    def bucket(self) -> Iterator[Finding]:
+        """One bucket of sixteen."""
+        with self._ground(2 * _CALM, workers=2) as (url, place):
+            script = replace(self._script(url, place, "moved"), executors=2, protocol="warm")
+            found = self._run("one bucket", replace(script, steps=((0, "place"), (_CALM, "bucket"))), place)
+            yield from self._of_moves("one bucket", "warm", found, 0.3)
+
+    def surge(self) -> Iterator[Finding]:
+        """A load that triples, and falls again."""
+        size = self._size
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(3) as url:
+            place, lasting = Path(folder), size.surge_seconds
+            script = Script(
+                url,
+                "",
+                str(place / "state"),
+                str(place / "out"),
+                rate=size.surge_rate,
+                spike=(lasting / 4, lasting * 0.35, 3.0),
+                seconds=lasting,
+                elastic=_LOOP,
+            )
+            found = self._run("a load that triples", script, place)
+        made = [one["decision"] for one in found.decisions]
+        yield self._finding(
+            "load triples and falls", "provisions", "times", made.count("provision"), Target(1, "at most")
+        )
+        yield self._finding(
+            "load triples and falls",
+            "decommissions",
+            "times",
+            made.count("decommission"),
+            Target(1, "at most"),
+        )
+        yield self._finding("load triples and falls", "most executors", "executors", max(found.executors))
+        yield self._finding("load triples and falls", "longest backlog", "s", max(found.backlog_seconds))
+        yield self._finding(
+            "load triples and falls",
+            "backlog at the end",
+            "s",
+            found.backlog_seconds[-1],
+            Target(2, "at most"),
+        )
+
+    def overhead(self) -> Iterator[Finding]:
+        """With the loop turning, and without."""
+        rates: dict[str, list[float]] = {"static": [], "elastic": []}
+        loops = {"static": (), "elastic": ("least_executors=2", "most_executors=2")}
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(2) as url:
+            place = Path(folder)
+            self._lines(place / "files", self._size.overhead_events, 1)
+            for run in range(self._size.runs):
+                for name, elastic in loops.items():
+                    state, out = (str(place / f"{kind}-{name}-{run}") for kind in ("state", "out"))
+                    script = Script(url, f"{place}/files/*.log", state, out, executors=2, elastic=elastic)
+                    found = self._run(f"{name}, run {run + 1} of {self._size.runs}", script, place)
+                    rates[name].append(sum(found.events) / found.run_seconds)
+        static, elastic_ = (
+            Finding(BENCH, "overhead", name, "throughput", "events/s", tuple(values))
+            for name, values in rates.items()
+        )
+        yield static
+        yield elastic_
+        yield ratio("elastic over static", elastic_, static, Target(0.97))
+
+    # -- what they share -------------------------------------------------------------------------
+
+    @contextmanager
+    def _ground(self, epochs: int, workers: int) -> Iterator[tuple[str, Path]]:
+        """A cluster, and a folder with a state that has been filled and files for so many epochs."""
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(workers) as url:
+            place = Path(folder)
+            self._told("writing lines")
+            self._lines(place / "files", self._size.filling_events, 1)
+            filling = Script(
+                url, f"{place}/files/*.log", f"{place}/filled", f"{place}/out-filled", executors=2
+            )
+            self._run("filling the state", filling, place)
+            self._lines(place / "files", epochs * self._size.epoch_events, 2, after=self._size.filling_events)
+            yield url, place
+
+    @contextmanager
+    def _cluster(self, workers: int) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as folder:
+            cluster = LocalCluster(Path(folder))
+            self._told(f"starting a cluster of {workers}")
+            try:
+                yield cluster.up(workers, 1, 1536, "none")
+            finally:
+                cluster.down()
+
+    def _lines(self, folder: Path, events: int, seed: int, after: int = 0) -> None:
+        """Put lines at the ends of two files: so many, that follow so many."""
+        made = GeneratedLog(
+            partitions=2,
+            seed=seed,
+            users=self._size.visitors,
+            zipf_users=0.1,
+            rate=self._size.epoch_events,
+            total=events,
+            live=False,
+            start_time=ORIGIN + timedelta(seconds=after / self._size.epoch_events),
+        )
+        folder.mkdir(exist_ok=True)
+        for file in made.materialise(folder.with_name("lines")):
+            with open(folder / file.name, "ab") as grown, open(file, "rb") as lines:
+                shutil.copyfileobj(lines, grown)
+
+    def _script(self, url: str, place: Path, name: str) -> Script:
+        """A run that goes on from the filled state, an epoch a second."""
+        state, out = place / f"state-{name}", place / f"out-{name}"
+        shutil.copytree(place / "filled", state)
+        shutil.copytree(place / "out-filled", out)
+        return Script(
+            url,
+            f"{place}/files/*.log",
+            str(state),
+            str(out),
+            epoch_events=self._size.epoch_events,
+            interval_seconds=1.0,
+        )
+
+    def _run(self, what: str, script: Script, place: Path) -> Found:
+        self._told(what)
+        apart("penstock.bench.elastic_run", [json.dumps(asdict(script)), str(place)], what, place)
+        return Found(**json.loads((place / "found.json").read_text()))
+
+    def _agree(self, one: Found, other: Found) -> None:
+        if one.digest != other.digest:
+            raise InternalError("BENCH_DISAGREES", "a run with moves told other rows than the one without")
+
+    def _of_moves(self, case: str, engine: str, found: Found, most_seconds: float) -> Iterator[Finding]:
+        usual = statistics.median(found.seconds[2:_CALM])
+        yield self._finding(case, "state", "MB", found.state_bytes / 1e6, engine=engine)
+        yield self._finding(case, "usual epoch", "s", usual, engine=engine)
+        worst = max(found.seconds[_CALM:-2]) - usual
+        target = Target(most_seconds, "at most") if engine == "warm" else None
+        yield self._finding(case, "worst epoch beyond the usual", "s", worst, target, engine)
+        for _, step, moved in found.moves:
+            if step == "place":
+                continue
+            done: dict[str, Any] = moved
+            if not done["done"]:
+                raise InternalError("BENCH_FAILED", f"a move was not made: {done['reason']}")
+            yield self._finding(case, f"{step}: pause", "s", done["pause_seconds"] or 0.0, engine=engine)
+            yield self._finding(case, f"{step}: moved", "MB", done["bytes"] / 1e6, engine=engine)
+            yield self._finding(case, f"{step}: until done", "s", done["seconds"], engine=engine)
+
+    def _finding(
+        self,
+        case: str,
+        metric: str,
+        unit: str,
+        value: float,
+        target: Target | None = None,
+        engine: str = "penstock",
+    ) -> Finding:
+        return Finding(BENCH, case, engine, metric, unit, (float(value),), target)

@@ -1,0 +1,217 @@
+"""One run of the elastic benchmark in a process of its own: an engine on a cluster, disturbed as it is told to.
+
+Receives a script as JSON: where the input and the state lie, and what happens when; hands epoch lengths, moves and a
+digest of the output through a file.
+
+The query keeps the last pages of every visitor: state that grows with the visitors and is read and written by key. It
+answers with the ten pages most visited in each ten seconds by those who have seen eight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import penstock as ps
+from penstock import col
+from penstock.elastic.settings import parsed
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.estimate import Protocol
+from penstock.engine.moves import Change, Moved
+from penstock.engine.settings import Settings
+from penstock.logs.contract import Log
+from penstock.state.bucket_map import Place
+
+BUCKETS = 16
+Step = Literal["place", "grow", "shrink", "bucket"]
+_DEADLINE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a run does. `steps`: at which epoch of the run what is done to the executors, and by which protocol."""
+
+    master: str
+    files: str
+    state: str
+    out: str
+    #: events of the live log a second; 0: the files are read
+    rate: float = 0.0
+    #: from when on, for how long and how many times the rate, of a live log
+    spike: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    seconds: float = 0.0
+    executors: int = 1
+    epoch_events: int | None = None
+    interval_seconds: float = 0.1
+    steps: tuple[tuple[int, Step], ...] = ()
+    protocol: Protocol | None = None
+    elastic: tuple[str, ...] = ()
+
+
+@dataclass
+class Found:
+    """What came of it."""
+
+    seconds: list[float] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    executors: list[int] = field(default_factory=list)
+    #: epoch of the run, what was done, and what became of it
+    moves: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    run_seconds: float = 0.0
+    state_bytes: int = 0
+    digest: str = ""
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    backlog_seconds: list[float] = field(default_factory=list)
+
+
+def query(log: Log, out: str) -> ps.App:
+    """The application."""
+    decoder = ps.combined_log(extra=[ps.Cookie("session")])
+    clicks = ps.stream("clicks", log, decoder, time="time", lateness="1s")
+    pages = clicks.select(visitor=col("session"), page=col("path")).filter(col("visitor").is_not_null())
+    walks = pages.key_by("visitor").last(8, "page")
+    hot = walks.select(page=col("page").list.last()).key_by("page").window("10s").count().top(10)
+    return ps.app("elastic", ps.output("hot", hot, ps.jsonl(out)))
+
+
+def main(text: str, place: Path) -> None:
+    """In the process: run, and write what was found."""
+    facts = json.loads(text)
+    facts["steps"] = tuple((epoch, step) for epoch, step in facts["steps"])
+    facts["spike"], facts["elastic"] = tuple(facts["spike"]), tuple(facts["elastic"])
+    script = Script(**facts)
+    (place / "found.json").write_text(json.dumps(asdict(_Run(script).found())))
+
+
+class _Run:
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        at, lasting, factor = script.spike
+        log: Log = (
+            ps.generated(
+                rate=script.rate,
+                users=200_000,
+                profile="spike" if factor != 1 else "constant",
+                spike_factor=factor,
+                at_seconds=at,
+                for_seconds=lasting,
+            )
+            if script.rate
+            else ps.files(script.files)
+        )
+        settings = Settings(
+            state=Path(script.state),
+            master=script.master,
+            executors=script.executors,
+            buckets=BUCKETS,
+            drain=not script.rate,
+            most_epoch_units=None if script.epoch_events is None else script.epoch_events * 200,
+            epoch_interval_seconds=script.interval_seconds,
+            elastic=parsed(script.elastic) if script.elastic else None,
+            small_epoch_bytes=0,
+        )
+        self._engine = Engine(query(log, script.out), settings)
+        self._found = Found()
+        self._doing: threading.Thread | None = None
+
+    def found(self) -> Found:
+        run = self._engine.run(self._watch, for_seconds=self._script.seconds or None)
+        if self._doing is not None:
+            self._doing.join(_DEADLINE_SECONDS)
+        self._found.run_seconds = run.seconds
+        self._found.digest = digest(Path(self._script.out))
+        if self._engine.elasticity is not None:
+            record = self._engine.elasticity.loop.record
+            self._found.decisions = [json.loads(entry.to_json()) for entry in record.entries]
+        return self._found
+
+    def _watch(self, report: EpochReport) -> None:
+        if report.repeated:
+            return
+        found = self._found
+        number = len(found.seconds)
+        found.seconds.append(report.seconds)
+        found.events.append(report.events)
+        found.executors.append(len(self._engine.workers()))
+        found.state_bytes = report.state_bytes
+        latest = self._engine.meter.latest
+        found.backlog_seconds.append(0.0 if latest is None else latest.backlog_seconds)
+        for epoch, step in self._script.steps:
+            if epoch == number:
+                self._doing = threading.Thread(target=self._do, args=(number, step))
+                self._doing.start()
+
+    # -- what is done while epochs go on ---------------------------------------------------------
+
+    def _do(self, number: int, step: Step) -> None:
+        began = time.monotonic()
+        if step == "place":
+            self._moved(number, step, self._seats(), "immediate")
+        elif step == "grow":
+            self._executors().request(self._script.executors + 1)
+            self._executors().wait_for(self._script.executors + 1, _DEADLINE_SECONDS)
+            came = time.monotonic() - began
+            self._engine.greet(self._seats()[-1])
+            self._moved(number, step, self._seats(), self._script.protocol, came_seconds=came)
+        elif step == "shrink":
+            seats = self._seats()
+            self._moved(number, step, seats[:-1], self._script.protocol)
+            self._executors().retire([seats[-1].executor])
+        else:
+            maps = self._engine.maps
+            assert maps is not None
+            moved = maps.moved(None, {0: maps.slices - 1})
+            self._tell(
+                number,
+                step,
+                self._engine.remap(Change(moved, self._script.protocol)).result(_DEADLINE_SECONDS),
+            )
+
+    def _moved(
+        self, number: int, step: Step, seats: Sequence[Place], protocol: Protocol | None, **more: float
+    ) -> None:
+        maps = self._engine.maps
+        assert maps is not None
+        owners = {bucket: bucket * len(seats) // BUCKETS for bucket in range(BUCKETS)}
+        change = Change(maps.moved(None, owners).placed(seats), protocol)
+        self._tell(number, step, self._engine.remap(change).result(_DEADLINE_SECONDS), **more)
+
+    def _tell(self, number: int, step: str, moved: Moved, **more: float) -> None:
+        told = {
+            "done": moved.done,
+            "protocol": moved.protocol,
+            "reason": moved.reason,
+            "buckets": moved.buckets,
+            "bytes": moved.bytes,
+            "seconds": moved.seconds,
+            "pause_seconds": moved.pause_seconds,
+            "switched_epoch": moved.switched_epoch,
+        }
+        self._found.moves.append((number, step, told | more))
+
+    def _executors(self) -> Any:
+        assert self._engine.executors is not None
+        return self._engine.executors
+
+    def _seats(self) -> list[Place]:
+        return [Place(one.host, one.id) for one in self._executors().staying()]
+
+
+def digest(out: Path) -> str:
+    """A number for all rows of an output, in their order."""
+    made = hashlib.sha256()
+    for file in sorted(out.glob("*.jsonl")):
+        made.update(file.read_bytes())
+    return made.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,5 @@
+"""A local cluster that is real: Spark's standalone master and workers as processes of this machine."""
+
+from penstock.cluster.local import LocalCluster
+
+__all__ = ["LocalCluster"]

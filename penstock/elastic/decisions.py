@@ -1,0 +1,112 @@
+"""What can be decided: a closed set of frozen values, each with its reason and the figures it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Inputs = Mapping[str, float]
+#: bucket: (from slice, to slice)
+Moves = Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Provision:
+    """Get this many more executors; then move buckets to them."""
+
+    count: int
+    reason: str
+    inputs: Inputs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decommission:
+    """Move all buckets off these executors; then let them go."""
+
+    executors: tuple[str, ...]
+    reason: str
+    inputs: Inputs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Move:
+    """Give buckets of a sub-query to other slices."""
+
+    sub_query: str
+    buckets: Moves
+    reason: str
+    inputs: Inputs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SplitKey:
+    """Spread one key of a sub-query over several slices; the gather merges its parts."""
+
+    sub_query: str
+    key_hash: int
+    ways: int
+    reason: str
+    inputs: Inputs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Leave everything as it is."""
+
+    reason: str
+    inputs: Inputs = field(default_factory=dict)
+
+
+Decision = Provision | Decommission | Move | SplitKey | Nothing
+
+
+def kind_of(decision: Decision) -> str:
+    """`provision`, `decommission`, `move`, `split key` or `nothing`."""
+    return "split key" if isinstance(decision, SplitKey) else type(decision).__name__.lower()
+
+
+def about(decision: Decision) -> tuple[object, ...]:
+    """What a decision would change: two with the same are the same attempt, whatever their figures."""
+    if isinstance(decision, Move):
+        return "move", decision.sub_query
+    if isinstance(decision, SplitKey):
+        return "split key", decision.sub_query, decision.key_hash
+    return (kind_of(decision),)
+
+
+def told(decision: Decision) -> str:
+    """One line for people."""
+    if isinstance(decision, Provision):
+        what = f"{decision.count} more executor{'s' * (decision.count > 1)}"
+    elif isinstance(decision, Decommission):
+        what = f"{len(decision.executors)} executor{'s' * (len(decision.executors) > 1)} fewer"
+    elif isinstance(decision, Move):
+        what = (
+            f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
+        )
+    elif isinstance(decision, SplitKey):
+        what = f"split key {decision.key_hash:016x} of {decision.sub_query} {decision.ways} ways"
+    else:
+        what = "nothing"
+    return f"{what}: {decision.reason}"
+
+
+def to_plain(decision: Decision) -> dict[str, Any]:
+    """The decision as JSON takes it."""
+    plain: dict[str, Any] = {"decision": kind_of(decision), "reason": decision.reason}
+    plain["inputs"] = {name: float(f"{value:.4g}") for name, value in decision.inputs.items()}
+    if isinstance(decision, Provision):
+        plain["count"] = decision.count
+    elif isinstance(decision, Decommission):
+        plain["executors"] = list(decision.executors)
+    elif isinstance(decision, Move):
+        plain["sub_query"] = decision.sub_query
+        plain["buckets"] = {str(bucket): list(ends) for bucket, ends in decision.buckets.items()}
+    elif isinstance(decision, SplitKey):
+        plain |= {
+            "sub_query": decision.sub_query,
+            "key_hash": f"{decision.key_hash:016x}",
+            "ways": decision.ways,
+        }
+    return plain

@@ -1,0 +1,180 @@
+"""What is measured of a running engine: every figure declared once, and the typed snapshot that carries them.
+
+Receives, at the engine's end, counts and times of a period; hands a `Snapshot` to the pure stages.
+
+Invariants:
+- A bucket belongs to exactly one slice; a slice lies on one executor, or on none (it is vacant and has no buckets).
+- Arrays of a sub-query have one place a bucket (or one a slice where their name says so) and are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Scope = Literal["engine", "sub-query", "bucket", "executor"]
+
+#: the executor of a slice that has none
+VACANT = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure: its name, its unit, what it is a figure of, and its meaning."""
+
+    name: str
+    unit: str
+    scope: Scope
+    meaning: str
+
+
+MEASUREMENTS = (
+    Measurement("utilisation", "share", "sub-query", "task time over the time its slices' cores had"),
+    Measurement("input_rate", "events/s", "sub-query", "events that arrived in the log, a second"),
+    Measurement("processing_rate", "events/s", "sub-query", "events that were worked on, a second"),
+    Measurement("backlog_seconds", "s", "sub-query", "how long the waiting events take at the present speed"),
+    Measurement("imbalance", "share", "sub-query", "standard deviation of its slices' utilisation"),
+    Measurement("exchange_bytes", "B/s", "sub-query", "bytes that moved between executors, a second"),
+    Measurement("bucket_seconds", "s/s", "bucket", "task time spent on the bucket, a second"),
+    Measurement("bucket_bytes", "B", "bucket", "state held for the bucket"),
+    Measurement("epoch_seconds", "s", "engine", "how long an epoch took"),
+    Measurement("epoch_target_seconds", "s", "engine", "how long an epoch should take"),
+    Measurement("executors", "1", "engine", "executors that work"),
+    Measurement("spare_executors", "1", "engine", "executors that are kept warm and have no slices"),
+    Measurement("executor_cpu", "share", "executor", "of its cores in use"),
+    Measurement("executor_memory", "share", "executor", "of its memory in use"),
+)
+
+
+@dataclass(frozen=True)
+class HotKey:
+    """A key that is much of a bucket's work: its hash and its share of the bucket."""
+
+    bucket: int
+    key_hash: int
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One sub-query in one period."""
+
+    sub_query: str
+    period_seconds: float
+    input_rate: float
+    processing_rate: float
+    backlog_events: float
+    #: task seconds spent in the period, what no bucket is charged with included
+    busy_seconds: float
+    #: task seconds spent on each bucket
+    bucket_seconds: Floats
+    #: events of each bucket that were worked on
+    bucket_events: Floats
+    #: state held for each bucket
+    bucket_bytes: Floats
+    #: the slice of each bucket
+    bucket_map: Ints
+    #: the executor of each slice; VACANT where a slice has none
+    placement: tuple[str, ...]
+    exchange_bytes: float = 0.0
+    #: task seconds of each slice for its part of keys that are split; none are when empty
+    split_seconds: Floats = field(default_factory=lambda: np.zeros(0))
+    hot_keys: tuple[HotKey, ...] = ()
+    #: whether its function can be merged, so that one key may be split over slices
+    mergeable: bool = False
+
+    @property
+    def live(self) -> npt.NDArray[np.bool_]:
+        """Which slices have an executor."""
+        return _live(self.placement)
+
+    @cached_property
+    def cost_seconds(self) -> float:
+        """Task seconds an event."""
+        return self.busy_seconds / max(self.processing_rate * self.period_seconds, 1e-9)
+
+    @property
+    def utilisation(self) -> float:
+        """Task time over the time that the cores of its slices had."""
+        return self.busy_seconds / (self.period_seconds * max(int(self.live.sum()), 1))
+
+    @property
+    def backlog_seconds(self) -> float:
+        """How long what waits takes at the present speed; of a sub-query that stands still, at its input's."""
+        return self.backlog_events / max(self.processing_rate, self.input_rate * 1e-3, 1e-9)
+
+    def slice_utilisation(self) -> Floats:
+        """The utilisation of each slice that has an executor."""
+        seconds = np.zeros(len(self.placement))
+        np.add.at(seconds, self.bucket_map, self.bucket_seconds)
+        if self.split_seconds.size:
+            seconds[: self.split_seconds.size] += self.split_seconds
+        used: Floats = seconds[self.live] / self.period_seconds
+        return used
+
+    @property
+    def imbalance(self) -> float:
+        """Standard deviation of the utilisation of its slices."""
+        return float(self.slice_utilisation().std()) if self.live.any() else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The executors that work, in columns, and the names of those that are spare."""
+
+    ids: tuple[str, ...]
+    cores: Ints
+    cpu: Floats
+    memory: Floats
+    spare: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Executors that work."""
+        return len(self.ids)
+
+    @cached_property
+    def all_cores(self) -> int:
+        """Cores of those that work."""
+        return int(self.cores.sum())
+
+    @property
+    def cores_each(self) -> float:
+        """Cores of a usual executor."""
+        return float(np.median(self.cores)) if self.ids else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Everything measured in one period that ended at `at`, in seconds of any clock that does not go back."""
+
+    at: float
+    period_seconds: float
+    fleet: Fleet
+    sub_queries: Mapping[str, Measured]
+    epoch_seconds: float = 0.0
+    epoch_target_seconds: float = 1.0
+
+    @property
+    def backlog_seconds(self) -> float:
+        """The longest backlog of any sub-query."""
+        return max((one.backlog_seconds for one in self.sub_queries.values()), default=0.0)
+
+
+@lru_cache(maxsize=64)
+def _live(placement: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    return np.array([executor != VACANT for executor in placement], dtype=bool)
+
+
+@lru_cache(maxsize=64)
+def slice_executors(placement: tuple[str, ...], ids: tuple[str, ...]) -> Ints:
+    """The place among `ids` of each slice's executor; -1 where it has none of these."""
+    place = {name: at for at, name in enumerate(ids)}
+    return np.array([place.get(name, -1) for name in placement], dtype=np.int64)

@@ -1,0 +1,309 @@
+"""Elasticity at the engine's end: collects what epochs measure, turns the loop, and carries out what it says.
+
+Receives what a meter measured; hands the cluster requests for executors, the engine changes of its bucket maps, and
+whoever asks what was decided and why.
+
+Invariants:
+- The loop is pure; all that acts is here, in one thread. Nothing here is waited for by an epoch.
+- A slice lies on one executor or is vacant; buckets of an executor that died are given to those that are there.
+- The number of executors asked for is the one that works plus the spare ones; one that comes unasked while some are
+  missing takes the place of one that died.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from penstock.elastic.loop import Loop
+from penstock.elastic.manager import Manager
+from penstock.elastic.measurements import VACANT
+from penstock.elastic.realise import (
+    Arrived,
+    Ask,
+    Event,
+    Granted,
+    Instruction,
+    KeepSpare,
+    Left,
+    Lost,
+    MoveBuckets,
+    Moved,
+    MoveFailed,
+    Refused,
+    Release,
+    Split,
+)
+from penstock.elastic.settings import ElasticSettings
+from penstock.engine import moves
+from penstock.engine.collect import Meter, Worker
+from penstock.engine.executors import Executors
+from penstock.engine.maps import resolved
+from penstock.query.physical import Plan
+from penstock.state.bucket_map import Maps, Place, evenly
+
+_LOG = logging.getLogger(__name__)
+#: how often the loop looks who is there, in seconds
+LOOK_SECONDS = 0.5
+#: the least time that is measured at once, and the longest to wait for an epoch to measure, in seconds
+PERIOD_SECONDS = 2.0
+IDLE_SECONDS = 10.0
+
+
+class Cluster(Protocol):
+    """The executors of a Spark application, live."""
+
+    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+        """Those that are there."""
+
+    def request(self, total: int) -> bool:
+        """Have so many; False if the cluster manager would not hear of it."""
+
+    def retire(self, executors: Sequence[str]) -> None:
+        """Let these go, once what they work on is done; they are not replaced."""
+
+
+class SparkFleet:
+    """The executors of a Spark application, as the loop's end needs them."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
+
+    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+        return {
+            one.id: (Worker(one.id, one.cores), Place(one.host, one.id)) for one in self._executors.staying()
+        }
+
+    def request(self, total: int) -> bool:
+        return self._executors.request(total)
+
+    def retire(self, executors: Sequence[str]) -> None:
+        self._executors.retire(executors)
+
+
+class Elasticity:
+    """Turns the loop of one engine."""
+
+    def __init__(
+        self,
+        settings: ElasticSettings,
+        cluster: Cluster,
+        remap: Callable[[moves.Change], Future[moves.Moved]],
+        maps: Callable[[], Maps],
+        plan: Callable[[], Plan],
+        meter: Meter,
+        greet: Callable[[Place], object],
+        record: Path,
+        manager: Manager | None = None,
+    ) -> None:
+        self._cluster, self._remap, self._maps, self._plan, self._meter = cluster, remap, maps, plan, meter
+        self._greet, self._record = greet, record
+        self._loop = Loop.begun(settings, manager)
+        self._told = ""
+        self._placement: list[str] = []
+        self._workers: Mapping[str, tuple[Worker, Place]] = {}
+        self._spare: set[str] = set()
+        self._keep_spare = 0
+        self._working = 0
+        self._leaving: set[str] = set()
+        self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
+        self._events: list[Event] = []
+        self._greeting: dict[str, Future[object]] = {}
+        self._greeters = ThreadPoolExecutor(1, "penstock-greeter")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-elasticity", daemon=True)
+
+    @property
+    def loop(self) -> Loop:
+        """What the loop knows and has decided."""
+        return self._loop
+
+    @property
+    def placement(self) -> tuple[str, ...]:
+        """The executor of each slice."""
+        return tuple(self._placement)
+
+    def begin(self) -> None:
+        """Begin turning."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop turning; what is under way is left to the engine's own end."""
+        self._stop.set()
+        self._greeters.shutdown(wait=False, cancel_futures=True)
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            try:
+                if self._meter.ready(PERIOD_SECONDS, IDLE_SECONDS):
+                    self.turn()
+            except Exception:  # a loop that fails must not take the stream with it
+                if not self._stop.is_set():
+                    _LOG.exception("a turn of the elastic loop failed")
+
+    # -- a turn ----------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One period: what happened, what was measured, what to do."""
+        self._meet(self._cluster.workers())
+        self._take_moves()
+        if self._seated and not self._moving:
+            self._adopt()
+        workers = [worker for worker, _ in self._workers.values()]
+        measured = self._meter.measured(
+            workers, self._placement, sorted(self._spare), resolved(self._maps(), self._plan())
+        )
+        events, self._events = self._events, []
+        self._loop, instructions = self._loop.turn(measured, events)
+        self._carry_out(instructions)
+        self._tell()
+
+    def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
+        """Notice who has come and who is gone."""
+        self._workers = workers
+        known = set(self._placement) - {VACANT} | self._spare
+        first = not self._placement
+        for name in sorted(known - set(workers)):
+            self._spare.discard(name)
+            if name in self._leaving:
+                self._leaving.discard(name)
+                self._events.append(Left(name))
+            elif name in self._placement:
+                self._events.append(Lost(name))
+            self._placement = [VACANT if owner == name else owner for owner in self._placement]
+        for name in sorted(set(workers) - known - self._leaving):
+            if not first and not self._greeted(name):
+                continue
+            awaited = len(self._seated - self._leaving) < self._working
+            if first or awaited:
+                asked = any(order.stage in ("asked", "coming") for order in self._loop.orders)
+                if asked and not first:
+                    self._events.append(Arrived(name))
+                self._seat(name)
+            elif len(self._spare) < self._keep_spare:
+                self._spare.add(name)
+            else:
+                self._events.append(Arrived(name))  # a stray: the loop lets it go
+        if first and workers:
+            self._working = len(workers)
+            self._place_all()
+
+    def _greeted(self, name: str) -> bool:
+        """Whether an executor that has come is ready: its Python workers have loaded what tasks need."""
+        if name not in self._greeting:
+            self._greeting[name] = self._greeters.submit(self._greet, self._workers[name][1])
+        if not self._greeting[name].done():
+            return False
+        if self._greeting.pop(name).exception() is not None:
+            _LOG.warning("executor %s could not be warmed up", name)
+        return True
+
+    @property
+    def _seated(self) -> set[str]:
+        return set(self._placement) - {VACANT}
+
+    def _seat(self, name: str) -> None:
+        """Give an executor a slice a core: vacant ones first."""
+        for _ in range(self._workers[name][0].cores):
+            if VACANT in self._placement:
+                self._placement[self._placement.index(VACANT)] = name
+            else:
+                self._placement.append(name)
+
+    def _adopt(self) -> None:
+        """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
+        there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
+        before = maps = self._maps()
+        for operator in (None, *before.operators):
+            owners = maps.default if operator is None else maps.of(operator)
+            lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
+            if lost:
+                maps = maps.moved(operator, {bucket: there[n % len(there)] for n, bucket in enumerate(lost)})
+        seats = self._seats()
+        used = {slice_ for owners in (maps.default, *maps.operators.values()) for slice_ in owners}
+        if maps != before or any(before.place_of(slice_) != seats[slice_] for slice_ in used):
+            self._moving.append(((), self._remap(moves.Change(maps.placed(seats), "immediate"))))
+
+    def _place_all(self) -> None:
+        """Have the slices run where they are seated, all operators evenly over them."""
+        even = evenly(self._maps().buckets, len(self._placement), self._seats())
+        self._moving.append(((), self._remap(moves.Change(even, "immediate"))))
+
+    def _seats(self) -> list[Place | None]:
+        return [self._workers[name][1] if name in self._workers else None for name in self._placement]
+
+    def _take_moves(self) -> None:
+        """Notice which moves are over."""
+        under_way = []
+        for sub_queries, ticket in self._moving:
+            if not ticket.done():
+                under_way.append((sub_queries, ticket))
+                continue
+            moved = ticket.result()
+            self._events += [
+                Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in sub_queries
+            ]
+        self._moving = under_way
+
+    # -- carrying out ----------------------------------------------------------------------------
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
+        if wanted:
+            maps = self._maps()
+            together = {sub: family for family in self._plan().families for sub in family}
+            for move in wanted:
+                for sub in together.get(move.sub_query, ()):
+                    maps = maps.moved(sub, {bucket: to for bucket, (_, to) in move.moves.items()})
+            ticket = self._remap(moves.Change(maps.placed(self._seats())))
+            self._moving.append((tuple(move.sub_query for move in wanted), ticket))
+        for one in instructions:
+            match one:
+                case Ask(count):
+                    self._ask(count)
+                case Release(executors):
+                    self._release(executors)
+                case KeepSpare(count):
+                    self._keep_spare = count
+                    self._cluster.request(self._working + count)
+                case Split(sub_query, _, _):
+                    self._events.append(
+                        MoveFailed(sub_query, "events of one key are reduced by their senders already")
+                    )
+                case _:
+                    pass
+
+    def _ask(self, count: int) -> None:
+        """Spare executors first; the cluster is asked for the rest, and for new spare ones."""
+        self._working += count
+        granted = self._cluster.request(self._working + self._keep_spare)
+        self._events.append(Granted(count) if granted else Refused("the cluster manager gives no more"))
+        if not granted:
+            self._working -= count
+        while self._spare and len(self._seated - self._leaving) < self._working:
+            name = sorted(self._spare)[0]
+            self._spare.discard(name)
+            self._seat(name)
+            self._events.append(Arrived(name))
+
+    def _release(self, executors: Sequence[str]) -> None:
+        seated = [name for name in executors if name in self._placement]
+        self._working = max(self._working - len(seated), 0)
+        self._leaving.update(executors)
+        self._cluster.retire(executors)
+        self._cluster.request(self._working + self._keep_spare)
+
+    def _tell(self) -> None:
+        """Keep what was decided and what came of it: one line for every entry whose outcome has changed."""
+        lines = self._loop.record.lines()
+        if lines != self._told:
+            self._told = lines
+            temporary = self._record.with_suffix(".new")
+            temporary.write_text(lines)
+            temporary.replace(self._record)

@@ -1,0 +1,52 @@
+"""A plan for life whose results are kept, so that they can be asked for: what a service runs of an app.
+
+Receives the rows of every epoch before it is committed; hands an output's latest answer, and its rows from an epoch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import polars as pl
+
+from penstock.engine.program import Fixed
+from penstock.jobs.results import Answer, Results
+from penstock.query.physical import Plan
+from penstock.words.errors import UserError
+
+
+class Kept(Fixed):
+    """The outputs of an app, by name, under a state directory."""
+
+    def __init__(self, plan: Plan, state: Path) -> None:
+        super().__init__(plan)
+        self._results = Results(state)
+
+    @property
+    def outputs(self) -> Mapping[str, Mapping[str, pl.DataType]]:
+        """The outputs there are, and their columns."""
+        return {name: dict(output.schema) for name, output in self._plan.outputs.items()}
+
+    @property
+    def kept_from(self) -> int:
+        """What was told before this epoch may be gone."""
+        return self._results.kept_from
+
+    def begun(self) -> None:
+        self._results.load(self._plan.outputs)
+
+    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+        self._results.put(epoch, rows)
+
+    def ask(self, output: str) -> Answer | None:
+        """An output's latest answer; None before its first."""
+        if output not in self._plan.outputs:
+            there_are = ", ".join(sorted(self._plan.outputs))
+            raise UserError("UNKNOWN_JOB", f"there is no output {output}", hint=f"There are {there_are}.")
+        return self._results.latest(output)
+
+    def since(self, output: str, epoch: int, most: int | None = None) -> list[Answer]:
+        """An output's rows of the epochs from one on, as far as they are kept."""
+        return list(islice(self._results.since(output, epoch), most))

@@ -1,0 +1,113 @@
+"""What an engine says of itself to whoever asks: one JSON object, over a socket that only its user can reach.
+
+Receives questions from other processes (`penstock status`); hands how the engine stands, what its sub-queries,
+executors and buckets do, and what the elastic loop has decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from types import TracebackType
+from typing import Any
+
+from penstock.elastic.decisions import told
+from penstock.elastic.measurements import Snapshot
+from penstock.elastic.prometheus import exposition
+from penstock.engine.engine import Engine
+from penstock.engine.job_server import socket_of
+from penstock.engine.lines import LineServer
+
+#: decisions of the elastic loop that are told
+SHOWN_DECISIONS = 10
+#: where no loop measures, who asks does: over this long at least and, without epochs, at most, in seconds
+_LEAST_PERIOD, _MOST_PERIOD = 0.5, 10.0
+
+
+class StatusServer:
+    """Answers until it is closed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.path = socket_of(engine.settings.state, "status")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        self._server = LineServer(self.path, "penstock-status", self._answer)
+        os.chmod(self.path, 0o600)
+
+    def __enter__(self) -> StatusServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def _answer(self, text: bytes) -> bytes:
+        if text.strip() == b"metrics":
+            latest = self._measured()
+            return json.dumps("" if latest is None else exposition(latest)).encode()
+        return json.dumps(status(self._engine, self._measured())).encode()
+
+    def _measured(self) -> Snapshot | None:
+        """The newest measurements. Where no loop asks for them, whoever wants to know does."""
+        if self._engine.elasticity is None and self._engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
+            found = self._engine.workers()
+            placement = [worker.id for worker in found for _ in range(worker.cores)]
+            return self._engine.meter.measured(found, placement, ())
+        return self._engine.meter.latest
+
+
+def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
+    """How an engine stands."""
+    said: dict[str, Any] = {
+        "name": engine.program.name,
+        "master": engine.settings.master,
+        "pid": os.getpid(),
+        "state": str(engine.settings.state),
+        "epoch": engine.last_epoch,
+        "backlog": {} if engine.admission is None else dict(engine.admission.backlog),
+        "maps_version": None if engine.maps is None else engine.maps.version,
+    }
+    if latest is not None:
+        said |= _measured(latest)
+    loop = None if engine.elasticity is None else engine.elasticity.loop
+    if loop is not None:
+        said["elastic"] = {
+            "resting": loop.resting,
+            "orders": [f"{order.stage}: {told(order.decision)}" for order in loop.orders],
+            "decisions": [json.loads(entry.to_json()) for entry in loop.record.entries[-SHOWN_DECISIONS:]],
+        }
+    return said
+
+
+def _measured(latest: Snapshot) -> dict[str, Any]:
+    fleet = latest.fleet
+    return {
+        "period_seconds": latest.period_seconds,
+        "epoch_seconds": latest.epoch_seconds,
+        "epoch_target_seconds": latest.epoch_target_seconds,
+        "sub_queries": {
+            name: {
+                "utilisation": one.utilisation,
+                "input_rate": one.input_rate,
+                "processing_rate": one.processing_rate,
+                "backlog_seconds": one.backlog_seconds,
+                "imbalance": one.imbalance,
+                "exchange_bytes": one.exchange_bytes,
+                "state_bytes": float(one.bucket_bytes.sum()),
+                "bucket_seconds": one.bucket_seconds.round(4).tolist(),
+                "bucket_bytes": one.bucket_bytes.tolist(),
+                "bucket_map": one.bucket_map.tolist(),
+            }
+            for name, one in latest.sub_queries.items()
+        },
+        "executors": {
+            name: {"cores": int(cores), "cpu": float(cpu)}
+            for name, cores, cpu in zip(fleet.ids, fleet.cores, fleet.cpu, strict=True)
+        },
+        "spare": list(fleet.spare),
+    }

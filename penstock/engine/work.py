@@ -1,0 +1,129 @@
+"""What an epoch's tasks did, in figures: per task, per sub-query, per slice and per bucket. The raw facts of one epoch.
+
+Receives the facts the tasks sent; hands them typed. Counting costs a pass over the upper bits of the hashes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.engine.maps import bucket_bytes, resolved, runs_of
+from penstock.query.physical import Plan, SubQuery
+from penstock.state.bucket_map import BucketMap, Maps
+from penstock.state.buckets import HASH, buckets_of
+from penstock.state.manifest import Collections
+from penstock.state.run import RunEntry
+
+
+@dataclass(frozen=True)
+class TaskWork:
+    """One task: its stage (`scan`, `slice 1`, ...), its number in it, where it ran, how long it took and how much of
+    that it had a core."""
+
+    stage: str
+    number: int
+    executor: str
+    seconds: float
+    cpu_seconds: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """One sub-query: seconds of work, rows that came in (after reduction by their senders) and the bytes they travelled
+    in, over all slices, per slice and per bucket."""
+
+    seconds: float
+    rows: int
+    bytes: int
+    seconds_by_slice: Mapping[int, float]
+    rows_by_slice: Mapping[int, int]
+    rows_by_bucket: tuple[int, ...]
+    bucket_map: BucketMap
+    _runs: Callable[[], Iterable[RunEntry]] = field(default=tuple, repr=False)
+
+    @cached_property
+    def state_by_bucket(self) -> tuple[int, ...]:
+        """About how many bytes of state each bucket has after the epoch."""
+        return bucket_bytes(self._runs(), len(self.bucket_map))
+
+    @cached_property
+    def seconds_by_bucket(self) -> tuple[float, ...]:
+        """The seconds of every slice dealt out to its buckets: by their rows, and evenly where none came."""
+        rows = np.asarray(self.rows_by_bucket, dtype=np.float64)
+        owners = np.asarray(self.bucket_map)
+        found = np.zeros(len(owners))
+        for slice_, seconds in self.seconds_by_slice.items():
+            mine = owners == slice_
+            share = rows[mine] if rows[mine].any() else np.ones(int(mine.sum()))
+            if share.size:
+                found[mine] = seconds * share / share.sum()
+        return tuple(found.tolist())
+
+
+def counted(
+    sub: SubQuery, inputs: Sequence[pl.DataFrame | None], buckets: int
+) -> tuple[int, list[int], list[int]]:
+    """How many rows came for a sub-query in a slice; and the buckets that some came for, with their numbers."""
+    if all(frame is None or not frame.height for frame in inputs):
+        return 0, [], []
+    rows, counts = 0, np.zeros(buckets, dtype=np.int64)
+    for port, frame in enumerate(inputs):
+        if frame is None or not frame.height:
+            continue
+        rows += frame.height
+        if not sub.route(port).everywhere:
+            counts += np.bincount(buckets_of(frame[HASH].to_numpy(), buckets), minlength=buckets)
+    present = np.flatnonzero(counts)
+    return rows, present.tolist(), counts[present].tolist()
+
+
+def tasks_of(facts: Iterable[Mapping[str, Any]]) -> tuple[TaskWork, ...]:
+    """What each task said of itself."""
+    scans = itertools.count()
+    return tuple(
+        TaskWork(
+            fact["stage"],
+            fact["slice"] if "slice" in fact else next(scans),
+            fact.get("executor", ""),
+            fact["seconds"],
+            fact.get("cpu", 0.0),
+            fact.get("rows", fact.get("events", 0)),
+        )
+        for fact in facts
+    )
+
+
+def work_of(
+    facts: Sequence[Mapping[str, Any]], plan: Plan, maps: Maps, after: Collections
+) -> dict[str, Work]:
+    """What each sub-query did, from what its slices said; `after`: the state as the epoch leaves it."""
+    said: dict[str, list[tuple[int, list[Any]]]] = {}
+    for fact in facts:
+        for sub, one in fact.get("work", {}).items():
+            said.setdefault(sub, []).append((fact["slice"], one))
+    owners, found = resolved(maps, plan), {}
+    for sub in plan.subqueries:
+        mine = said.get(sub, [])
+        by_bucket = [0] * maps.buckets
+        for _, (_, _, _, present, counts) in mine:
+            for bucket, count in zip(present, counts, strict=True):
+                by_bucket[bucket] += count
+        found[sub] = Work(
+            seconds=sum(one[0] for _, one in mine),
+            rows=sum(one[1] for _, one in mine),
+            bytes=sum(one[2] for _, one in mine),
+            seconds_by_slice={slice_: one[0] for slice_, one in mine},
+            rows_by_slice={slice_: one[1] for slice_, one in mine},
+            rows_by_bucket=tuple(by_bucket),
+            bucket_map=owners[sub],
+            _runs=partial(runs_of, plan, after, sub),
+        )
+    return found

@@ -1,0 +1,377 @@
+"""The API: every page, what it takes and what it answers.
+
+Receives requests that passed the gate; hands answers, or problems in Penstock's words. Statements of every kind go
+through SQL, so there is one door to guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, FastAPI, Header, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+import penstock
+from penstock.http import schemas, statements
+from penstock.http.events import Hub
+from penstock.http.gate import Gate, Refused, client_of
+from penstock.http.host import Host
+from penstock.http.limits import Limits
+from penstock.http.logs import log
+from penstock.http.metrics import CONTENT_TYPE, metrics
+from penstock.http.push import pushed
+from penstock.http.security import Token
+from penstock.http.wire import ARROW, PROBLEM, answer_json, problem, rows_arrow, status_of
+from penstock.words.errors import InternalError, PenstockError, UserError
+
+Name = Annotated[str, Path(max_length=200, description="Its name.")]
+Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch wanted.")]
+Most = Annotated[int, Query(ge=1, le=1_000)]
+#: epochs of results that are read at once
+_AT_ONCE = 16
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "model": schemas.Problem,
+        "description": "What went wrong.",
+        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+}
+_SQL_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/Sql"}},
+            "application/sql": {"schema": {"type": "string"}},
+        },
+    }
+}
+_LINES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+    }
+}
+
+
+class Service:
+    """An app on a host, with its gate and its subscriptions."""
+
+    def __init__(self, host: Host, limits: Limits | None = None, token: Token | None = None) -> None:
+        self.host, self.limits = host, limits or Limits()
+        self.hub = Hub(host, self.limits)
+        self.api = FastAPI(
+            title="Penstock",
+            version=penstock.__version__,
+            description="Streams, jobs and answers of a running engine.",
+            lifespan=self._life,
+            docs_url=None,  # its pages load scripts from elsewhere
+            redoc_url=None,
+            responses=_PROBLEMS,
+            separate_input_output_schemas=False,
+        )
+        _tell_errors(self.api)
+        _general(self.api, self)
+        _streams(self.api, self)
+        _jobs(self.api, self)
+        _answers(self.api, self)
+        self.gate = Gate(self.api, self.limits, token)
+
+    @asynccontextmanager
+    async def _life(self, _: FastAPI) -> AsyncIterator[None]:
+        self.hub.start()
+        yield
+        await self.hub.stop()
+
+    def say(self, sql: str) -> schemas.Said:
+        """Have statements carried out."""
+        if len(sql) > self.limits.sql_characters:
+            raise UserError(
+                "QUERY_TOO_LONG",
+                f"the statement has {len(sql):,} characters",
+                hint=f"At most {self.limits.sql_characters:,} are taken over HTTP.",
+            )
+        answers = self.host.say(sql)
+        log("said", sql=sql[:2_000], answers=[answer.says[:200] for answer in answers if not answer.question])
+        return schemas.Said(answers=[schemas.Answered(**asdict(answer)) for answer in answers])
+
+    def status(self) -> dict[str, Any]:
+        """The engine and the service in numbers."""
+        return {
+            **self.host.status(),
+            "subscribers": self.hub.subscribers,
+            "subscribers_dropped": dict(self.hub.dropped),
+        }
+
+
+# -- pages ---------------------------------------------------------------------------------------
+
+
+def _general(api: FastAPI, service: Service) -> None:
+    host = service.host
+
+    @api.get("/health", tags=["service"])
+    async def health() -> schemas.Health:
+        """Whether the engine is at work. Needs no token."""
+        status: Literal["ok", "ending", "starting"] = "starting"
+        if host.phase in ("running", "ending"):
+            status = "ok" if host.phase == "running" else "ending"
+        return schemas.Health(status=status, phase=host.phase)
+
+    @api.get("/status", tags=["service"])
+    def status() -> schemas.Status:
+        """The engine in numbers: epochs, rates, latency, backlog, state."""
+        return schemas.Status(**service.status())
+
+    @api.get("/metrics", tags=["service"], response_class=Response)
+    def prometheus() -> Response:
+        """The same for Prometheus."""
+        jobs = [] if host.phase == "starting" else host.jobs()
+        return Response(metrics(service.status(), jobs, service.gate.answers), media_type=CONTENT_TYPE)
+
+    @api.post("/sql", tags=["service"], openapi_extra=_SQL_BODY)
+    async def sql(request: Request) -> schemas.Said:
+        """Have statements carried out: all of them or none."""
+        kind, body = _kind(request), await request.body()
+        if kind not in ("application/json", "application/sql"):
+            raise _wrong_kind("application/json or application/sql")
+        text = _text(body) if kind == "application/sql" else schemas.Sql.model_validate_json(body).sql
+        return await asyncio.to_thread(service.say, text)
+
+
+def _streams(api: FastAPI, service: Service) -> None:
+    host = service.host
+
+    @api.get("/streams", tags=["streams"])
+    def streams() -> list[schemas.StreamFacts]:
+        """All streams."""
+        return [schemas.StreamFacts(**stream) for stream in host.streams()]
+
+    @api.post("/streams", tags=["streams"], status_code=201)
+    def create_stream(body: schemas.NewStream) -> schemas.Answered:
+        """Create a stream. Files are named only below directories the operator opened."""
+        return service.say(statements.create_stream(body)).answers[0]
+
+    @api.get("/streams/{name}", tags=["streams"])
+    def stream(name: Name) -> schemas.StreamFacts:
+        """One stream."""
+        host.stream(name)
+        return schemas.StreamFacts(**next(one for one in host.streams() if one["name"] == name))
+
+    @api.delete("/streams/{name}", tags=["streams"])
+    def drop_stream(name: Name) -> schemas.Answered:
+        """Drop a stream that no job reads."""
+        return service.say(statements.change("drop", name, "STREAM")).answers[0]
+
+    @api.get("/streams/{name}/dead", tags=["streams"])
+    def dead(name: Name, limit: Most = 100) -> schemas.Aside:
+        """Records that could not be read, the latest first."""
+        return schemas.Aside(stream=name, rows=host.aside(name, "dead", limit))
+
+    @api.get("/streams/{name}/late", tags=["streams"])
+    def late(name: Name, limit: Most = 100) -> schemas.Aside:
+        """Events that came too late, the latest first, where the state keeps them."""
+        return schemas.Aside(stream=name, rows=host.aside(name, "late", limit))
+
+    @api.post("/streams/{name}/events", tags=["streams"], openapi_extra=_LINES_BODY)
+    async def push(
+        name: Name,
+        request: Request,
+        producer: Annotated[str | None, Query(max_length=100)] = None,
+        sequence: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+    ) -> schemas.Pushed:
+        """Append events to a stream's log, one a line, where it takes any. What a producer sends again under the same
+        sequence is taken once."""
+        if _kind(request) not in ("application/x-ndjson", "application/json"):
+            raise _wrong_kind("application/x-ndjson")
+        body = await request.body()
+
+        def take() -> tuple[int, int]:
+            return pushed(name, host.stream(name).log, body, producer, sequence)
+
+        events, taken = await asyncio.to_thread(take)
+        return schemas.Pushed(events=events, taken=taken)
+
+
+def _jobs(api: FastAPI, service: Service) -> None:
+    host = service.host
+
+    @api.get("/jobs", tags=["jobs"])
+    def jobs() -> list[schemas.JobFacts]:
+        """All jobs and how they are."""
+        return [schemas.JobFacts(**job) for job in host.jobs()]
+
+    @api.post("/jobs", tags=["jobs"], status_code=201)
+    def create_job(body: schemas.NewJob) -> schemas.Answered:
+        """Create a job: it runs from the next epoch on."""
+        with statements.in_query():
+            return service.say(statements.create_job(body)).answers[0]
+
+    @api.get("/jobs/{name}", tags=["jobs"])
+    def job(name: Name) -> schemas.JobPage:
+        """One job: its query, its columns, how it is carried out."""
+        return schemas.JobPage(**host.job(name))
+
+    @api.patch("/jobs/{name}", tags=["jobs"])
+    def alter(name: Name, body: schemas.Change) -> schemas.Answered:
+        """Alter a job; the answer says whether its state is kept."""
+        return service.say(statements.alter_job(name, body)).answers[0]
+
+    @api.delete("/jobs/{name}", tags=["jobs"])
+    def drop(name: Name) -> schemas.Answered:
+        """Drop a job that no other reads."""
+        return service.say(statements.change("drop", name)).answers[0]
+
+    @api.post("/jobs/{name}/messages", tags=["jobs"])
+    def message(name: Name, body: Annotated[schemas.Message, Body()]) -> JSONResponse:
+        """What a job answers to a message: the rows of its latest answer that have the values the message says, or what
+        its own `deliver` function makes of it."""
+        answer = host.message(name, body.message)
+        return JSONResponse(json.loads(json.dumps({"answer": answer}, default=str)))
+
+    def verb(word: str, says: str) -> None:
+        def change(name: Name) -> schemas.Answered:
+            return service.say(statements.change(word, name)).answers[0]
+
+        api.post(f"/jobs/{{name}}/{word}", tags=["jobs"], name=word, description=says)(change)
+
+    verb("pause", "Let a job see no events and tell nothing until it is resumed.")
+    verb("resume", "Let a job that was paused, or failed, run again.")
+    verb("flush", "Have a job tell its open windows now, as they stand.")
+    verb("empty", "Have a job forget what it knows and begin anew.")
+
+
+def _answers(api: FastAPI, service: Service) -> None:
+    host, hub = service.host, service.hub
+
+    @api.get("/jobs/{name}/answer", tags=["answers"], responses={200: {"model": schemas.Told}})
+    async def answer(name: Name, accept: Annotated[str | None, Header()] = None) -> Response:
+        """A job's latest answer: what it told in the last epoch in which it told anything. As JSON, or as an Arrow
+        stream if the Accept header says so."""
+        if accept is not None and ARROW in accept:
+            return await asyncio.to_thread(_arrow, host, name)
+        told = host.answered(name) or await asyncio.to_thread(host.answer, name)
+        return Response(told, media_type="application/json")
+
+    @api.get("/jobs/{name}/results", tags=["answers"], responses={200: {"model": schemas.Results}})
+    def results(name: Name, since: Since = 0, limit: Most = 100) -> Response:
+        """What a job told from an epoch on, page by page."""
+        return Response(_page(service, name, since or 0, limit), media_type="application/json")
+
+    @api.get(
+        "/jobs/{name}/events",
+        tags=["answers"],
+        response_class=Response,
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def events(
+        name: Name,
+        request: Request,
+        since: Since = None,
+        last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+    ) -> Response:
+        """Subscribe to a job (server-sent events). The id of an event is its epoch; a client that comes back with
+        Last-Event-ID goes on after it. Without that or `since` it begins with the next epoch."""
+        if last_event_id:
+            if not last_event_id.lstrip("-").isdigit() or int(last_event_id) < -1:
+                raise UserError("BAD_EVENT_ID", f"{last_event_id!r} is no epoch")
+            since = int(last_event_id) + 1
+        return await hub.subscribe(name, since, client_of(request.scope))
+
+
+def _arrow(host: Host, name: str) -> Response:
+    answer = host.ask(name)
+    if answer is None:
+        return Response(status_code=204)
+    return Response(rows_arrow(answer.rows), media_type=ARROW, headers={"penstock-epoch": str(answer.epoch)})
+
+
+def _page(service: Service, name: str, since: int, limit: int) -> bytes:
+    """Results from an epoch on: so many epochs, or as many as a page holds."""
+    told, size, more = list[bytes](), 0, True
+    while more and len(told) < limit and size < service.limits.page_bytes:
+        most = min(_AT_ONCE, limit - len(told))
+        found = service.host.results(name, since, most)
+        told += [answer_json(name, answer) for answer in found]
+        size = sum(map(len, told))
+        since = found[-1].epoch + 1 if found else since
+        more = len(found) == most
+    head = {"job": name, "next": since, "more": more}
+    return json.dumps(head)[:-1].encode() + b', "results": [' + b", ".join(told) + b"]}"
+
+
+# -- what is wrong -------------------------------------------------------------------------------
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as failure:
+        raise UserError("BAD_REQUEST", "the body is not UTF-8", detail=str(failure)) from failure
+
+
+def _wrong_kind(wanted: str) -> UserError:
+    return UserError("WRONG_CONTENT_TYPE", f"the body must be {wanted}", hint="Say so in Content-Type.")
+
+
+def _answer(
+    error: PenstockError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    told = problem(error)
+    told["status"] = status or status_of(error)
+    return JSONResponse(told, told["status"], headers, PROBLEM)
+
+
+def _tell_errors(api: FastAPI) -> None:
+    def handle(kind: type[Exception]) -> Callable[[Any], Any]:
+        return api.exception_handler(kind)
+
+    @handle(PenstockError)
+    async def ours(_: Request, error: PenstockError) -> Response:
+        return _answer(error)
+
+    @handle(Refused)
+    async def refused(_: Request, error: Refused) -> Response:
+        return _answer(error.error, headers=error.headers)
+
+    @handle(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> Response:
+        return _answer(_bad_request(error.errors()))
+
+    @handle(ValueError)
+    async def unreadable(_: Request, error: ValueError) -> Response:
+        found = getattr(error, "errors", None)  # pydantic's, of a body we read ourselves
+        if found is None:
+            return _unexpected(error)
+        return _answer(_bad_request(found()))
+
+    @handle(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        condition = "NO_SUCH_PAGE" if error.status_code == 404 else "BAD_REQUEST"
+        return _answer(UserError(condition, str(error.detail)), error.status_code, error.headers)
+
+    @handle(Exception)
+    async def unexpected(_: Request, error: Exception) -> Response:
+        return _unexpected(error)
+
+
+def _bad_request(errors: Any) -> UserError:
+    told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in list(errors)[:5]]
+    return UserError(
+        "BAD_REQUEST", "the request is not as the API says", detail="; ".join(told), hint="See /openapi.json."
+    )
+
+
+def _unexpected(error: Exception) -> Response:
+    log("unexpected", 40, error=f"{type(error).__name__}: {error}"[:2_000])
+    return _answer(InternalError("UNEXPECTED", f"{type(error).__name__}; this is a defect of Penstock"), 500)

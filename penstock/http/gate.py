@@ -1,0 +1,136 @@
+"""The gate before the API: who is let in, how often, with how much; and a line in the log for each.
+
+Receives every request before anything looks at it; hands on those that pass.
+
+Invariant: a body is counted while it comes and never held beyond its limit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.http.limits import Buckets, Limits
+from penstock.http.logs import log
+from penstock.http.security import Token, check_own
+from penstock.http.wire import PROBLEM, problem, status_of
+from penstock.words.errors import PenstockError, UserError
+
+#: pages that need no token: they tell nothing
+_OPEN = frozenset({"/health"})
+
+
+class Refused(Exception):
+    """A request does not pass."""
+
+    def __init__(self, error: PenstockError, **headers: str) -> None:
+        super().__init__(error.text())
+        self.error, self.headers = error, headers
+
+
+class Gate:
+    """Stands before an app."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, token: Token | None) -> None:
+        self._app, self._limits, self._token = app, limits, token
+        self._buckets = Buckets(limits.requests_per_second, limits.request_burst)
+        #: answers so far, by status
+        self.answers: Counter[int] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return  # no WebSockets here: uvicorn refuses the handshake
+        began, status = time.monotonic(), 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self.answers[status] += 1
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, self._counted(scope, receive), watched)
+        except Refused as refused:
+            if status:  # the answer has begun; nothing else can be said
+                raise
+            await _refuse(refused, watched)
+        finally:
+            log(
+                "request",
+                logging.DEBUG if status < 400 and scope["method"] == "GET" else logging.INFO,
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                seconds=round(time.monotonic() - began, 6),
+                client=client_of(scope),
+            )
+
+    def _check(self, scope: Scope) -> None:
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        wait = self._buckets.take(client_of(scope))
+        if wait:
+            error = UserError(
+                "TOO_MANY_REQUESTS",
+                f"at most {self._limits.requests_per_second:g} requests a second are answered",
+                hint=f"Ask again in {wait:.3f} s.",
+            )
+            raise Refused(error, **{"retry-after": str(max(1, round(wait)))})
+        try:
+            if self._token is None:
+                check_own(headers.get(b"host"), headers.get(b"origin"))
+        except UserError as error:
+            raise Refused(error) from error
+        token = None if scope["path"] in _OPEN else self._token
+        if token is not None and not token.fits(headers.get(b"authorization")):
+            refused = UserError(
+                "NOT_AUTHORISED",
+                "the request does not carry this service's token",
+                hint="Authorization: Bearer TOKEN; the client takes connect(url, token=...).",
+            )
+            raise Refused(refused, **{"www-authenticate": 'Bearer realm="penstock"'})
+        length = headers.get(b"content-length", "0")
+        if not length.isdigit() or int(length) > self._limits.body_bytes:
+            raise Refused(self._too_large())
+
+    def _counted(self, scope: Scope, receive: Receive) -> Receive:
+        """The body of a request that does not say how long it is, up to the limit."""
+        got = 0
+
+        async def counted() -> Message:
+            nonlocal got
+            message = await receive()
+            got += len(message.get("body", b""))
+            if got > self._limits.body_bytes:
+                raise Refused(self._too_large())
+            return message
+
+        return counted
+
+    def _too_large(self) -> UserError:
+        return UserError(
+            "BODY_TOO_LARGE",
+            f"the body is longer than {self._limits.body_bytes:,} bytes",
+            hint="Send it in parts.",
+        )
+
+
+def client_of(scope: Scope) -> str:
+    """Who asks: the address a request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else "unknown"
+
+
+async def _refuse(refused: Refused, send: Send) -> None:
+    body = json.dumps(problem(refused.error)).encode()
+    headers = {"content-type": PROBLEM, "content-length": str(len(body)), **refused.headers}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status_of(refused.error), "headers": raw})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,331 @@
+"""What the API is an API of: a program that runs, whoever runs it.
+
+Receives reports of epochs from the engine's thread, and questions and statements from the API's; hands answers.
+
+Guarantees: what is asked never waits for an epoch. Results are shown once their epoch is committed. Does not guarantee:
+that a statement is checked while another is; they take turns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import penstock
+from penstock.engine.epoch import EpochReport
+from penstock.engine.gauges import Gauges
+from penstock.engine.kept import Kept
+from penstock.http.push import Takes
+from penstock.http.security import FileGuard
+from penstock.http.wire import answer_json, columns_of
+from penstock.jobs.commands import Answered, shown
+from penstock.jobs.program import Jobs
+from penstock.jobs.results import Answer
+from penstock.jobs.script import Script, placed
+from penstock.query.logical import StreamDefinition
+from penstock.sql.parse import parse
+from penstock.words.errors import ExternalError, PenstockError, UserError
+
+#: told that epochs were committed or jobs changed; from any thread
+Listener = Callable[[], None]
+
+
+class Host:
+    """A program under way, as the API sees it."""
+
+    def __init__(self, program: Jobs | Kept, state: Path, guard: FileGuard | None = None) -> None:
+        self.program, self.state = program, state
+        self.phase = "starting"
+        #: the last epoch whose results may be shown
+        self.committed = -1
+        #: how much waits in the log of each stream, in its units
+        self.backlog: Callable[[], Mapping[str, int]] = dict
+        self.listeners: list[Listener] = []
+        self._guard = guard or FileGuard((), state)
+        self._gauges, self._lock = Gauges(), threading.Lock()
+        self._last_seconds: float | None = None
+        self._rows: Counter[str] = Counter()
+        self._epochs: Counter[str] = Counter()
+        #: answers as JSON, until there are newer ones; `_changes` counts what was said
+        self._answers: dict[str, bytes] = {}
+        self._changes = 0
+        self._began = time.monotonic()
+
+    # -- what the engine's thread tells ----------------------------------------------------------
+
+    def opened(self, committed: int) -> None:
+        """The state is open: from now on there are answers, and statements are taken."""
+        self.committed = committed
+        self.phase = "opened"
+
+    def entered(self, phase: str) -> None:
+        """The engine says what it is about."""
+        self.phase = phase
+        if phase == "running":
+            with self._lock:
+                self._gauges.began()
+
+    def epoch(self, report: EpochReport) -> None:
+        """An epoch is committed."""
+        with self._lock:
+            self._gauges.add(report)
+            self._last_seconds = report.seconds
+            told = {name: rows.height for name, rows in report.rows.items() if rows.height}
+            self._rows.update(told)
+            self._epochs.update(told.keys())
+        self.committed = max(self.committed, report.epoch)
+        for name in told:
+            self._answers.pop(name, None)
+        self._heard()
+
+    def ended(self) -> None:
+        """The engine has stopped."""
+        self.phase = "ending"
+        self._heard()
+
+    def _heard(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
+    def check_open(self) -> None:
+        """Raise until there is something to ask."""
+        if self.phase == "starting":
+            raise ExternalError("ENGINE_STARTING", "the engine is starting", hint="Ask again in a second.")
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def say(self, text: str) -> list[Answered]:
+        """Have statements carried out, if they may be said over HTTP."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            raise UserError(
+                "NO_COMMANDS",
+                "this service runs an app, whose queries do not change",
+                hint="Serve a file of SQL or a penstock.jobs_app to create and alter jobs.",
+            )
+        statements = parse(text)
+        self._guard.check(statements)
+        try:
+            return self.program.say(text)
+        except PenstockError as error:
+            if error.where and len(statements) == 1:
+                with placed(Script(text, statements), statements[0]):
+                    raise
+            raise
+        finally:
+            self._changes += 1
+            self._answers.clear()
+            self._heard()
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def answered(self, job: str) -> bytes | None:
+        """A job's latest answer as JSON, if it is at hand. Never waits."""
+        return self._answers.get(job)
+
+    def answer(self, job: str) -> bytes:
+        """A job's latest answer as JSON."""
+        seen = self.committed, self._changes
+        told = answer_json(job, self.ask(job))
+        if len(self._answers) < 1_000:
+            self._answers[job] = told
+        if seen != (self.committed, self._changes):  # it may be an older one
+            self._answers.pop(job, None)
+        return told
+
+    def ask(self, job: str) -> Answer | None:
+        """A job's latest answer."""
+        self.check_open()
+        return self.program.ask(job)
+
+    def message(self, job: str, message: Any) -> Any:
+        """What a job answers to a message."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            raise UserError("NO_COMMANDS", "an app's outputs take no messages")
+        return self.program.route(job, message)
+
+    def identity(self, job: str) -> int:
+        """What tells a job from others of its name; raises if there is none."""
+        self.program.ask(job)
+        return 0 if isinstance(self.program, Kept) else self.program.catalogue.jobs[job].created
+
+    def results(self, job: str, since: int, most: int) -> list[Answer]:
+        """What a job told in committed epochs from one on; of at most so many epochs. Raises if some of it is gone."""
+        upto = self.committed
+        self.check_kept(job, since)
+        return [answer for answer in self.program.since(job, since, most) if answer.epoch <= upto]
+
+    def check_kept(self, job: str, since: int) -> None:
+        """Raise if a job told something from an epoch on that is no longer kept."""
+        latest = self.ask(job)
+        if since > self.committed + 1:
+            raise UserError(
+                "EPOCH_AHEAD",
+                f"epoch {since} is ahead of what has happened here",
+                detail=f"the last epoch is {self.committed}",
+                hint="The engine may have begun anew since; begin without since.",
+            )
+        if since < self.program.kept_from and latest is not None and latest.epoch >= since:
+            raise UserError(
+                "RESULTS_GONE",
+                f"what {job} told in epoch {since} is no longer kept",
+                detail=f"kept is what was told from epoch {self.program.kept_from} on",
+                hint=f"Begin with since={self.program.kept_from}, or without since for what comes from now on.",
+            )
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def streams(self) -> list[dict[str, Any]]:
+        """All streams."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            plan = self.program.plan(0)
+            return [self._stream(name, "", scan.stream) for name, scan in plan.scans.items()]
+        entries = self.program.catalogue.streams
+        return [self._stream(name, entry.text, self.program.stream(name)) for name, entry in entries.items()]
+
+    def stream(self, name: str) -> StreamDefinition:
+        """A stream; raises if there is none."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            scans = self.program.plan(0).scans
+            if name in scans:
+                return scans[name].stream
+        elif name in self.program.catalogue.streams:
+            return self.program.stream(name)
+        raise UserError(
+            "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
+        )
+
+    def _stream(self, name: str, said: str, stream: StreamDefinition) -> dict[str, Any]:
+        return {
+            "name": name,
+            "said": said or "(given by Python)",
+            "log": stream.log.describe(),
+            "columns": columns_of(stream.decoder.schema()),
+            "time": stream.time,
+            "lateness_seconds": stream.lateness / 1e6,
+            "backlog": self.backlog().get(stream.name),
+            "backlog_unit": stream.log.unit,
+            "takes_events": isinstance(stream.log, Takes),
+        }
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            return [self._output(name) for name in self.program.outputs]
+        return [self._job(name) for name in self.program.catalogue.jobs]
+
+    def job(self, name: str) -> dict[str, Any]:
+        """A job, with its columns and how it is carried out."""
+        self.check_open()
+        self.program.ask(name)
+        if isinstance(self.program, Kept):
+            plan = self.program.plan(0)
+            return {
+                **self._output(name),
+                "columns": columns_of(self.program.outputs[name]),
+                "streams": list(plan.scans),
+                "reads": [],
+                "plan": "\n".join(f"{s.id}: {s.operator.describe()}" for s in plan.subqueries.values()),
+            }
+        made = self.program.compiled(name)
+        return {
+            **self._job(name),
+            "columns": columns_of(made.schema),
+            "streams": [stream.split("~")[0] for stream in made.streams],
+            "reads": sorted(made.reads),
+            "plan": self.program.say(f"EXPLAIN JOB `{name}`")[0].says,
+        }
+
+    def _job(self, name: str) -> dict[str, Any]:
+        assert isinstance(self.program, Jobs)
+        entry = self.program.catalogue.jobs[name]
+        facts = {key: value for key, value in shown(entry).items() if key != "job"}
+        return {"name": name, **facts, "version": entry.version, **self._told(name)}
+
+    def _output(self, name: str) -> dict[str, Any]:
+        plan = self.program.plan(0)
+        return {
+            "name": name,
+            "life": "running",
+            "query": "(given by Python)",
+            "parameters": {},
+            "into": [sink.describe() for sink in plan.outputs[name].sinks],
+            "error": None,
+            "version": 0,
+            **self._told(name),
+        }
+
+    def _told(self, name: str) -> dict[str, Any]:
+        latest = self.program.ask(name)
+        with self._lock:
+            rows, epochs = self._rows[name], self._epochs[name]
+        return {"epoch": None if latest is None else latest.epoch, "rows": rows, "epochs": epochs}
+
+    def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
+        """The latest records of a stream that were put aside, the latest first."""
+        folder = self.state / why / self.stream(stream).name
+        found: list[dict[str, Any]] = []
+        for path in sorted(folder.glob("epoch-*.jsonl"), reverse=True):
+            rows = pl.read_ndjson(path, infer_schema_length=None)
+            epoch = int(path.stem.removeprefix("epoch-"))
+            if epoch <= self.committed:
+                found += [
+                    {"epoch": epoch, **row} for row in rows.reverse().head(most - len(found)).to_dicts()
+                ]
+            if len(found) >= most:
+                break
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """The engine in numbers."""
+        with self._lock:
+            gauges = self._gauges
+            latency, rate = gauges.latency(recent=True), gauges.rate()
+            told = {
+                "epochs": gauges.epochs,
+                "events": gauges.events,
+                "events_per_second": rate if gauges.epochs else 0.0,
+                "late": gauges.late,
+                "dead": gauges.bad,
+                "latency_seconds": None if latency is None else {"p50": latency.p50, "p99": latency.p99},
+                "last_epoch_seconds": self._last_seconds,
+                "watermark": _instant(gauges.watermark),
+                "state_bytes": gauges.state_bytes,
+            }
+        lives: Sequence[str] = []
+        if self.phase == "starting":
+            streams = 0
+        elif isinstance(self.program, Kept):
+            lives, streams = ["running"] * len(self.program.outputs), len(self.program.plan(0).scans)
+        else:
+            catalogue = self.program.catalogue
+            lives, streams = [e.master.life for e in catalogue.jobs.values()], len(catalogue.streams)
+        return {
+            "name": self.program.name,
+            "version": penstock.__version__,
+            "phase": self.phase,
+            "up_seconds": time.monotonic() - self._began,
+            "epoch": self.committed,
+            **told,
+            "backlog": dict(self.backlog()),
+            "streams": streams,
+            "jobs": dict(Counter(lives)),
+        }
+
+
+def _instant(micros: int | None) -> str | None:
+    """An instant for people; None before there is one, and once all of time has passed."""
+    if micros is None or abs(micros) > 250_000_000_000_000_000:
+        return None
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()

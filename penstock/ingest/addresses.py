@@ -1,0 +1,60 @@
+"""Addresses, sizes and tokens as they are written on a command line."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+
+from penstock.words.errors import UserError
+
+_SIZES = {
+    "": 1,
+    "B": 1,
+    "K": 1 << 10,
+    "KB": 1 << 10,
+    "M": 1 << 20,
+    "MB": 1 << 20,
+    "G": 1 << 30,
+    "GB": 1 << 30,
+}
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; an IPv6 address stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise UserError("BAD_ADDRESS", f"{text!r} is not HOST:PORT", hint="As in 127.0.0.1:7070.")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host's address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def size(text: str) -> int:
+    """Bytes of `256MB`, `64K` or `1000`."""
+    found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
+    if not found or found[2].upper() not in _SIZES:
+        raise UserError("BAD_SIZE", f"{text!r} is not a size", hint="As in 256MB or 64K.")
+    return int(found[1]) * _SIZES[found[2].upper()]
+
+
+def token_in(path: str | None) -> str:
+    """The token that a file holds; no file, no token."""
+    if path is None:
+        return ""
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError("BAD_TOKEN_FILE", f"{path} cannot be read", detail=str(error)) from None
+    if not token or not token.isascii():
+        raise UserError("BAD_TOKEN_FILE", f"{path} holds no token", hint="One line of ASCII text.")
+    return token

@@ -1,0 +1,213 @@
+"""`penstock agent`: the command line of the agent, its threads and its end.
+
+Each source is a producer of its own: a journal, a thread that reads into it and one that ships it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from penstock.ingest.addresses import address, size, token_in
+from penstock.ingest.inlet import Overflow, PipeInlet, WhenFull
+from penstock.ingest.intake import check_stream
+from penstock.ingest.journal import Journal
+from penstock.ingest.shipper import Shipper
+from penstock.ingest.tail import TailInlet
+from penstock.ingest.tell import tell
+from penstock.words.duration import microseconds
+from penstock.words.errors import ExternalError, UserError
+
+_WHEN_FULL: tuple[WhenFull, ...] = ("block", "drop-oldest", "drop-newest")
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be said."""
+    made = argparse.ArgumentParser(
+        prog="penstock agent",
+        description="Ship lines from standard input, or of files that grow, to a gateway.",
+    )
+    say = made.add_argument
+    say("--to", required=True, metavar="HOST:PORT", help="the gateway")
+    say("--stream", default="logs", metavar="NAME", help="(default %(default)s)")
+    say(
+        "--spool",
+        metavar="DIR",
+        help="where lines wait, and survive a crash; a temporary directory unless given",
+    )
+    say("--spool-bytes", default="256MB", metavar="SIZE", help="the most it may take, a source (%(default)s)")
+    say("--when-full", default="block", choices=_WHEN_FULL, help="(default %(default)s)")
+    say("--tail", action="append", default=[], metavar="FILE", help="follow a file instead; may be repeated")
+    say("--from-end", action="store_true", help="a file met for the first time is followed from its end")
+    say("--once", action="store_true", help="read files to their ends, ship that, and end")
+    say("--settle", default="5s", metavar="TIME", help="how long a renamed file may still grow (%(default)s)")
+    say("--linger", default="200ms", metavar="TIME", help="how long lines wait for company (%(default)s)")
+    say(
+        "--drain",
+        default="10s",
+        metavar="TIME",
+        help="how long the end waits for acknowledgements (%(default)s)",
+    )
+    say("--token-file", metavar="FILE", help="the gateway's token")
+    return made
+
+
+class _Source:
+    """A producer: what it reads, and what ships it."""
+
+    def __init__(
+        self, given: argparse.Namespace, spool: Path, path: Path | None, stop: threading.Event
+    ) -> None:
+        name = "stdin" if path is None else f"{path.name}-{zlib.crc32(os.fsencode(path)):08x}"
+        most = size(given.spool_bytes)
+        self.journal = Journal(spool / name, file_bytes=max(min(4 << 20, most // 8), 4096))
+        overflow = Overflow(self.journal, most, given.when_full)
+        self.overflow = overflow
+        if path is None:
+            self.inlet: PipeInlet | TailInlet = PipeInlet(0, self.journal, overflow, stop)
+        else:
+            self.inlet = TailInlet(
+                path,
+                self.journal,
+                overflow,
+                stop,
+                settle_seconds=microseconds(given.settle) / 1e6,
+                from_end=given.from_end,
+                once=given.once,
+            )
+        self.ended = threading.Event()
+        self.failure: Exception | None = None
+        self._given_up = threading.Event()
+        self.shipper = Shipper(
+            self.journal,
+            address(given.to),
+            check_stream(given.stream),
+            token=token_in(given.token_file),
+            linger_seconds=max(microseconds(given.linger) / 1e6, 0.001),
+            finished=self.ended.is_set,
+            stop=self._given_up,
+        )
+        self._threads = [
+            threading.Thread(target=self._read, name=f"read {name}", daemon=True),
+            threading.Thread(target=self._ship, name=f"ship {name}", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Begin reading and shipping."""
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        try:
+            self.inlet.run()
+        except Exception as error:
+            self.failure = error
+        finally:
+            self.ended.set()
+
+    def _ship(self) -> None:
+        try:
+            self.shipper.run()
+        except Exception as error:
+            self.failure = self.failure or error
+
+    def close(self) -> bool:
+        """Stop shipping; whether all was acknowledged."""
+        done = self.shipper.done
+        self._given_up.set()
+        self._threads[1].join(2)
+        self.journal.sync()
+        return done
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the agent until its input ends or it is told to stop."""
+    given = parser().parse_args(arguments)
+    if given.tail and not given.spool:
+        raise UserError(
+            "SPOOL_NEEDED",
+            "--tail needs --spool",
+            hint="It is where the agent remembers how far it has read.",
+        )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with _spool(given.spool) as spool:
+        paths: list[Path | None] = [Path(os.path.abspath(path)) for path in dict.fromkeys(given.tail)]
+        sources = [_Source(given, spool, path, stop) for path in paths or [None]]
+        for source in sources:
+            source.start()
+        tell("started", to=given.to, stream=given.stream, producers=[one.journal.producer for one in sources])
+        while not stop.is_set() and not all(one.ended.is_set() for one in sources) and not _failed(sources):
+            stop.wait(0.5)
+        stop.set()
+        until = time.monotonic() + microseconds(given.drain) / 1e6
+        while (
+            time.monotonic() < until and not all(one.shipper.done for one in sources) and not _failed(sources)
+        ):
+            time.sleep(0.02)
+        left = [one for one in sources if not one.close()]
+        for one in sources:
+            shipped, overflow = one.shipper.shipped, one.overflow
+            tell(
+                "ended",
+                producer=one.journal.producer,
+                lines=shipped.lines,
+                frames=shipped.frames,
+                bytes_sent=shipped.bytes_sent,
+                dropped_lines=overflow.dropped_lines,
+                unacknowledged_bytes=max(one.journal.end - shipped.acknowledged, 0),
+            )
+        if failure := _failed(sources):
+            raise ExternalError("AGENT_FAILED", "the agent cannot go on", detail=repr(failure)) from failure
+        if left and not given.spool:
+            raise ExternalError(
+                "NOT_SHIPPED",
+                "lines were left that the gateway did not acknowledge",
+                detail=left[0].shipper.shipped.failure or None,
+                hint="With --spool DIR they would be shipped by the next start.",
+            )
+    return 0
+
+
+def _failed(sources: Sequence[_Source]) -> Exception | None:
+    return next((one.failure for one in sources if one.failure is not None), None)
+
+
+@contextlib.contextmanager
+def _spool(given: str | None) -> Iterator[Path]:
+    """The spool directory, for this agent alone."""
+    if given is None:
+        made = Path(tempfile.mkdtemp(prefix="penstock-agent-"))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return
+    spool = Path(given).absolute()
+    try:
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(spool / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ExternalError("SPOOL_UNWRITABLE", f"{spool} cannot be written to", detail=str(error)) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UserError(
+            "SPOOL_TAKEN", f"another agent has the spool {spool}", hint="Give each one of its own."
+        ) from None
+    try:
+        yield spool
+    finally:
+        os.close(lock)

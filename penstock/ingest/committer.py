@@ -1,0 +1,196 @@
+"""Group commit: frames of many connections go to disk together, and are answered together.
+
+Receives frames from the event loop; hands each sender its durable position, or why there is none.
+
+One thread does all that touches the logs. While it forces one group to disk the next one gathers; a group waits
+at most `gather_seconds` for company. `room` bounds what waits in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.ingest.frames import Frame
+from penstock.ingest.store import Pruned, Retention, Store
+from penstock.words.errors import ExternalError, PenstockError
+
+Answer = int | PenstockError
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A frame on its way to disk; `anywhere`: at whatever position its producer is by then."""
+
+    sender: Hashable
+    stream: str
+    frame: Frame
+    answer: Callable[[Answer], None]
+    anywhere: bool
+
+
+class Committer:
+    """Writes to the logs of all streams below a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        partitions: int,
+        segment_bytes: int,
+        gather_seconds: float,
+        most_streams: int = 256,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._directory = directory
+        self._partitions, self._segment_bytes = partitions, segment_bytes
+        self._gather_seconds = gather_seconds
+        self._most_streams = most_streams
+        self._clock = clock
+        self._stores: dict[str, Store] = {}
+        self._queue: list[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._syncing = ThreadPoolExecutor(4, thread_name_prefix="sync")
+        #: bytes that wait to be written
+        self.waiting_bytes = 0
+        self.groups = self.frames = self.lines = self.duplicates = 0
+
+    def submit(
+        self,
+        sender: Hashable,
+        stream: str,
+        frame: Frame,
+        answer: Callable[[Answer], None],
+        *,
+        anywhere: bool = False,
+    ) -> None:
+        """Take a frame; `answer` is called in the event loop once it is known what became of it."""
+        self._queue.append(_Waiting(sender, stream, frame, answer, anywhere))
+        self.waiting_bytes += len(frame.payload)
+        self._wake.set()
+
+    async def position(self, stream: str, producer: str) -> int:
+        """Where a producer is, durably."""
+        return await self._in_thread(lambda: self._store(stream).position(producer))
+
+    async def prune(self, retention: Retention) -> dict[str, Pruned]:
+        """Remove what nobody needs from all streams."""
+        now = self._clock()
+        return await self._in_thread(
+            lambda: {name: store.prune(retention, now) for name, store in self._stores.items()}
+        )
+
+    async def open_all(self) -> dict[str, int]:
+        """Open the logs there are; what was cut from the end of each."""
+
+        def opened() -> dict[str, int]:
+            found = sorted(path.parent.name for path in self._directory.glob("*/log.json"))
+            return {name: self._store(name).cut_bytes for name in found}
+
+        return await self._in_thread(opened)
+
+    async def run(self, told: Callable[[], None]) -> None:
+        """Commit groups for ever; `told` is called after each."""
+        while True:
+            await self._wake.wait()
+            if self._gather_seconds:
+                await asyncio.sleep(self._gather_seconds)
+            self._wake.clear()
+            group, self._queue = self._queue, []
+            answers = await self._in_thread(lambda group=group: self._commit(group))  # type: ignore[misc]
+            self.waiting_bytes -= sum(len(one.frame.payload) for one in group)
+            self.groups += 1
+            for one, answer in zip(group, answers, strict=True):
+                one.answer(answer)
+            told()
+
+    async def close(self) -> None:
+        """Let go of the logs."""
+
+        def closed() -> None:
+            for store in self._stores.values():
+                store.close()
+
+        await self._in_thread(closed)
+        self._thread.shutdown()
+        self._syncing.shutdown()
+
+    def figures(self) -> dict[str, object]:
+        """What there is to count."""
+        return {
+            "groups": self.groups,
+            "frames": self.frames,
+            "lines": self.lines,
+            "duplicate_frames": self.duplicates,
+            "waiting_bytes": self.waiting_bytes,
+            "streams": {
+                name: {
+                    "producers": len(store.producers),
+                    "given_up_bytes": store.given_up,
+                    "latest": {
+                        one.directory.name: one.committed.latest for one in store.partitions if one.begun
+                    },
+                }
+                for name, store in list(self._stores.items())
+            },
+        }
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _store(self, name: str) -> Store:
+        store = self._stores.get(name)
+        if store is None:
+            if len(self._stores) >= self._most_streams:
+                raise ExternalError("TOO_MANY_STREAMS", f"there are {len(self._stores)} streams already")
+            try:
+                store = self._stores[name] = Store(
+                    self._directory / name,
+                    partitions=self._partitions,
+                    segment_bytes=self._segment_bytes,
+                    syncing=self._syncing,
+                )
+            except OSError as error:
+                raise ExternalError(
+                    "LOG_UNWRITABLE", f"the log of {name} cannot be opened", detail=str(error)
+                ) from error
+        return store
+
+    def _commit(self, group: list[_Waiting]) -> list[Answer]:
+        """Write a group. After a frame that is refused, all that the same sender sent is too."""
+        now = int(self._clock() * 1e6)
+        refused: dict[Hashable, PenstockError] = {}
+        dirty: dict[str, Store] = {}
+        for one in group:
+            if one.sender in refused:
+                continue
+            try:
+                store = dirty[one.stream] = self._store(one.stream)
+                if one.anywhere:
+                    one.frame = replace(one.frame, first=store.expected(one.frame.producer))
+                if store.take(one.frame, now):
+                    self.frames += 1
+                    self.lines += one.frame.count
+                else:
+                    self.duplicates += 1
+            except PenstockError as error:
+                refused[one.sender] = error
+        failed: dict[str, PenstockError] = {}
+        for name, store in dirty.items():
+            try:
+                store.commit()
+            except PenstockError as error:
+                failed[name] = error
+        return [
+            refused.get(one.sender)
+            or failed.get(one.stream)
+            or self._stores[one.stream].position(one.frame.producer)
+            for one in group
+        ]

@@ -1,0 +1,216 @@
+"""Lines and JSON over plain HTTP, for programs that are no agents.
+
+    POST /streams/NAME/events   lines as they are; with Content-Type application/json an array of events, or one
+    GET  /status                what the gateway has counted
+    GET  /health                200 while it runs
+
+Receives requests; hands frames to the committer. The answer comes when the lines are on disk. With the headers
+`Penstock-Producer` and `Penstock-Position` (the count of bytes that the producer sent before) a request can be
+repeated: what the log has is left out.
+
+Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused by status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from dataclasses import dataclass
+
+from penstock.ingest.committer import Answer
+from penstock.ingest.frames import MOST_POSITION, Frame
+from penstock.ingest.gateway import Gateway
+from penstock.ingest.intake import check_producer, check_stream
+from penstock.words.errors import ExternalError, PenstockError, UserError
+
+_MOST_HEAD_BYTES = 16 << 10
+_EVENTS = re.compile(r"/streams/([^/?]*)/events")
+#: the producer of requests that name none
+ANYBODY = "http"
+_STATUS = {
+    "BAD_REQUEST": 400,
+    "BAD_TOKEN": 401,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "SEQUENCE_GAP": 409,
+    "LENGTH_REQUIRED": 411,
+    "TOO_LARGE": 413,
+    "BAD_STREAM_NAME": 422,
+    "BAD_PRODUCER": 422,
+    "NOT_JSON": 422,
+    "TOO_MANY_CONNECTIONS": 503,
+    "LOG_UNWRITABLE": 503,
+}
+_REASONS = {200: "OK", 503: "Service Unavailable"}
+
+
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    length: int
+
+
+class HttpDoor:
+    """Answers HTTP for a gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._open = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """All requests of one connection."""
+        settings = self._gateway.settings
+        self._open += 1
+        try:
+            if self._open + len(self._gateway.connections) > settings.most_connections:
+                await _say(writer, *_refusal(ExternalError("TOO_MANY_CONNECTIONS", "there are too many")))
+                return
+            while await asyncio.wait_for(self._one(reader, writer), settings.patience_seconds * 2):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            pass
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; whether there may be another on this connection."""
+        try:
+            request = await _request(reader)
+            if request is None:
+                return False
+            status, answer = await self._answer(request, reader)
+        except PenstockError as error:
+            self._gateway.refused += 1
+            await _say(writer, *_refusal(error), close=True)
+            return False
+        keep = request.headers.get("connection", "").lower() != "close"
+        await _say(writer, status, answer, close=not keep)
+        return keep
+
+    async def _answer(self, request: _Request, reader: asyncio.StreamReader) -> tuple[int, dict[str, object]]:
+        if request.path == "/health":
+            return 200, {"ok": True}
+        self._gateway.check_token(request.headers.get("authorization", "").removeprefix("Bearer ").strip())
+        if request.path == "/status":
+            return 200, self._gateway.figures()
+        found = _EVENTS.fullmatch(request.path.partition("?")[0])
+        if not found:
+            raise UserError("NOT_FOUND", "there is nothing here", hint="POST /streams/NAME/events")
+        if request.method != "POST":
+            raise UserError("METHOD_NOT_ALLOWED", "events are sent by POST")
+        return 200, await self._append(check_stream(found[1]), request, reader)
+
+    async def _append(
+        self, stream: str, request: _Request, reader: asyncio.StreamReader
+    ) -> dict[str, object]:
+        most = self._gateway.settings.most_bytes
+        if request.length < 0:
+            raise UserError("LENGTH_REQUIRED", "a Content-Length is needed")
+        if request.length > most:
+            raise UserError("TOO_LARGE", f"the body is larger than {most} bytes", hint="Send it in parts.")
+        while self._gateway.full:
+            await asyncio.sleep(0.01)
+        body = await reader.readexactly(request.length)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+            body = _json_lines(body)
+            if len(body) > most:
+                raise UserError(
+                    "TOO_LARGE", f"the events are larger than {most} bytes", hint="Send them in parts."
+                )
+        if not body:
+            return {"lines": 0}
+        if not body.endswith(b"\n"):
+            body += b"\n"
+        producer, position = _named(request)
+        made_at = int(time.time() * 1e6)
+        frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer) -> None:
+            if not done.done():  # the request may be over
+                done.set_result(answer)
+
+        self._gateway.committer.submit(done, stream, frame, answered, anywhere=position is None)
+        answer = await done
+        if isinstance(answer, PenstockError):
+            raise answer
+        told: dict[str, object] = {"lines": frame.count}
+        return told if position is None else told | {"durable": answer}
+
+
+def _named(request: _Request) -> tuple[str, int | None]:
+    """Who sends, and from where on, if that was said."""
+    producer = request.headers.get("penstock-producer")
+    if producer is None:
+        return ANYBODY, None
+    position = request.headers.get("penstock-position", "")
+    if not (position.isascii() and position.isdigit()) or int(position) >= MOST_POSITION:
+        raise UserError("BAD_REQUEST", "Penstock-Position is the count of bytes sent before")
+    if check_producer(producer) == ANYBODY:
+        raise UserError("BAD_PRODUCER", f"{ANYBODY!r} is the gateway's own")
+    return producer, int(position)
+
+
+def _json_lines(body: bytes) -> bytes:
+    """Events in JSON, a line each."""
+    try:
+        told = json.loads(body) if body.strip() else []
+    except (ValueError, RecursionError):
+        raise UserError("NOT_JSON", "the body is not JSON") from None
+    events = told if isinstance(told, list) else [told]
+    if not all(isinstance(event, dict) for event in events):
+        raise UserError("NOT_JSON", "an event is a JSON object, and events are an array of them")
+    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+
+
+async def _request(reader: asyncio.StreamReader) -> _Request | None:
+    """The head of a request; None at the end of the connection."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    except asyncio.LimitOverrunError:
+        raise UserError("BAD_REQUEST", "the head of the request is too long") from None
+    first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    words = first.split(" ")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip() or name.lower() in headers:
+            raise UserError("BAD_REQUEST", "a header is not as it should be")
+        headers[name.lower()] = value.strip()
+    length = headers.get("content-length", "-1" if "transfer-encoding" in headers else "0")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise UserError("BAD_REQUEST", "this is not HTTP/1.1")
+    if not re.fullmatch(r"-1|[0-9]{1,18}", length):
+        raise UserError("BAD_REQUEST", "Content-Length is not a number")
+    return _Request(words[0], words[1], headers, -1 if "transfer-encoding" in headers else int(length))
+
+
+def _refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
+    answer: dict[str, object] = {"error": error.condition, "reason": error.primary, "hint": error.hint}
+    if expected := getattr(error, "expected", None):
+        answer["next"] = expected
+    return _STATUS.get(error.condition, 400), answer
+
+
+async def _say(
+    writer: asyncio.StreamWriter, status: int, answer: dict[str, object], *, close: bool = True
+) -> None:
+    body = json.dumps(answer).encode() + b"\n"
+    head = (
+        f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: {'close' if close else 'keep-alive'}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()
+
+
+def head_limit() -> int:
+    """How much a connection may hold before its request's head is whole."""
+    return _MOST_HEAD_BYTES

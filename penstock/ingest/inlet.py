@@ -1,0 +1,153 @@
+"""Where an agent's lines come from: standard input.
+
+Receives a pipe (or anything that can be read); hands its bytes to the journal at once, whatever the network does.
+
+`Overflow` says what happens when the spool is full: wait, so that the writer waits too; or give up the oldest
+lines, or the newest. What is given up is counted and told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+from penstock.ingest.journal import Journal, boot_id
+from penstock.ingest.tell import tell
+from penstock.state.durable import write_whole
+
+WhenFull = Literal["block", "drop-oldest", "drop-newest"]
+#: how much is taken at once
+_MOST = 256 << 10
+#: how long a pipe may fill up before it is looked at again: few wake-ups, and none waits
+_REST_SECONDS = 0.02
+_PIPE_BYTES = 1 << 20
+
+
+class Overflow:
+    """Keeps a journal below a size."""
+
+    def __init__(self, journal: Journal, most_bytes: int, when_full: WhenFull) -> None:
+        self._journal = journal
+        self._most_bytes = most_bytes
+        self.when_full = when_full
+        #: lines that were given up
+        self.dropped_lines = 0
+        self.dropped_bytes = 0
+        self._told_at = -1e9
+
+    def has_room(self) -> bool:
+        """Whether more may be appended; makes room if that is the policy."""
+        while self._journal.disk_bytes >= self._most_bytes:
+            if self.when_full == "block":
+                self._tell("spool full")
+            if self.when_full != "drop-oldest":
+                return False
+            dropped = self._journal.drop_oldest()
+            if dropped is None:
+                return True
+            if dropped[1]:
+                self.dropped(*dropped)
+        return True
+
+    def dropped(self, lines: int, size: int) -> None:
+        """Count what was given up."""
+        self.dropped_lines += lines
+        self.dropped_bytes += size
+        self._tell("lines dropped")
+
+    def _tell(self, event: str) -> None:
+        if time.monotonic() - self._told_at > 10:
+            self._told_at = time.monotonic()
+            tell(
+                event,
+                when_full=self.when_full,
+                dropped_lines=self.dropped_lines,
+                dropped_bytes=self.dropped_bytes,
+                producer=self._journal.producer,
+            )
+
+
+class PipeInlet:
+    """Reads standard input into a journal, until it ends or `stop` is set and it is empty."""
+
+    def __init__(self, fd: int, journal: Journal, overflow: Overflow, stop: threading.Event) -> None:
+        self._fd, self._journal, self._overflow, self._stop = fd, journal, overflow, stop
+        self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        self._most = min(_MOST, journal.file_bytes)
+        self._discarding = False  # inside of a line whose beginning was given up
+        self._begin()
+        if self._is_pipe:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def _begin(self) -> None:
+        """A line that an earlier life left unfinished goes on if this is the same pipe, else it ends here."""
+        status = os.fstat(self._fd)
+        source = {"device": status.st_dev, "inode": status.st_ino, "boot": boot_id()}
+        place: Path = self._journal.directory / "source.json"
+        same = self._is_pipe and place.exists() and json.loads(place.read_bytes()) == source
+        if not same:
+            if self._journal.ends_inside_a_line:
+                self._journal.append(b"\n")
+            write_whole(place, json.dumps(source).encode())
+
+    def run(self) -> None:
+        """Read to the end."""
+        while True:
+            if not select.select([self._fd], [], [], 0.2)[0]:
+                if self._stop.is_set():
+                    break
+                continue
+            try:
+                moved = self._move()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                    raise
+                tell("spool cannot be written", reason=str(error), producer=self._journal.producer)
+                moved = -1
+            if moved == 0:
+                break
+            if moved < _PIPE_BYTES // 8:
+                self._stop.wait(_REST_SECONDS)
+        if self._journal.ends_inside_a_line and not self._stop.is_set():
+            self._journal.append(b"\n")
+
+    def _move(self) -> int:
+        """Take what is there; 0 at the end, less than 0 if there is no room."""
+        if not self._overflow.has_room():
+            if self._overflow.when_full == "block":
+                return -1
+            return self._discard()
+        if self._is_pipe and not self._discarding:
+            return self._journal.append_from(self._fd, self._most)
+        data = os.read(self._fd, self._most)
+        kept = data
+        if self._discarding:
+            end = data.find(b"\n") + 1
+            kept = data[end:] if end else b""
+            self._overflow.dropped(1 if end else 0, len(data) - len(kept))
+            self._discarding = not end
+        self._journal.append(kept)
+        return len(data)
+
+    def _discard(self) -> int:
+        """Give up the newest lines; one that has begun is finished first."""
+        data = os.read(self._fd, _MOST)
+        rest = data
+        if not self._discarding and self._journal.ends_inside_a_line:
+            end = data.find(b"\n") + 1 or len(data)
+            self._journal.append(data[:end])
+            rest = data[end:]
+        if rest:
+            self._discarding = not rest.endswith(b"\n")
+            self._overflow.dropped(rest.count(b"\n"), len(rest))
+        return len(data)

@@ -1,0 +1,346 @@
+"""The agent's spool: the bytes of one producer in files, from what the gateway has not acknowledged on.
+
+Receives bytes from the reader of a pipe or file; hands frames from any position on. A position counts the
+producer's bytes.
+
+    SPOOL/NAME/producer.json            the producer's id, and the machine's boot it last ran in
+    SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
+    SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway has been away for a while
+    SPOOL/NAME/dropped                  up to where the oldest lines were given up
+
+Invariants:
+- Every file but the last ends with the end of a line. The last is always raw.
+- What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and
+  numbering goes on further up, so that no position ever means two things.
+Used by two threads: one appends, one reads and releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.ingest.frames import Frame
+from penstock.ingest.segments import frames_from
+from penstock.state.durable import sync_directory, write_whole
+
+#: what a frame holds at most, unpacked
+FRAME_BYTES = 256 << 10
+#: how much further numbering goes on after a power loss
+_JUMP = 1 << 32
+
+
+class _File(NamedTuple):
+    """A file of the spool: its first and last position, and what it takes on disk."""
+
+    first: int
+    end: int
+    packed: bool
+    size: int
+
+
+def _raw(first: int, size: int) -> _File:
+    return _File(first, first + size, False, size)
+
+
+class Journal:
+    """The spool of one producer."""
+
+    def __init__(self, directory: Path, *, file_bytes: int = 4 << 20, boot: str | None = None) -> None:
+        self.directory = directory
+        #: how large a file grows
+        self.file_bytes = file_bytes
+        self._lock = threading.Lock()
+        directory.mkdir(parents=True, exist_ok=True)
+        boot = boot_id() if boot is None else boot
+        facts = directory / "producer.json"
+        known = json.loads(facts.read_bytes()) if facts.exists() else {}
+        self.producer: str = known.get("producer") or f"{_host()}-{uuid.uuid4().hex[:12]}"
+        self._files: list[_File] = []
+        self._released = 0
+        self._fd = -1
+        self._find()
+        #: where it ended when it was opened, before any jump in the numbers
+        self.found_end = self.end
+        if known.get("boot", boot) != boot:
+            self.skip_to((self.end // _JUMP + 2) * _JUMP)
+        write_whole(facts, json.dumps({"producer": self.producer, "boot": boot}).encode())
+
+    @property
+    def first(self) -> int:
+        """The position of the oldest byte."""
+        return self._files[0].first
+
+    @property
+    def end(self) -> int:
+        """The position after the newest byte."""
+        return self._files[-1].end
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the files take."""
+        with self._lock:
+            return sum(file.size for file in self._files)
+
+    @property
+    def ends_inside_a_line(self) -> bool:
+        """Whether the newest line is not whole yet."""
+        size = self._files[-1].size
+        return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+
+    @property
+    def dropped_until(self) -> int:
+        """Up to where the oldest lines were given up."""
+        try:
+            return int((self.directory / "dropped").read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end."""
+        view = memoryview(data)
+        while view:
+            written = os.write(self._fd, view)
+            self._grown(written)
+            view = view[written:]
+
+    def append_from(self, pipe: int, most: int) -> int:
+        """Move bytes from a pipe to the end, past this process: a kill in between loses none. 0 at the pipe's end."""
+        moved = os.splice(pipe, self._fd, most)
+        self._grown(moved)
+        return moved
+
+    def _grown(self, count: int) -> None:
+        with self._lock:
+            last = self._files[-1]
+            self._files[-1] = _raw(last.first, last.size + count)
+        if last.size + count >= self.file_bytes:
+            self.roll()
+
+    def roll(self) -> None:
+        """Begin a new file with the line that is not whole; what is before it stays."""
+        first, size = self._files[-1].first, self._files[-1].size
+        back = min(size, 64 << 10)
+        tail = os.pread(self._fd, back, size - back)
+        whole = tail.rfind(b"\n") + 1
+        if not whole:
+            return  # a line this long stays where it is
+        old, at = self._fd, size - back + whole
+        self._start_file(first + at, tail[whole:], before=_raw(first, at))
+        os.ftruncate(old, at)
+        os.close(old)
+
+    def _start_file(self, first: int, content: bytes = b"", before: _File | None = None) -> None:
+        """A new last file; `before`: what the one that was last is from now on."""
+        fd = os.open(self._path(_raw(first, 0)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        if os.write(fd, content) < len(content):
+            os.close(fd)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with self._lock:
+            if before is not None:
+                self._files[-1] = before
+            self._files.append(_raw(first, len(content)))
+            self._fd = fd
+
+    def skip_to(self, position: int) -> None:
+        """Number what comes from here on further up."""
+        if self.ends_inside_a_line:
+            self.append(b"\n")
+        if position > self.end:
+            old = self._fd
+            self._start_file(position)
+            os.close(old)
+
+    def sync(self) -> None:
+        """Force what was appended to disk."""
+        with contextlib.suppress(OSError):
+            os.fdatasync(self._fd)
+
+    def frame(self, position: int, most: int = FRAME_BYTES) -> Frame | None:
+        """The next whole lines at or after a position, `most` bytes of them, or None if there are none yet.
+
+        A line longer than `most` is left out: then the frame begins further on.
+        """
+        while True:
+            with self._lock:
+                following = [file for file in self._files if file.end > position]
+            if not following:
+                return None
+            file = following[0]
+            position = max(position, file.first)
+            try:
+                if file.packed:
+                    frame, position = self._packed_frame(file, position, most), file.end
+                else:
+                    frame, position = self._raw_frame(file, position, most)
+                    if frame is None and len(following) == 1:
+                        return None
+            except FileNotFoundError:
+                continue  # packed, or dropped, in the meantime
+            if frame is not None:
+                return frame
+
+    def holds(self, position: int) -> bool:
+        """Whether the byte at a position is still here."""
+        with self._lock:
+            return any(file.first <= position < file.end for file in self._files)
+
+    def _raw_frame(self, file: _File, position: int, most: int) -> tuple[Frame | None, int]:
+        """A frame of a raw file, and where to look if there is none."""
+        fd = os.open(self._path(file), os.O_RDONLY)
+        try:
+            data = os.pread(fd, min(most, file.end - position), position - file.first)
+            end = data.rfind(b"\n") + 1
+            if end:
+                made_at = int(time.time() * 1e6)
+                return Frame.of(self.producer, position, data[:end], made_at=made_at), position + end
+            if len(data) < most:
+                return None, file.end
+            while data and b"\n" not in data:  # too long a line: find its end
+                position += len(data)
+                data = os.pread(fd, min(most, file.end - position), position - file.first)
+            if not data:
+                return None, file.end
+            position += data.find(b"\n") + 1
+        finally:
+            os.close(fd)
+        return self._raw_frame(file, position, most)
+
+    def _packed_frame(self, file: _File, position: int, most: int) -> Frame | None:
+        path = self._path(file)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            for _, frame in frames_from(fd, path, 0, os.fstat(fd).st_size):
+                if frame.end <= position:
+                    continue
+                if frame.first < position:
+                    frame = frame.after(position)
+                if frame.raw_bytes <= most:
+                    return frame
+                lines = frame.lines()
+                end = lines.rfind(b"\n", 0, most) + 1
+                if end:
+                    return Frame.of(self.producer, frame.first, lines[:end], made_at=frame.made_at)
+                position = frame.first + lines.find(b"\n") + 1
+                if position < frame.end:
+                    return self._packed_frame(file, position, most)
+        finally:
+            os.close(fd)
+        return None
+
+    def pack(self) -> bool:
+        """Pack the oldest raw file that is whole; False if there is none."""
+        with self._lock:
+            raw = [file for file in self._files[:-1] if not file.packed]
+        if not raw:
+            return False
+        file, pieces, position = raw[0], [], raw[0].first
+        made = _File(file.first, file.end, True, 0)
+        try:
+            while position < file.end:
+                frame, position = self._raw_frame(file, position, FRAME_BYTES)
+                pieces.append(frame.encoded() if frame else b"")
+            write_whole(self._path(made), *pieces)
+        except FileNotFoundError:
+            return True  # given up in the meantime
+        with self._lock:
+            kept = file in self._files
+            if kept:
+                size = self._path(made).stat().st_size
+                self._files[self._files.index(file)] = made._replace(size=size)
+        self._path(file if kept else made).unlink()
+        return True
+
+    def release(self, position: int) -> None:
+        """Everything before a position is on the gateway's disk: files without anything else go."""
+        with self._lock:
+            self._released = max(self._released, position)
+            while len(self._files) > 1 and self._files[0].end <= position:
+                self._path(self._files.pop(0)).unlink(missing_ok=True)
+
+    def drop_oldest(self) -> tuple[int, int] | None:
+        """Give up the oldest file: how many lines and bytes that were, acknowledged ones aside."""
+        if len(self._files) == 1:
+            self.roll()
+        with self._lock:
+            if len(self._files) == 1:
+                return None
+            file = self._files.pop(0)
+        begin = max(file.first, min(self._released, file.end))
+        lines = self._lines_of(file, begin)
+        write_whole(self.directory / "dropped", str(file.end).encode())
+        self._path(file).unlink()
+        return lines, file.end - begin
+
+    def _lines_of(self, file: _File, begin: int) -> int:
+        path = self._path(file)
+        if not file.packed:
+            return path.read_bytes().count(b"\n", begin - file.first)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            return sum(
+                (frame.after(begin) if frame.first < begin else frame).count
+                for _, frame in frames_from(fd, path, 0, file.size)
+                if frame.end > begin
+            )
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.sync()
+        os.close(self._fd)
+
+    def _path(self, file: _File) -> Path:
+        return self.directory / f"{file.first:020}.{'seg' if file.packed else 'raw'}"
+
+    def _find(self) -> None:
+        """The files that are there, as a kill may have left them."""
+        names = os.listdir(self.directory)
+        packed, raw = (
+            sorted(int(name[:-4]) for name in names if name.endswith(kind) and name[:-4].isdigit())
+            for kind in (".seg", ".raw")
+        )
+        for first in packed:
+            if first in raw:  # packed, but not yet removed
+                raw.remove(first)
+                self._path(_raw(first, 0)).unlink()
+            path = self._path(_File(first, first, True, 0))
+            size = path.stat().st_size
+            fd = os.open(path, os.O_RDONLY)
+            ends = [frame.end for _, frame in frames_from(fd, path, 0, size)]
+            os.close(fd)
+            self._files.append(_File(first, max(ends, default=first), True, size))
+        for number, first in enumerate(raw):
+            size = self._path(_raw(first, 0)).stat().st_size
+            if number + 1 < len(raw) and first + size > raw[number + 1]:  # killed while rolling
+                size = raw[number + 1] - first
+                os.truncate(self._path(_raw(first, 0)), size)
+            self._files.append(_raw(first, size))
+        self._files.sort()
+        if not self._files or self._files[-1].packed:
+            self._start_file(self._files[-1].end if self._files else 0)
+            sync_directory(self.directory)
+            return
+        self._fd = os.open(self._path(self._files[-1]), os.O_RDWR)
+        os.lseek(self._fd, 0, os.SEEK_END)
+
+
+def boot_id() -> str:
+    """Which start of the machine this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _host() -> str:
+    return "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"

@@ -1,0 +1,211 @@
+"""Where an agent's lines come from: a file that grows, and is rotated by renaming or by copying and truncating.
+
+Receives a path; hands its whole lines to the journal, each once.
+
+The place in the file is not written down line by line: lines go into the journal byte for byte, so the
+journal's end says how far the file was read. Only a change of file is recorded (`source.json`): "from journal
+position J on it is file F from offset O".
+
+Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed
+or compressed before it was read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+import zlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from penstock.ingest.inlet import Overflow
+from penstock.ingest.journal import Journal
+from penstock.ingest.tell import tell
+from penstock.state.durable import write_whole
+
+_MOST = 256 << 10
+_HEAD_BYTES = 256
+_PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """From `journal` on, the journal holds the file of this inode from `offset` on."""
+
+    journal: int
+    inode: int
+    offset: int
+    #: the file's first bytes, by count and checksum: a file that was truncated begins otherwise
+    head_bytes: int = 0
+    head_crc: int = 0
+
+
+class TailInlet:
+    """Follows a file into a journal until `stop` is set."""
+
+    def __init__(
+        self,
+        path: Path,
+        journal: Journal,
+        overflow: Overflow,
+        stop: threading.Event,
+        *,
+        settle_seconds: float = 5.0,
+        poll_seconds: float = 0.1,
+        from_end: bool = False,
+        once: bool = False,
+    ) -> None:
+        self._path, self._journal, self._overflow, self._stop = path, journal, overflow, stop
+        self._settle_seconds, self._poll_seconds, self._once = settle_seconds, poll_seconds, once
+        self._record = journal.directory / "source.json"
+        self._fd = -1
+        self._grew_at = time.monotonic()
+        self._place: _Place | None = None
+        if self._record.exists():
+            self._resume(_Place(**json.loads(self._record.read_bytes())))
+        elif from_end and path.exists():
+            self._open(path, path.stat().st_size)
+
+    def run(self) -> None:
+        """Follow the file."""
+        while not self._stop.is_set():
+            if self._fd < 0 and not self._open(self._path, 0):
+                self._stop.wait(self._poll_seconds)
+                continue
+            if self._truncated():
+                tell("file truncated", path=self._path)
+                self._leave()
+                continue
+            copied = self._copy()
+            if copied is None:
+                self._stop.wait(self._poll_seconds)
+                continue
+            if copied:
+                self._grew_at = time.monotonic()
+                continue
+            if self._rotated() and time.monotonic() - self._grew_at >= self._settle_seconds:
+                self._finish_line()
+                following = self._following()
+                self._leave()
+                self._open(following, 0)
+                continue
+            if self._once and self._offset >= os.fstat(self._fd).st_size:
+                self._finish_line()
+                return
+            self._stop.wait(self._poll_seconds)
+
+    @property
+    def _offset(self) -> int:
+        """How far the file is in the journal."""
+        assert self._place is not None
+        return self._place.offset + max(self._journal.end - self._place.journal, 0)
+
+    def _open(self, path: Path, offset: int) -> bool:
+        try:
+            self._fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        self._grew_at = time.monotonic()
+        self._note(_Place(self._journal.end, os.fstat(self._fd).st_ino, offset))
+        return True
+
+    def _note(self, place: _Place) -> None:
+        head = os.pread(self._fd, _HEAD_BYTES, 0)
+        self._place = replace(place, head_bytes=len(head), head_crc=zlib.crc32(head))
+        write_whole(self._record, json.dumps(asdict(self._place)).encode())
+
+    def _leave(self) -> None:
+        os.close(self._fd)
+        self._fd, self._place = -1, None
+
+    def _resume(self, place: _Place) -> None:
+        """Go on in the file of an earlier life, wherever it is now."""
+        offset = place.offset + max(self._journal.found_end - place.journal, 0)
+        for path in [self._path, *self._siblings()]:
+            try:
+                if path.stat().st_ino == place.inode:
+                    self._fd = os.open(path, os.O_RDONLY)
+                    break
+            except FileNotFoundError:
+                continue
+        else:
+            tell("file gone", path=self._path, read=offset)
+            if self._journal.ends_inside_a_line:
+                self._journal.append(b"\n")
+            return
+        self._place = place
+        if self._truncated(offset):
+            tell("file truncated", path=self._path)
+            self._leave()
+            return
+        self._note(_Place(self._journal.end, place.inode, offset))
+
+    def _truncated(self, offset: int | None = None) -> bool:
+        place = self._place
+        assert place is not None
+        size = os.fstat(self._fd).st_size
+        head = os.pread(self._fd, _HEAD_BYTES, 0)
+        if zlib.crc32(head[: place.head_bytes]) != place.head_crc or len(head) < place.head_bytes:
+            return True
+        reached = self._offset if offset is None else offset
+        if size < reached - 1:  # a last line may have been ended by us
+            return True
+        if len(head) > place.head_bytes < _HEAD_BYTES and offset is None:
+            self._note(replace(place, journal=self._journal.end, offset=reached))
+        return False
+
+    def _copy(self) -> bool | None:
+        """Copy whole lines; False if there are none, None if there is no room."""
+        most = min(_MOST, self._journal.file_bytes)
+        data = os.pread(self._fd, most, self._offset)
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) == most:
+            end = len(data)  # a very long line, in parts
+        if not end:
+            return False
+        if self._overflow.has_room():
+            self._journal.append(data[:end])
+        elif self._overflow.when_full == "block":
+            return None
+        else:
+            assert self._place is not None
+            self._overflow.dropped(data[:end].count(b"\n"), end)
+            self._note(replace(self._place, journal=self._journal.end, offset=self._offset + end))
+        return True
+
+    def _rotated(self) -> bool:
+        try:
+            return self._path.stat().st_ino != os.fstat(self._fd).st_ino
+        except FileNotFoundError:
+            return False  # between the renaming and the next file
+
+    def _finish_line(self) -> None:
+        """The last line will not go on: it ends here."""
+        rest = os.pread(self._fd, _MOST, self._offset)
+        if rest or self._journal.ends_inside_a_line:
+            self._journal.append(rest.rstrip(b"\n") + b"\n")
+
+    def _siblings(self) -> list[Path]:
+        """The files that this one may have been renamed to."""
+        found = self._path.parent.glob(f"{self._path.name}*")
+        return [path for path in found if path != self._path and path.suffix not in _PACKED]
+
+    def _is_rotation(self, path: Path) -> bool:
+        """Whether a file is called as this one when it was rotated: by a number or a date, or as old."""
+        return bool(re.fullmatch(re.escape(self._path.name) + r"[.\-_]?(\d[\d.\-_:TZ]*|old|prev)", path.name))
+
+    def _following(self) -> Path:
+        """What was written after the file that is done with: mostly the path, after a long absence others before it."""
+        done = os.fstat(self._fd)
+        later: list[tuple[int, Path]] = []
+        for path in filter(self._is_rotation, self._siblings()):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            if status.st_ino != done.st_ino and status.st_mtime_ns > done.st_mtime_ns:
+                later.append((status.st_mtime_ns, path))
+        return min(later)[1] if later else self._path

@@ -1,0 +1,45 @@
+"""The entry point of `penstock`: agent and gateway start at once and alone, everything else through the full
+command line.
+
+Receives the arguments; leaves with an exit code. An agent must stay small, so nothing that queries need is
+imported for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+LIGHT = ("agent", "gateway")
+
+
+def light(command: str, arguments: Sequence[str]) -> int:
+    """Run the agent or the gateway; the exit code."""
+    from penstock.words.errors import PenstockError
+
+    try:
+        if command == "agent":
+            from penstock.ingest.agent_command import main as run
+        else:
+            from penstock.ingest.gateway_command import main as run
+        return run(arguments)
+    except PenstockError as error:
+        for part in error.parts():
+            print(part, file=sys.stderr)
+        return error.exit_code
+
+
+def main() -> None:
+    """Always leaves with SystemExit."""
+    if len(sys.argv) > 1 and sys.argv[1] in LIGHT:
+        code = light(sys.argv[1], sys.argv[2:])
+        sys.stderr.flush()
+        os._exit(code)  # a reader may be waiting for a line that never comes
+    from penstock.service.cli import main as full
+
+    full()
+
+
+if __name__ == "__main__":
+    main()

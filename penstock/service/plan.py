@@ -1,0 +1,112 @@
+"""`penstock plan`: a sample run, and the sizes to begin with that it suggests for a load."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.elastic.sizes import Proposal, proposed, warnings
+from penstock.engine.collect import SCAN
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.settings import Settings
+from penstock.jobs.app import JobsApp
+from penstock.query.logical import App
+from penstock.query.physical import Plan
+from penstock.service.load import load
+from penstock.service.options import AppFile, as_seconds
+from penstock.words.errors import UserError
+
+#: epochs at the beginning that say little: workers start, caches are empty
+_COLD_EPOCHS = 2
+
+
+def plan(
+    file: AppFile,
+    sample: Annotated[str, typer.Option(help="How long to measure.")] = "30s",
+    rate: Annotated[
+        float | None, typer.Option(help="The load to plan for, in events a second; default: the sample's.")
+    ] = None,
+    cores_per_executor: Annotated[int, typer.Option(min=1, help="Cores of an executor.")] = 1,
+    target: Annotated[float, typer.Option(min=0.05, max=1, help="The utilisation to aim at.")] = 0.6,
+    master: Annotated[str, typer.Option(help="Where to measure.")] = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Measure what an application costs an event, and propose executors and slices for a load.
+
+    Nothing is kept of the sample: its state and its results are thrown away.
+    """
+    seconds, app = as_seconds(sample, "--sample"), load(file)
+    if isinstance(app, JobsApp):
+        raise UserError(
+            "JOBS_NOT_APP",
+            f"{file} holds jobs that come and go, whose cost changes with them",
+            hint="Run it and look at `penstock status`, which shows what each sub-query uses.",
+        )
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="penstock-plan-") as scratch:
+        engine = Engine(_unheard(app), Settings(state=Path(scratch) / "state", master=master))
+        reports: list[EpochReport] = []
+        with console.status(f"measuring for {sample}") if not as_json else console.capture():
+            run = engine.run(reports.append, for_seconds=seconds)
+        measured = reports[_COLD_EPOCHS:] or reports
+        events = sum(report.events for report in measured)
+        proposal = proposed(
+            spent(measured),
+            events,
+            rate or run.events / max(run.seconds, 1e-3),
+            target_utilisation=target,
+            cores_per_executor=cores_per_executor,
+            buckets=engine.settings.buckets,
+        )
+        told = warnings(proposal, _partitions(engine.plan))
+    if as_json:
+        typer.echo(json.dumps(asdict(proposal) | {"warnings": told, "sample_events": events}))
+        return
+    _show(console, proposal, events, told)
+
+
+def _unheard(app: App) -> App:
+    """The application without its sinks."""
+    return replace(app, outputs=tuple(replace(output, sinks=()) for output in app.outputs))
+
+
+def spent(reports: list[EpochReport]) -> dict[str, float]:
+    """Task seconds of the scan and of every sub-query; what the slices take besides goes to these by their parts."""
+    found: dict[str, float] = {SCAN: 0.0}
+    for report in reports:
+        slices = sum(task.seconds for task in report.tasks if task.stage != SCAN)
+        named = sum(work.seconds for work in report.work.values())
+        found[SCAN] += sum(task.seconds for task in report.tasks if task.stage == SCAN)
+        for name, work in report.work.items():
+            share = work.seconds / named if named else 1 / len(report.work)
+            found[name] = found.get(name, 0.0) + max(slices, named) * share
+    return found
+
+
+def _partitions(plan: Plan) -> int:
+    return sum(len(scan.stream.log.partitions({})) for scan in plan.scans.values())
+
+
+def _show(console: Console, proposal: Proposal, events: int, told: list[str]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("sub-query", "microseconds an event", f"cores at {proposal.load:,.0f}/s"):
+        table.add_column(title, justify="left" if title == "sub-query" else "right")
+    for part in proposal.parts:
+        table.add_row(part.name, f"{part.seconds_per_event * 1e6:.2f}", f"{part.cores:.2f}")
+    console.print(table)
+    console.print(
+        f"{events:,} events measured; a core does {proposal.core_rate:,.0f}/s\n"
+        f"begin with {proposal.executors} executor{'s' * (proposal.executors > 1)} of "
+        f"{proposal.cores_per_executor} core{'s' * (proposal.cores_per_executor > 1)} and {proposal.slices} slice"
+        f"{'s' * (proposal.slices > 1)}: {proposal.utilisation:.0%} used",
+    )
+    for warning in told:
+        console.print(f"note: {warning}", soft_wrap=True)

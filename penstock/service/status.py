@@ -1,0 +1,161 @@
+"""`penstock status`: how a running engine stands, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from penstock.engine.job_server import socket_of
+from penstock.service.figures import seconds, size, sparkline
+from penstock.service.options import State
+from penstock.words.errors import ExternalError, UserError
+
+#: how often a watched status is asked for, in seconds
+_AGAIN_SECONDS = 1.0
+#: places of the line that shows how much each bucket works
+_HEAT = 32
+
+
+def status(
+    state: State = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, all figures.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="In Prometheus' text format.")] = False,
+) -> None:
+    """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions."""
+    place, console = watched_state(state), Console(highlight=False)
+    if metrics:
+        console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
+        return
+    if as_json:
+        console.print_json(json.dumps(asked(place)))
+        return
+    if not watch:
+        asked(place)  # the first question begins the period that the second one is told about
+        time.sleep(_AGAIN_SECONDS)
+        console.print(drawn(asked(place)))
+        return
+    try:
+        with Live(drawn(asked(place)), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(_AGAIN_SECONDS)
+                live.update(drawn(asked(place)), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def asked(state: Path, question: str = "status") -> Any:
+    """What the engine on a state directory answers."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.connect(socket_of(state, "status"))
+            with line.makefile("rwb") as file:
+                file.write(question.encode() + b"\n")
+                file.flush()
+                return json.loads(file.readline())
+    except (OSError, ValueError):
+        raise ExternalError(
+            "ENGINE_NOT_RUNNING",
+            f"no engine runs on {state}",
+            hint=f"Start one: penstock run app.py --state {state}.",
+        ) from None
+
+
+def watched_state(state: Path | None) -> Path:
+    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it."""
+    if state is not None:
+        return state
+    root = Path(".penstock")
+    found = [p for p in sorted(root.iterdir()) if p.is_dir()] if root.is_dir() else []
+    running = [place for place in found if os.path.exists(socket_of(place, "status"))]
+    if len(running) == 1:
+        return running[0]
+    raise UserError(
+        "WHICH_ENGINE",
+        "say which engine is meant",
+        detail=f"running under {root}: {', '.join(map(str, running)) or 'none'}",
+        hint="Give its state directory: --state DIR.",
+    )
+
+
+def drawn(said: dict[str, Any]) -> RenderableType:
+    """A status as tables."""
+    head = Text.assemble(
+        ("penstock ", "bold"),
+        (said["name"], "bold cyan"),
+        f"  epoch {said['epoch']:,}  {said['master']}  pid {said['pid']}",
+    )
+    parts: list[RenderableType] = [head]
+    if "sub_queries" in said:
+        parts += [_lengths(said), Text(""), _sub_queries(said), Text(""), _executors(said)]
+    if "elastic" in said:
+        parts += [Text(""), _decisions(said["elastic"])]
+    return Group(*parts)
+
+
+def _lengths(said: dict[str, Any]) -> RenderableType:
+    took = f"epochs of {seconds(said['epoch_seconds'])}" if said["epoch_seconds"] else "no epoch of late"
+    waiting = ", ".join(f"{name} {units:,}" for name, units in said["backlog"].items() if units)
+    behind = max((one["backlog_seconds"] for one in said["sub_queries"].values()), default=0.0)
+    told = f"; waiting: {waiting} ({seconds(behind)} of work)" if waiting else ""
+    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted{told}", style="dim")
+
+
+def _sub_queries(said: dict[str, Any]) -> RenderableType:
+    table = _table("sub-query", "used", "events/s in", "done", "imbalance", "exchange/s", "state", "buckets")
+    for name, one in said["sub_queries"].items():
+        heat = sparkline(_heat(one["bucket_seconds"]), _HEAT) if any(one["bucket_seconds"]) else ""
+        table.add_row(
+            name,
+            f"{one['utilisation']:.0%}",
+            f"{one['input_rate']:,.0f}",
+            f"{one['processing_rate']:,.0f}",
+            f"{one['imbalance']:.0%}" if one["bucket_map"] else "-",
+            size(one["exchange_bytes"]),
+            size(one["state_bytes"]),
+            heat,
+        )
+    return table
+
+
+def _heat(values: list[float]) -> list[float]:
+    """The seconds of buckets, neighbours together."""
+    each = max(1, len(values) // _HEAT)
+    return [sum(values[at : at + each]) for at in range(0, len(values), each)]
+
+
+def _executors(said: dict[str, Any]) -> RenderableType:
+    table = _table("executor", "cores", "CPU", "")
+    for name, one in said["executors"].items():
+        table.add_row(name, str(one["cores"]), f"{one['cpu']:.0%}", "")
+    for name in said["spare"]:
+        table.add_row(name, "", "", "spare")
+    return table
+
+
+def _decisions(said: dict[str, Any]) -> RenderableType:
+    lines = [Text(line, style="yellow") for line in said["orders"]]
+    if said["resting"]:
+        lines.append(Text(f"nothing to do: {said['resting']}", style="dim"))
+    table = _table("decided", "why", "outcome")
+    for one in said["decisions"]:
+        outcome = one["outcome"] + (f" ({one['why']})" if one.get("why") else "")
+        table.add_row(one["decision"], one["reason"], outcome)
+    return Group(*lines, table)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("sub-query", "executor", "buckets") else "right")
+    return table

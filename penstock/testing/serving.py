@@ -1,0 +1,99 @@
+"""A service without Spark: the inline engine on a thread, behind the real API on a port of this machine.
+
+For tests of the API and of clients. The same host, server and subscriptions as `penstock serve`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.engine.kept import Kept
+from penstock.http.api import Service
+from penstock.http.host import Host
+from penstock.http.limits import Limits
+from penstock.http.security import FileGuard, Token
+from penstock.http.server import Server
+from penstock.jobs.program import Jobs
+from penstock.testing.inline import InlineEngine
+from penstock.testing.list_log import ListLog
+
+
+class PushedLog(ListLog):
+    """A list of lines that the service can append to."""
+
+    def __init__(self, lines: Sequence[str] = ()) -> None:
+        super().__init__(lines, finished=False)
+        self._seen: set[tuple[str, int]] = set()
+
+    def take(self, records: Sequence[bytes], producer: str | None, sequence: int | None) -> int:
+        if producer is not None and sequence is not None:
+            if (producer, sequence) in self._seen:
+                return 0
+            self._seen.add((producer, sequence))
+        self.add("p0", *(record.decode("utf-8", "surrogateescape") for record in records))
+        return len(records)
+
+
+class Serving:
+    """A service that runs. `step` runs an epoch, where the engine does not do so by itself."""
+
+    def __init__(self, url: str, service: Service, engine: InlineEngine) -> None:
+        self.url, self.service, self.host, self._engine = url, service, service.host, engine
+
+    def step(self) -> bool:
+        """Run an epoch if there is a reason for one; hands whether there was."""
+        report = self._engine.step()
+        if report is not None:
+            self.host.epoch(report)
+        return report is not None
+
+    def steps(self) -> None:
+        """Run epochs until everything is read for now."""
+        while self.step():
+            pass
+
+
+@contextmanager
+def serving(
+    program: Jobs | Kept,
+    state: Path,
+    *,
+    by_itself: bool = True,
+    limits: Limits | None = None,
+    token: str | None = None,
+    files: Sequence[Path] = (),
+    port: int = 0,
+    epoch_units: int = 1 << 40,
+    pace: Callable[[], bool] = lambda: True,
+) -> Iterator[Serving]:
+    """Serve a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
+    host = Host(program, state, FileGuard(files, state))
+    engine = InlineEngine(program, state, epoch_units=epoch_units)
+    stop = threading.Event()
+    service = Service(host, limits, None if token is None else Token(token))
+    try:
+        host.opened(engine.next_epoch - 1)
+        with Server(service, "127.0.0.1", port) as server:
+            running = Serving(server.url, service, engine)
+            host.entered("running")
+
+            def run() -> None:
+                while not stop.is_set():
+                    if not (pace() and running.step()):
+                        stop.wait(0.01)
+
+            thread = threading.Thread(target=run, name="penstock-inline", daemon=True)
+            if by_itself:
+                thread.start()
+            try:
+                yield running
+            finally:
+                stop.set()
+                if by_itself:
+                    thread.join()
+                host.ended()
+    finally:
+        engine.close()

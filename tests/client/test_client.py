@@ -1,0 +1,136 @@
+"""The client: every call, typed answers, the service's errors again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock.client import Client, connect
+from penstock.words.errors import ExternalError, UserError
+from tests.http import kit
+
+TOKEN = "a-token-of-24-characters"
+
+
+@pytest.fixture
+def site(state: Path) -> Iterator[kit.Site]:
+    with kit.site(state, events=100, token=TOKEN) as found:
+        yield found
+
+
+@pytest.fixture
+def client(site: kit.Site) -> Iterator[Client]:
+    with connect(site.url, TOKEN) as found:
+        yield found
+
+
+def test_looking(client: Client) -> None:
+    assert client.status().events == 100
+    assert [stream.name for stream in client.streams()] == ["clicks"]
+    (job,) = client.jobs()
+    assert (job.name, job.life) == ("pages", "running")
+    assert [column.name for column in client.job("pages").columns] == ["page", "n"]
+    assert client.dead_letters("clicks") == client.late_events("clicks") == []
+
+
+def test_asking(client: Client, site: kit.Site) -> None:
+    rows = client.ask("pages")
+    assert rows.schema == {"page": pl.String, "n": pl.Int64}
+    answer = client.answer("pages")
+    assert answer is not None
+    assert (answer.epoch, len(answer)) == (0, rows.height)
+    assert answer.rows.equals(rows)
+    assert answer.dicts() == rows.to_dicts()
+    assert client.message("pages", {"page": "/a"})[0]["page"] == "/a"
+    client.create("new", "SELECT page FROM clicks WHERE status = 999")
+    assert client.answer("new") is None
+    assert client.ask("new").is_empty()
+    assert [told.epoch for told in client.results("pages")] == [0]
+
+
+def test_commands(client: Client, site: kit.Site) -> None:
+    assert (
+        client.create("few", "SELECT page FROM clicks WHERE status = $s", parameters={"s": 404}).command == 2
+    )
+    assert client.alter("few", parameters={"s": 200}).state == "kept"
+    assert client.alter("few", where="status = 500").state == "kept"
+    assert client.alter("few", "SELECT user FROM clicks").state == "kept"
+    for call in (client.pause, client.resume, client.flush, client.empty):
+        assert call("pages").name == "pages"
+    assert client.drop("few").says == "dropped job few"
+    stream = {
+        "name": "made",
+        "log": {"kind": "generated", "options": {"rate": 5}},
+        "format": {"kind": "combined_log"},
+        "time": "time",
+    }
+    assert client.create_stream(stream).name == "made"
+    assert client.drop_stream("made").says == "dropped stream made"
+    paused, shown = client.sql("PAUSE JOB pages; SHOW JOBS")
+    assert paused.command is not None
+    assert shown.rows[0]["life"] == "paused"
+
+
+def test_events_are_pushed_once_in_parts(
+    client: Client, site: kit.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.client.connection._PUSH_BYTES", 500)
+    later = kit.lines(150)[100:]
+    assert client.push("clicks", later) == 50
+    assert (
+        client.push(
+            "clicks", [{"ts": "2026-03-01T13:00:00Z", "page": "/z", "user": "u", "bytes": 1, "status": 200}]
+        )
+        == 1
+    )
+    assert client.push("clicks", []) == 0
+    site.running.steps()
+    assert client.status().events == 151
+    with pytest.raises(UserError, match="BAD_EVENT"):
+        client.push("clicks", ["two\nlines"])
+
+
+def test_the_services_errors_are_raised_again(client: Client) -> None:
+    with pytest.raises(UserError) as raised:
+        client.create("x", "SELECT page\nFROM clicks WHERE nope = 1")
+    error = raised.value
+    assert (error.condition, error.where) == ("UNKNOWN_COLUMN", "line 2, column 19")
+    assert error.hint is not None
+    for call in (client.ask, client.answer, client.job, client.pause, client.drop):
+        with pytest.raises(UserError, match="UNKNOWN_JOB"):
+            call("no such job")
+    with pytest.raises(UserError, match="UNKNOWN_JOB"):
+        next(iter(client.subscribe("nobody")))
+    with pytest.raises(UserError, match="BAD_CHANGE"):
+        client.alter("pages")
+
+
+def test_a_wrong_token_and_no_service(site: kit.Site) -> None:
+    with connect(site.url, "wrong") as stranger, pytest.raises(UserError, match="NOT_AUTHORISED"):
+        stranger.jobs()
+    with connect("http://127.0.0.1:9", timeout_seconds=2) as nobody:
+        with pytest.raises(ExternalError, match="SERVICE_UNREACHABLE"):
+            nobody.jobs()
+        with pytest.raises(ExternalError, match="SERVICE_UNREACHABLE"):
+            next(iter(nobody.subscribe("x", patience_seconds=0.1)))
+    with pytest.raises(UserError, match="BAD_URL"):
+        connect("localhost:8080")
+
+
+def test_the_token_may_stand_in_the_environment(site: kit.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", TOKEN)
+    with connect(site.url) as client:
+        assert client.jobs()
+
+
+def test_importing_the_client_imports_neither_spark_nor_the_server() -> None:
+    code = (
+        "import sys, penstock.client; print({'pyspark', 'py4j', 'fastapi', 'uvicorn'} & sys.modules.keys())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"

@@ -1,0 +1,137 @@
+"""A client's subscription: nothing missed and nothing twice, whatever becomes of the connection or the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Told, connect
+from penstock.http.limits import Limits
+from penstock.words.errors import UserError
+from tests.http import kit
+
+
+def test_as_an_iterator(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site, connect(site.url) as client:
+        site.epochs(4)
+        subscription = client.subscribe("seen", since=2)
+        found = iter(subscription)
+        assert [told.epoch for told in islice(found, 3)] == [2, 3, 4]
+        site.epochs(1)
+        told = next(found)
+        assert (told.job, told.epoch, subscription.epoch, len(told)) == ("seen", 5, 5, 1)
+        assert str(told.rows.schema["ts"]) == "Datetime(time_unit='us', time_zone='UTC')"
+        assert told.rows.equals(client.ask("seen"))
+        found.close()  # type: ignore[attr-defined]
+        kit.until(lambda: client.status().subscribers == 0)
+
+
+def test_as_an_asynchronous_iterator(state: Path) -> None:
+    async def some(count: int) -> list[int]:
+        found = []
+        async for told in client.subscribe("seen", since=0):
+            found.append(told.epoch)
+            if len(found) == count:
+                return found
+        raise AssertionError
+
+    with kit.site(state, kit.ALL) as site, connect(site.url) as client:
+        site.epochs(6)
+        assert asyncio.run(some(6)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_job_that_is_dropped_raises(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site, connect(site.url) as client:
+        found = iter(client.subscribe("seen", since=0))
+        site.epochs(1)
+        assert next(found).epoch == 1
+        client.drop("seen")
+        with pytest.raises(UserError, match="JOB_DROPPED"):
+            next(found)
+
+
+def test_it_lives_through_a_restart(state: Path) -> None:
+    """The service ends and comes back on the same port, with the same state; then a client that was there goes on."""
+    told: list[Told] = []
+    with contextlib.ExitStack() as stack:
+        with kit.site(state, kit.ALL) as site:
+            port = int(site.url.rsplit(":", 1)[1])
+            client = stack.enter_context(connect(site.url))
+            subscription = client.subscribe("seen", since=0)
+            listener = threading.Thread(target=lambda: told.extend(islice(subscription, 12)))
+            listener.start()
+            site.epochs(5)
+            kit.until(lambda: subscription.epoch == 5)
+        with kit.site(state, kit.ALL, port=port) as site:
+            site.log.add("p0", *kit.LATER[:5])  # what the log had before
+            for line in kit.LATER[5:12]:
+                site.log.add("p0", line)
+                site.running.step()
+            listener.join(30)
+    assert [one.epoch for one in told] == list(range(1, 13))
+
+
+class Cutting:
+    """Stands between a client and a service, and cuts every connection after some bytes."""
+
+    def __init__(self, url: str, after: int) -> None:
+        host, port = url.removeprefix("http://").split(":")
+        self._to, self._after, self.cuts = (host, int(port)), after, 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._between, args=(client,), daemon=True).start()
+
+    def _between(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, socket.create_connection(self._to) as service:
+            service.sendall(client.recv(65_536))
+            left = self._after
+            while left > 0 and (piece := service.recv(min(left, 4_096))):
+                client.sendall(piece)
+                left -= len(piece)
+            self.cuts += 1
+
+
+@pytest.fixture
+def cutting(state: Path) -> Iterator[tuple[kit.Site, Cutting]]:
+    with kit.site(state, kit.ALL) as site:
+        between = Cutting(site.url, 1_700)
+        yield site, between
+        between.close()
+
+
+def test_connections_that_break_in_the_middle_of_an_event(cutting: tuple[kit.Site, Cutting]) -> None:
+    site, between = cutting
+    site.epochs(25)
+    with connect(between.url) as client:
+        found = list(islice(client.subscribe("seen", since=1), 25))
+    assert [told.epoch for told in found] == list(range(1, 26))
+    assert between.cuts > 3
+
+
+def test_one_that_was_dropped_for_being_slow_goes_on_from_what_is_kept(state: Path) -> None:
+    limits = Limits(behind_epochs=2, patience_seconds=0.2)
+    with kit.site(state, kit.ALL, limits=limits) as site, connect(site.url) as client:
+        found = iter(client.subscribe("seen", since=0))
+        seen = []
+        for _ in range(5):
+            site.epochs(10)
+            seen += [told.epoch for told in islice(found, 10)]
+        assert seen == list(range(1, 51))

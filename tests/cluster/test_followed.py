@@ -1,0 +1,78 @@
+"""Executors that follow the loop, and workers that die while they come, while buckets move and while they leave: none
+of it shows in the rows, and every bucket has an owner that lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster import LocalCluster
+from penstock.testing.inline import run_inline
+from penstock.testing.three_ways import rows_below
+from tests.cluster import query
+
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(400)]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("followed")
+    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    cluster.up(workers=2, pin="none")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.cluster.followed", str(folder), str(cluster.directory)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=350,
+            check=False,
+        )
+    finally:
+        cluster.down()
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return folder, json.loads((folder / "seen.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("straight")
+    run_inline(query.build(folder / "out"), folder / "state", slices=1)
+    return rows_below(folder / "out")
+
+
+@pytest.mark.parametrize("name", ["calm", "coming", "leaving"])
+def test_the_rows_are_those_of_an_undisturbed_run(
+    name: str, runs: tuple[Path, dict[str, Any]], straight: dict[str, list[str]]
+) -> None:
+    folder, _ = runs
+    assert rows_below(folder / name / "out") == straight
+
+
+@pytest.mark.parametrize("name", ["calm", "coming", "leaving"])
+def test_every_bucket_has_an_owner_that_lives(name: str, runs: tuple[Path, dict[str, Any]]) -> None:
+    _, seen = runs
+    assert set(seen[name]["owners"]) <= set(seen[name]["there"])
+    assert seen[name]["there"]
+
+
+def test_one_more_and_one_fewer_are_two_decisions_that_are_carried_out(
+    runs: tuple[Path, dict[str, Any]],
+) -> None:
+    _, seen = runs
+    assert len(seen["calm"]["outcomes"]) == 2
+    assert not {"failed", "undone"} & set(seen["calm"]["outcomes"])
+
+
+def test_no_order_is_left_in_between(runs: tuple[Path, dict[str, Any]]) -> None:
+    _, seen = runs
+    for name in ("coming", "leaving"):
+        assert "under way" not in seen[name]["outcomes"]

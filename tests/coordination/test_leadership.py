@@ -1,0 +1,49 @@
+"""From an address to a lease: one leads, the next waits, and whoever is not wanted any more stops waiting."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from penstock.coordination.files import FileStore
+from penstock.coordination.leadership import leading, office
+from penstock.coordination.lease import leader
+
+
+def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Path) -> None:
+    order, second_waits = [], threading.Event()
+
+    def second() -> None:
+        second_waits.set()
+        with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
+            assert lease is not None
+            order.append(lease.generation)
+
+    with leading(str(tmp_path), "unit", above=lambda: 6, session_seconds=30.0) as lease:
+        assert lease is not None
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert second_waits.wait(10)
+        lease.check()
+        order.append(lease.generation)
+    thread.join(20)  # long before the session of the first could have run out
+    assert order == [7, 8]
+    assert leader(FileStore(tmp_path), office("unit")).session is None
+
+
+def test_whoever_is_not_wanted_any_more_does_not_wait_on(tmp_path: Path) -> None:
+    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
+        assert lease is not None
+        asked = iter([True, True, True])
+        with leading(str(tmp_path), "unit", above=lambda: 0, wanted=lambda: next(asked, False)) as other:
+            assert other is None
+
+
+def test_who_was_fenced_leaves_the_office_to_the_other(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=0.5) as lease:
+        assert lease is not None
+        record = store.get(office("unit"))
+        assert record is not None
+        assert store.replace(office("unit"), b'{"generation": 5, "session": "another"}', record.version)
+    assert leader(store, office("unit")).generation == 5

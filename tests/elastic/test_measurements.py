@@ -1,0 +1,111 @@
+"""Measurements are declared once, folded without change, and exported under names that say their unit."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from penstock.elastic.history import History
+from penstock.elastic.measurements import MEASUREMENTS, VACANT, Measured
+from penstock.elastic.prometheus import exported_name, exposition
+from tests.elastic.kit import PERIOD, even, measured, snapshot
+
+
+def test_every_measurement_has_one_name_a_unit_and_a_meaning() -> None:
+    names = [one.name for one in MEASUREMENTS]
+    assert len(set(names)) == len(names)
+    assert all(one.unit and one.meaning for one in MEASUREMENTS)
+
+
+def test_utilisation_is_of_the_slices_that_have_an_executor() -> None:
+    one = measured([0.5, 0.7], [0, 2], ["a", VACANT, "b"])
+    assert one.utilisation == pytest.approx(0.6)
+    assert one.slice_utilisation() == pytest.approx([0.5, 0.7])
+    assert one.imbalance == pytest.approx(0.1)
+
+
+def test_a_backlog_is_told_in_seconds_even_when_nothing_moves() -> None:
+    assert even(1.0, 2, backlog=20_000).backlog_seconds == pytest.approx(2.0)
+    stuck = Measured("q", 5, 100.0, 0.0, 1000.0, 0.0, *[np.zeros(1)] * 3, np.zeros(1, np.int64), ("a",))
+    assert stuck.backlog_seconds > 1000
+
+
+def test_load_is_what_the_input_needs_not_what_the_fleet_can() -> None:
+    history = History(30, 300).add(snapshot(5, even(2.0, 2, input_rate=60_000)))
+    assert history.load(30) == pytest.approx(6.0)
+
+
+def test_a_sub_query_that_stands_still_needs_what_it_needed() -> None:
+    history = History(30, 300).add(snapshot(5, even(1.0, 2)))
+    still = measured([0.0] * 8, [b // 4 for b in range(8)], ["e0", "e1"], input_rate=10_000, backlog=50_000)
+    history = history.add(snapshot(10, still))
+    assert history.newest_load() == pytest.approx(1.0)
+    assert history.waiting() == pytest.approx(5.0)
+
+
+def test_a_history_is_a_value_and_forgets() -> None:
+    empty = History(30, 300)
+    full = empty
+    for number in range(1, 201):
+        full = full.add(snapshot(number * PERIOD, even(1.0 if number < 190 else 2.0, 4)))
+        assert full.whole == (number * PERIOD >= 295)
+    assert empty.samples == ()
+    assert len(full.samples) <= 61
+    assert full.load(30) == pytest.approx(2.0)
+    assert full.load_thirds()[0] == pytest.approx(1.0)
+    assert full.smoothed["q1"].bucket_load.sum() == pytest.approx(2.0, rel=0.1)
+
+
+def test_means_forget_faster_when_the_keys_have_shifted() -> None:
+    history = History(30, 300)
+    for number in range(1, 20):
+        history = history.add(snapshot(number * PERIOD, measured([0.9, 0.1], [0, 1], ["a", "b"])))
+    assert history.smoothed["q1"].settled
+    moved = measured([0.1, 0.9], [0, 1], ["a", "b"])
+    history = history.add(snapshot(100, moved))
+    assert not history.smoothed["q1"].settled
+    history = history.add(snapshot(105, moved)).add(snapshot(110, moved))
+    assert history.smoothed["q1"].settled
+    assert history.smoothed["q1"].bucket_load[1] > 0.8
+
+
+def test_slowness_is_against_the_usual_executor() -> None:
+    one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
+    history = History(30, 300).add(snapshot(5, one))
+    assert history.smoothed["q1"].slow(1.5) == {"a": pytest.approx(3.0)}
+    two = measured([0.3, 0.1], [0, 1], list("ab"), slowness={"a": 3.0})
+    assert History(30, 300).add(snapshot(5, two)).smoothed["q1"].slow(1.5) == {"a": pytest.approx(3.0)}
+
+
+def test_slowness_stays_with_its_executor_when_the_fleet_changes() -> None:
+    one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
+    fewer = measured([0.3, 0.1], [0, 1], list("ac"), slowness={"a": 3.0})
+    history = History(30, 300).add(snapshot(5, one)).add(snapshot(10, fewer))
+    assert list(history.smoothed["q1"].slow(1.5)) == ["a"]
+
+
+def test_the_export_is_prometheus_text() -> None:
+    text = exposition(snapshot(5, even(1.0, 2, name='q"1\\'), even(1.0, 2, name="q2")))
+    line = re.compile(r'^penstock_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})? -?[\d.e+-]+$')
+    for one in text.splitlines():
+        assert one.startswith("# ") or line.match(one), one
+    for measurement in MEASUREMENTS:
+        assert f"# HELP {exported_name(measurement)} {measurement.meaning}\n" in text
+        assert f"\n{exported_name(measurement)}" in text
+    assert 'penstock_utilisation_ratio{sub_query="q2"} 0.5' in text
+    assert 'penstock_bucket_bytes{sub_query="q2",bucket="0"} 1000000' in text
+    assert "penstock_executors 2\n" in text
+    assert text.endswith("\n")
+
+
+def test_exported_names_say_their_unit_once() -> None:
+    names = {exported_name(one) for one in MEASUREMENTS}
+    assert len(names) == len(MEASUREMENTS)
+    assert {
+        "penstock_backlog_seconds",
+        "penstock_exchange_bytes_per_second",
+        "penstock_executor_cpu_ratio",
+    } <= names
+    assert not [name for name in names if "seconds_seconds" in name or "bytes_bytes" in name]

@@ -1,0 +1,272 @@
+"""The engine's end of the elastic loop: who comes and goes is noticed; every bucket has an owner that lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.elastic.record import Outcome
+from penstock.elastic.settings import ElasticSettings
+from penstock.engine import moves
+from penstock.engine.collect import SCAN, Meter, Waiting, Worker, snapshot
+from penstock.engine.elasticity import Elasticity
+from penstock.engine.epoch import EpochReport
+from penstock.engine.work import TaskWork, Work
+from penstock.query.compile import forms
+from penstock.state.bucket_map import Maps, Place, evenly
+
+BUCKETS = 16
+PLAN = forms(
+    ps.app(
+        "clicks",
+        ps.output(
+            "n",
+            ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
+            .key_by("path")
+            .window("10s")
+            .count(),
+        ),
+    )
+).plan
+SUB = next(iter(PLAN.subqueries))
+SETTINGS = ElasticSettings(
+    window_seconds=4, patience_seconds=8, cool_down_seconds=5, most_executors=4, tolerated_backlog_seconds=5
+)
+
+
+def report(
+    number: int, maps: Maps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
+) -> EpochReport:
+    """An epoch whose work lies evenly on all buckets."""
+    slices = set(maps.of(sub))
+    by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
+    work = Work(
+        seconds, events, 100, by_slice, dict.fromkeys(slices, 1), (events // BUCKETS,) * BUCKETS, maps.of(sub)
+    )
+    tasks = (TaskWork(SCAN, 0, "1", seconds / 10, seconds / 10, events),)
+    return EpochReport(
+        number,
+        events,
+        events,
+        0,
+        0,
+        seconds,
+        {},
+        {"clicks": events},
+        None,
+        0,
+        tasks=tasks,
+        work={sub: work},
+        maps=maps,
+    )
+
+
+@dataclass
+class Playground:
+    """A cluster and an engine made of dictionaries, and a clock that is turned by hand."""
+
+    tmp: Path
+    now: float = 0.0
+    workers_: dict[str, tuple[Worker, Place]] = field(default_factory=dict)
+    most: int = 4
+    wanted: list[int] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    maps: Maps = field(default_factory=lambda: evenly(BUCKETS, 1))
+    backlog: int = 0
+    deaf: bool = False
+    failing: bool = False
+    greeted: list[Place] = field(default_factory=list)
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.come("1")
+        self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
+        self.loop = Elasticity(
+            SETTINGS,
+            self,
+            self.remap,
+            lambda: self.maps,
+            lambda: PLAN,
+            self.meter,
+            self.greet,
+            self.tmp / "elastic.jsonl",
+        )
+
+    def come(self, name: str) -> None:
+        self.workers_[name] = (Worker(name, 1), Place("here", name))
+
+    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+        return dict(self.workers_)
+
+    def request(self, total: int) -> bool:
+        self.wanted.append(total)
+        return not self.deaf
+
+    def retire(self, executors: Sequence[str]) -> None:
+        self.retired += executors
+        for name in executors:
+            self.workers_.pop(name, None)
+
+    def greet(self, place: Place) -> None:
+        self.greeted.append(place)
+
+    def remap(self, change: moves.Change) -> Future[moves.Moved]:
+        ticket: Future[moves.Moved] = Future()
+        if not self.failing:
+            self.maps = change.maps.checked(BUCKETS)
+        ticket.set_result(moves.Moved(not self.failing, 1, "immediate", "because", 0))
+        return ticket
+
+    def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += seconds
+            self.meter.add(report(self.epoch, self.maps, seconds=busy))
+            self.epoch += 1
+            self.loop.turn()
+            while any(not future.done() for future in self.loop._greeting.values()):
+                pass
+
+    def owners(self) -> set[str]:
+        """Who works on some bucket."""
+        slices = set(self.maps.default) if not self.maps.operators else set()
+        for owners in self.maps.operators.values():
+            slices |= set(owners)
+        return {str(getattr(self.maps.place_of(slice_), "executor", None)) for slice_ in slices}
+
+
+@pytest.fixture
+def playground(tmp_path: Path) -> Playground:
+    return Playground(tmp_path)
+
+
+def overload(playground: Playground, times: int = 8) -> None:
+    for _ in range(times):
+        playground.backlog += 20_000
+        playground.turn(busy=2.0)
+
+
+def test_the_slices_are_placed_where_the_first_executors_are(playground: Playground) -> None:
+    playground.turn()
+    assert playground.owners() == {"1"}
+    assert playground.loop.placement == ("1",)
+
+
+def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_warm(
+    playground: Playground,
+) -> None:
+    overload(playground)
+    assert playground.wanted[-1] > 1
+    playground.come("2")
+    playground.turn(busy=2.0)
+    assert playground.greeted == [Place("here", "2")]
+    for name in range(3, playground.wanted[-1] + 1):
+        playground.come(str(name))
+    playground.turn(busy=2.0, times=4)
+    assert playground.owners() == set(playground.workers_)
+    (entry,) = playground.loop.loop.record.entries
+    assert entry.outcome in (Outcome.watched, Outcome.helped)
+
+
+def test_a_cluster_that_refuses_is_told_of_and_the_stream_goes_on(playground: Playground) -> None:
+    playground.deaf = True
+    overload(playground, times=6)
+    assert playground.loop.loop.record.entries[0].outcome == Outcome.failed
+    assert "no more" in playground.loop.loop.record.entries[0].why
+    assert playground.owners() == {"1"}
+
+
+def test_an_executor_that_never_comes_is_asked_for_again_and_then_given_up(playground: Playground) -> None:
+    overload(playground)
+    asked = len(playground.wanted)
+    for _ in range(40):
+        playground.turn(seconds=20.0, busy=20.0)
+    assert len(playground.wanted) > asked
+    assert playground.loop.loop.record.entries[0].outcome == Outcome.failed
+
+
+def test_the_buckets_of_one_that_dies_go_to_those_that_live(playground: Playground) -> None:
+    playground.come("2")
+    playground.turn(times=2)
+    assert playground.owners() == {"1", "2"}
+    del playground.workers_["2"]
+    playground.turn()
+    assert playground.owners() == {"1"}
+
+
+def test_one_that_comes_for_one_that_died_takes_its_seat(playground: Playground) -> None:
+    playground.come("2")
+    playground.turn(times=2)
+    del playground.workers_["2"]
+    playground.turn()
+    playground.come("7")
+    playground.turn(times=2)
+    assert "7" in playground.loop.placement
+    assert "7" not in playground.retired
+
+
+def test_one_that_nobody_asked_for_is_let_go(playground: Playground) -> None:
+    playground.turn()
+    playground.come("9")
+    playground.turn(times=3)
+    assert playground.retired == ["9"]
+
+
+def test_too_many_are_let_go_after_their_buckets_have_moved(playground: Playground) -> None:
+    for name in "234":
+        playground.come(name)
+    playground.turn(busy=0.2, times=12)
+    assert playground.retired
+    assert playground.owners() == set(playground.workers_)
+    assert not set(playground.retired) & playground.owners()
+
+
+def test_a_move_that_fails_leaves_the_maps_and_is_told(playground: Playground) -> None:
+    for name in "234":
+        playground.come(name)
+    playground.turn()
+    playground.failing = True
+    playground.turn(busy=0.2, times=30)
+    assert not playground.retired
+    assert playground.loop.loop.record.entries[0].outcome in (Outcome.failed, Outcome.undone)
+
+
+def test_when_all_are_gone_nothing_breaks_and_the_next_one_takes_over(playground: Playground) -> None:
+    playground.turn()
+    playground.workers_.clear()
+    playground.turn(times=2)
+    playground.come("5")
+    playground.turn(times=2)
+    assert playground.loop.placement == ("5",)
+    assert playground.owners() == {"5"}
+
+
+def test_decisions_are_kept_as_lines(playground: Playground) -> None:
+    overload(playground)
+    lines = (playground.tmp / "elastic.jsonl").read_text().splitlines()
+    assert len(lines) == len(playground.loop.loop.record.entries) == 1
+    assert '"decision": "provision"' in lines[0]
+
+
+def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> None:
+    maps = evenly(BUCKETS, 2)
+    made = snapshot(
+        10.0,
+        2.0,
+        [report(1, maps, events=1_000), report(2, maps, events=3_000)],
+        [Worker("1", 1), Worker("2", 1)],
+        ["1", "2"],
+        Waiting({"clicks": 500}, {"clicks": 2_500}),
+        1.0,
+    )
+    one = made.sub_queries[SUB]
+    assert one.processing_rate == 2_000
+    assert one.input_rate == 3_000
+    assert one.backlog_events == 2_500
+    assert one.utilisation == pytest.approx(2.0 / (2 * 2))
+    assert made.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
+    assert made.fleet.cpu[0] == pytest.approx(0.1)

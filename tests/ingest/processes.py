@@ -1,0 +1,147 @@
+"""Real gateways and agents for tests: started, killed, waited for with deadlines."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from penstock.ingest.intake import Hello
+from penstock.ingest.segment_log import SegmentLog
+from penstock.testing.log_contract import read_all, whole
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
+    """What the condition gives once it is true; fails after the deadline."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Running:
+    """A process of `penstock`, and what it says."""
+
+    def __init__(self, *arguments: object, stdin: int | IO[bytes] | None = subprocess.DEVNULL) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.main", *map(str, arguments)],
+            stdin=stdin,
+            stderr=self._said,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    def text(self) -> str:
+        return os.pread(self._said.fileno(), 1 << 20, 0).decode()
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        lines = [line for line in self.text().splitlines() if line.startswith("{") and line.endswith("}")]
+        return [told for told in map(json.loads, lines) if told["event"] == event]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def wait(self, seconds: float = 30.0) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end: {self.text()}") from None
+
+
+class Processes:
+    """Everything that a test starts; all of it ends with the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self.http_port = free_port(), free_port()
+        self._all: list[Running] = []
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    def gateway(self, *more: object, http: bool = False, ready: bool = True) -> Running:
+        listens = ["--listen", f"127.0.0.1:{self.port}"]
+        listens += ["--http", f"127.0.0.1:{self.http_port}"] if http else []
+        made = Running("gateway", "--dir", self.log, *listens, *more)
+        self._all.append(made)
+        if ready:
+            until(
+                lambda: len(made.said("listening")) == len(listens) // 2 or made.process.poll() is not None,
+                what="listening",
+            )
+            assert made.process.poll() is None, made.text()
+        return made
+
+    def agent(self, *more: object, stdin: int | IO[bytes] | None = subprocess.DEVNULL) -> Running:
+        made = Running("agent", "--to", f"127.0.0.1:{self.port}", "--linger", "20ms", *more, stdin=stdin)
+        self._all.append(made)
+        return made
+
+    def end(self) -> None:
+        for one in self._all:
+            if one.process.poll() is None:
+                one.kill()
+
+    def lines(self, stream: str = "logs") -> list[bytes]:
+        """The lines of a stream, partition after partition."""
+        log = SegmentLog(self.log / stream)
+        return [line for one in log.partitions({}) for line in read_all(log, whole(one)).splitlines()]
+
+
+class Line:
+    """A connection to a gateway, spoken by hand."""
+
+    def __init__(self, port: int, hello: Hello | None = None) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._file = self.socket.makefile("rb")
+        if hello is not None:
+            self.send(hello.encoded())
+            self.greeting = self.answer()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def answer(self) -> dict[str, Any]:
+        line = self._file.readline()
+        return json.loads(line) if line else {}
+
+    def answers_until(self, key: str) -> dict[str, Any]:
+        while key not in (told := self.answer()):
+            assert told, "the gateway hung up"
+        return told
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def numbered(first: int, count: int, name: str = "n") -> Iterator[bytes]:
+    return (b"%s %07d %s" % (name.encode(), n, b"x" * (n % 60)) for n in range(first, first + count))

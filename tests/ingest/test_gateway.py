@@ -1,0 +1,289 @@
+"""A gateway acknowledges what is on disk, takes each line once, and refuses with a reason what it should not take."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.ingest.frames import Frame
+from penstock.ingest.gateway_command import main as gateway_main
+from penstock.ingest.intake import Hello
+from penstock.words.errors import UserError
+from tests.ingest.processes import Line, Processes, Running, until
+
+WEB1 = Hello("clicks", "web1")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A gateway that all tests of this file use, each with producers of its own."""
+    made = Processes(tmp_path_factory.mktemp("gateway"))
+    made.gateway("--most-bytes", "100K", "--partitions", "2", http=True)
+    yield made
+    made.end()
+
+
+def framed(producer: str, first: int, *lines: bytes) -> Frame:
+    return Frame.of(producer, first, b"".join(line + b"\n" for line in lines))
+
+
+def lines_of(processes: Processes, stream: str, producer: str) -> list[bytes]:
+    return [line for line in processes.lines(stream) if line.startswith(producer.encode() + b" ")]
+
+
+def request(
+    processes: Processes, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, dict[str, object]]:
+    line = http.client.HTTPConnection("127.0.0.1", processes.http_port, timeout=10)
+    try:
+        line.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = line.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        line.close()
+
+
+def test_what_is_acknowledged_can_be_read(shared: Processes) -> None:
+    with Line(shared.port, WEB1) as line:
+        assert line.greeting == {"next": 0, "most_bytes": 100 << 10}
+        frame = framed("web1", 0, b"web1 a", b"web1 b")
+        line.send(frame.encoded())
+        assert line.answer() == {"durable": frame.end}
+    assert lines_of(shared, "clicks", "web1") == [b"web1 a", b"web1 b"]
+    with Line(shared.port, WEB1) as line:
+        assert line.greeting["next"] == frame.end
+
+
+def test_replayed_batches_are_dropped_and_acknowledged(shared: Processes) -> None:
+    first = framed("again", 0, b"again a", b"again b")
+    second = framed("again", first.end, b"again c")
+    with Line(shared.port, Hello("clicks", "again")) as line:
+        for frame in (first, second, first, second, first):
+            line.send(frame.encoded())
+        while line.answers_until("durable")["durable"] < second.end:
+            pass
+        both = framed("again", 0, b"again a", b"again b", b"again c", b"again d")
+        line.send(both.encoded())
+        while line.answers_until("durable")["durable"] < both.end:
+            pass
+    assert lines_of(shared, "clicks", "again") == [b"again a", b"again b", b"again c", b"again d"]
+
+
+def test_reordered_batches_are_refused_with_what_is_next(shared: Processes) -> None:
+    first = framed("order", 0, b"order a")
+    second = framed("order", first.end, b"order b")
+    with Line(shared.port, Hello("clicks", "order")) as line:
+        line.send(second.encoded() + first.encoded())
+        told = line.answers_until("error")
+        assert (told["error"], told["next"]) == ("SEQUENCE_GAP", 0)
+    with Line(shared.port, Hello("clicks", "order")) as line:
+        assert line.greeting["next"] == 0  # nothing after the refused one was taken either
+        line.send(first.encoded() + second.encoded())
+        while line.answers_until("durable")["durable"] < second.end:
+            pass
+    assert lines_of(shared, "clicks", "order") == [b"order a", b"order b"]
+
+
+def test_half_a_frame_is_as_if_it_never_was(shared: Processes) -> None:
+    frame = framed("half", 0, b"half a")
+    with Line(shared.port, Hello("clicks", "half")) as line:
+        line.send(frame.encoded()[:-1])
+    with Line(shared.port, Hello("clicks", "half")) as line:
+        assert line.greeting["next"] == 0
+        line.send(frame.encoded())
+        assert line.answer() == {"durable": frame.end}
+    assert lines_of(shared, "clicks", "half") == [b"half a"]
+
+
+def test_a_wrong_checksum_is_refused(shared: Processes) -> None:
+    data = bytearray(framed("wrong", 0, b"wrong a").encoded())
+    data[-2] ^= 1
+    with Line(shared.port, Hello("clicks", "wrong")) as line:
+        line.send(bytes(data))
+        assert line.answers_until("error")["error"] == "BAD_FRAME"
+    assert lines_of(shared, "clicks", "wrong") == []
+
+
+def test_what_is_too_large_is_refused(shared: Processes) -> None:
+    with Line(shared.port, Hello("clicks", "large")) as line:
+        line.send(framed("large", 0, b"large " + b"x" * (200 << 10)).encoded())
+        told = line.answers_until("error")
+        assert told["error"] == "BAD_FRAME"
+        assert "larger than" in told["reason"]
+
+
+def test_a_frame_of_another_producer_is_refused(shared: Processes) -> None:
+    with Line(shared.port, Hello("clicks", "me")) as line:
+        line.send(framed("you", 0, b"you a").encoded())
+        assert line.answers_until("error")["error"] == "BAD_FRAME"
+
+
+@pytest.mark.parametrize("stream", ["../clicks", "", "a/b", ".readers"])
+def test_names_are_no_paths(shared: Processes, stream: str) -> None:
+    with Line(shared.port, Hello(stream, "p")) as line:
+        assert line.greeting["error"] == "BAD_STREAM_NAME"
+    assert request(shared, "POST", f"/streams/{stream}/events", b"x\n")[0] in (404, 422)
+
+
+def test_a_producer_that_connects_again_takes_over(shared: Processes) -> None:
+    with (
+        Line(shared.port, Hello("clicks", "twice")) as old,
+        Line(shared.port, Hello("clicks", "twice")) as new,
+    ):
+        assert old.answers_until("error")["error"] == "TAKEN_OVER"
+        frame = framed("twice", 0, b"twice a")
+        new.send(frame.encoded())
+        assert new.answer() == {"durable": frame.end}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    garbage=st.binary(min_size=1, max_size=300),
+    where=st.sampled_from(["first", "after hello", "after frame", "http"]),
+)
+def test_garbage_never_stops_it(shared: Processes, garbage: bytes, where: str) -> None:
+    if where == "http":
+        with socket.create_connection(("127.0.0.1", shared.http_port)) as line:
+            line.sendall(garbage)
+    else:
+        with Line(shared.port, None if where == "first" else Hello("clicks", "garbage")) as spoken:
+            if where == "after frame":
+                spoken.send(framed("garbage", spoken.greeting["next"], b"garbage a").encoded())
+            spoken.send(garbage)
+    with Line(shared.port, Hello("clicks", "good")) as good:
+        frame = framed("good", good.greeting["next"], b"good a")
+        good.send(frame.encoded())
+        assert good.answer() == {"durable": frame.end}
+
+
+def test_lines_and_json_come_over_http(shared: Processes) -> None:
+    assert request(shared, "POST", "/streams/web/events", b"a\nb") == (200, {"lines": 2})
+    events = json.dumps([{"n": 1}, {"n": "two\n"}]).encode()
+    assert request(shared, "POST", "/streams/web/events", events, Content_Type="application/json") == (
+        200,
+        {"lines": 2},
+    )
+    assert request(shared, "POST", "/streams/web/events", b"") == (200, {"lines": 0})
+    assert shared.lines("web") == [b"a", b"b", b'{"n":1}', b'{"n":"two\\n"}']
+
+
+def test_a_request_with_a_position_can_be_repeated(shared: Processes) -> None:
+    for _ in range(3):
+        answer = request(
+            shared, "POST", "/streams/repeat/events", b"a\nb\n", Penstock_Producer="me", Penstock_Position="0"
+        )
+        assert answer == (200, {"lines": 2, "durable": 4})
+    status, told = request(
+        shared, "POST", "/streams/repeat/events", b"d\n", Penstock_Producer="me", Penstock_Position="6"
+    )
+    assert (status, told["error"], told["next"]) == (409, "SEQUENCE_GAP", 4)
+    assert shared.lines("repeat") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "path", "body", "headers"),
+    [
+        (413, "POST", "/streams/web/events", b"x" * (101 << 10), {}),
+        (404, "POST", "/streams/web", b"x", {}),
+        (404, "POST", "/streams/../../etc/events", b"x", {}),
+        (422, "POST", "/streams/..%2F..%2Fetc/events", b"x", {}),
+        (405, "GET", "/streams/web/events", b"", {}),
+        (422, "POST", "/streams/web/events", b"{", {"Content-Type": "application/json"}),
+        (422, "POST", "/streams/web/events", b"[1]", {"Content-Type": "application/json"}),
+        (422, "POST", "/streams/web/events", b"[" * 90_000, {"Content-Type": "application/json"}),
+        (411, "POST", "/streams/web/events", b"", {"Transfer-Encoding": "chunked"}),
+        (400, "POST", "/streams/web/events", b"x", {"Penstock-Producer": "me", "Penstock-Position": "-1"}),
+        (422, "POST", "/streams/web/events", b"x", {"Penstock-Producer": "http", "Penstock-Position": "0"}),
+    ],
+)
+def test_requests_are_refused_by_their_status(
+    shared: Processes, status: int, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", shared.http_port, timeout=10)
+    line.putrequest(method, path)
+    for name, value in headers.items():
+        line.putheader(name, value)
+    if "Transfer-Encoding" not in headers:
+        line.putheader("Content-Length", str(len(body)))
+    line.endheaders(body if status != 413 else None)
+    answer = line.getresponse()
+    assert answer.status == status
+    assert set(json.loads(answer.read())) == {"error", "reason", "hint"}
+    line.close()
+
+
+def test_a_token_is_asked_for(processes: Processes, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("open sesame\n")
+    gateway = processes.gateway("--token-file", tmp_path / "token", http=True)
+    with Line(processes.port, Hello("clicks", "p", "wrong")) as line:
+        assert line.greeting["error"] == "BAD_TOKEN"
+    with Line(processes.port, Hello("clicks", "p", "open sesame")) as line:
+        assert line.greeting["next"] == 0
+    assert request(processes, "POST", "/streams/clicks/events", b"x\n")[0] == 401
+    assert request(processes, "GET", "/status")[0] == 401
+    assert request(processes, "GET", "/health")[0] == 200
+    answer = request(processes, "POST", "/streams/clicks/events", b"x\n", Authorization="Bearer open sesame")
+    assert answer == (200, {"lines": 1})
+    assert gateway.said("refused")[0]["condition"] == "BAD_TOKEN"
+    assert "open sesame" not in gateway.text()
+    agent = processes.agent("--drain", "500ms")
+    assert agent.wait() == 0  # it had nothing to say
+    assert gateway.stop() == 0
+
+
+def test_other_machines_need_a_token(tmp_path: Path) -> None:
+    for option in ("--listen", "--http"):
+        with pytest.raises(UserError, match="TOKEN_NEEDED"):
+            gateway_main(["--dir", str(tmp_path), option, "0.0.0.0:0"])
+
+
+def test_there_are_not_more_connections_than_allowed(processes: Processes) -> None:
+    processes.gateway("--most-connections", 2)
+    a, b = Hello("s", "a"), Hello("s", "b")
+    with Line(processes.port, a), Line(processes.port, b), Line(processes.port) as third:
+        assert third.answer()["error"] == "TOO_MANY_CONNECTIONS"
+    until(lambda: Line(processes.port, Hello("s", "c")).greeting.get("next") == 0)
+
+
+def test_memory_is_bounded_while_the_disk_is_slower_than_the_senders(processes: Processes) -> None:
+    """With room for one frame in memory, everything still arrives: senders wait instead."""
+    processes.gateway("--most-waiting", "1")
+    with Line(processes.port, WEB1) as line:
+        position = 0
+        for n in range(60):
+            frame = framed("web1", position, *(b"web1 %d %d" % (n, m) for m in range(50)))
+            line.send(frame.encoded())
+            position = frame.end
+        while line.answers_until("durable")["durable"] < position:
+            pass
+    assert len(processes.lines("clicks")) == 3000
+
+
+def test_a_second_gateway_on_the_same_logs_takes_nothing(processes: Processes) -> None:
+    processes.gateway()
+    with Line(processes.port, WEB1) as line:
+        assert line.greeting["next"] == 0
+    other = Running("gateway", "--dir", processes.log, "--listen", "127.0.0.1:0")
+    assert other.wait() == 3
+    assert "[LOG_TAKEN]" in other.text()
+
+
+def test_a_restart_in_the_middle_of_a_batch_takes_it_whole_or_not_at_all(processes: Processes) -> None:
+    gateway = processes.gateway()
+    frame = framed("web1", 0, *(b"web1 %d" % n for n in range(3000)))
+    line = Line(processes.port, WEB1)
+    line.send(frame.encoded()[: len(frame.encoded()) // 2])
+    gateway.kill()
+    processes.gateway()
+    with Line(processes.port, WEB1) as line:
+        assert line.greeting["next"] == 0
+        line.send(frame.encoded())
+        assert line.answer() == {"durable": frame.end}
+    assert processes.lines("clicks") == [b"web1 %d" % n for n in range(3000)]

@@ -1,0 +1,138 @@
+"""A journal gives back every whole line from any position, whatever was rolled, packed, killed and opened again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.ingest.inlet import Overflow
+from penstock.ingest.journal import Journal
+
+
+def read(journal: Journal, position: int = 0, most: int = 1000) -> bytes:
+    found = []
+    while (frame := journal.frame(position, most)) is not None:
+        assert frame.raw_bytes <= most
+        found.append(frame.lines())
+        position = frame.end
+    return b"".join(found)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.binary(min_size=1, max_size=120).map(lambda data: ("append", data.replace(b"\x00", b"\n"))),
+        st.sampled_from([("roll", b""), ("pack", b""), ("reopen", b""), ("pipe", b"one\ntwo\nthr")]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_every_whole_line_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes]]
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    journal, put = Journal(directory, file_bytes=200), b""
+    for step, data in steps:
+        match step:
+            case "append":
+                journal.append(data)
+            case "pipe":
+                out, into = os.pipe()
+                os.write(into, data)
+                assert journal.append_from(out, 1 << 16) == len(data)
+                os.close(out)
+                os.close(into)
+            case "roll":
+                journal.roll()
+            case "pack":
+                journal.pack()
+            case "reopen":
+                producer = journal.producer
+                journal = Journal(directory, file_bytes=200)  # as after kill -9: nothing was closed
+                assert journal.producer == producer
+        put += data
+        whole = put[: put.rfind(b"\n") + 1]
+        assert journal.end == len(put)
+        assert read(journal) == whole
+        for position in {n + 1 for n, byte in enumerate(whole) if byte == 10 and n % 7 == 0}:
+            assert read(journal, position) == whole[position:]
+    journal.release(put.rfind(b"\n") + 1)
+    assert journal.end == len(put)
+    journal.close()
+    shutil.rmtree(directory)
+
+
+def test_what_was_acknowledged_leaves_the_disk(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, file_bytes=1000)
+    for n in range(500):
+        journal.append(b"line %d\n" % n)
+    journal.pack()
+    before = journal.disk_bytes
+    journal.release(2000)
+    assert journal.first <= 2000
+    assert journal.disk_bytes < before
+    journal.release(journal.end)
+    assert journal.disk_bytes < 1100
+    end = journal.end
+    journal.close()
+    assert Journal(tmp_path).end == end
+
+
+def test_packing_makes_it_smaller(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, file_bytes=10_000)
+    put = b"".join(b"10.0.0.%d GET /page/%d 200\n" % (n % 9, n) for n in range(3000))
+    journal.append(put)
+    journal.roll()
+    before = journal.disk_bytes
+    while journal.pack():
+        pass
+    assert journal.disk_bytes < before / 3
+    assert read(journal, most=5000) == put
+
+
+def test_after_another_boot_no_position_is_used_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, boot="one")
+    journal.append(b"a\nb\nhal")
+    journal.close()
+    journal = Journal(tmp_path, boot="two")
+    journal.append(b"c\n")
+    assert journal.found_end == 7
+    assert journal.end > 1 << 32
+    assert read(journal) == b"a\nb\nhal\nc\n"
+
+
+def test_a_line_that_fits_no_frame_is_left_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, file_bytes=3000)
+    for packed in (False, True):
+        journal.append(b"short\n" + b"x" * 5000 + b"\nafter %d\n" % packed)
+        journal.roll()
+        if packed:
+            journal.pack()
+            journal.pack()
+    assert read(journal) == b"short\nafter 0\nshort\nafter 1\n"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_the_oldest_goes_when_it_must(tmp_path: Path, pack: bool) -> None:
+    journal = Journal(tmp_path, file_bytes=500)
+    overflow = Overflow(journal, 2000, "drop-oldest")
+    put = b""
+    for n in range(2000):
+        assert overflow.has_room()
+        line = b"%d line %d\n" % (n * n, n)
+        put += line
+        journal.append(line)
+        if pack and n % 50 == 0:
+            journal.pack()
+    kept = read(journal)
+    assert put.endswith(kept)
+    assert journal.disk_bytes < 2600
+    assert journal.dropped_until == journal.first == len(put) - len(kept)
+    assert overflow.dropped_lines == put.count(b"\n") - kept.count(b"\n")

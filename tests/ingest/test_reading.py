@@ -1,0 +1,107 @@
+"""Queries read segment logs, with the same answers however epochs are cut; engines let go of what they have read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.engine.admission import leaped
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.program import Fixed
+from penstock.ingest.frames import Frame
+from penstock.ingest.readers import floors
+from penstock.ingest.segment_log import SegmentLog
+from penstock.ingest.store import Store
+from penstock.query.compile import compiled
+from penstock.sql.define import stream_of
+from penstock.sql.parse import parse
+from penstock.sql.statements import CreateStream
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import InlineStages, run_inline
+from penstock.words.errors import UserError
+
+COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
+
+
+def fill(directory: Path, first: int, count: int) -> None:
+    """Sales of three shops, a producer each, in one group a minute."""
+    store = Store(directory, partitions=3, segment_bytes=600)
+    for minute in range(first, first + count):
+        for shop in "abc":
+            data = b"".join(
+                b"2026-03-01T10:%02d:%02d,%s,%d\n" % (minute, s, shop.encode(), s) for s in (0, 20, 40)
+            )
+            store.take(Frame.of(shop, store.expected(shop), data), now=minute)
+        store.commit()
+    store.close()
+
+
+def totals(log: SegmentLog) -> ps.App:
+    sales = ps.stream("sales", log, ps.Delimited(COLUMNS), time="at")
+    return ps.app(
+        "shops", ps.output("totals", sales.key_by("shop").window("5m").aggregate(ps.sum_("v", "total")))
+    )
+
+
+def _rows(report: EpochReport) -> list[tuple[object, ...]]:
+    return report.rows["totals"].rows() if "totals" in report.rows else []
+
+
+def test_answers_are_the_same_however_epochs_are_cut(tmp_path: Path) -> None:
+    fill(tmp_path / "log", 0, 20)
+    found = []
+    for units in (1 << 40, 200, 1):
+        reports = run_inline(
+            totals(ps.segments(tmp_path / "log", finished=True)),
+            tmp_path / f"state{units}",
+            epoch_units=units,
+        )
+        assert sum(report.events for report in reports) == 180
+        found.append(sorted(row for report in reports for row in _rows(report)))
+    assert found[0] == found[1] == found[2]
+    assert [row[-1] for row in found[0]] == [300] * 12
+
+
+def test_a_stream_of_sql_reads_it(tmp_path: Path) -> None:
+    fill(tmp_path / "log", 0, 2)
+    (statement,) = parse(
+        f"CREATE STREAM s FROM segments('{tmp_path}/log', finished => TRUE) "
+        "FORMAT csv(at TIMESTAMP, shop STRING, v INT) EVENT TIME at"
+    )
+    assert isinstance(statement, CreateStream)
+    (report,) = run_inline(ps.app("all", ps.output("all", stream_of(statement))), tmp_path / "state")
+    assert report.events == 18
+    (statement,) = parse("CREATE STREAM s FROM segments() FORMAT combined_log EVENT TIME time")
+    assert isinstance(statement, CreateStream)
+    with pytest.raises(UserError, match="It takes directory"):
+        stream_of(statement)
+
+
+def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> None:
+    """What a rollback to the oldest manifest kept would read is still needed."""
+    fill(tmp_path / "log", 0, 20)
+    app = totals(ps.segments(tmp_path / "log"))
+    run_inline(app, tmp_path / "state", epoch_units=200, epochs=12)
+    assert floors(tmp_path / "log") == {}  # a reader that has let go of nothing
+    directory = StateDirectory(tmp_path / "state")
+    program = Fixed(compiled(app))
+    runner = EpochRunner(InlineStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
+    runner.recycle(3)
+    reached = directory.recorded_end(directory.epochs()[0])
+    assert reached is not None
+    assert floors(tmp_path / "log") == reached["at"]["sales"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "count"),
+    [([], [], 0), ([], ["p1"], 1), (["p1"], ["p1"], 0), ([], ["p0", "p1"], 0), (["p1"], [], 0)],
+)
+def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
+    before: list[str], now: list[str], count: int
+) -> None:
+    at = {"clicks": {"p0": 10, "p1": 10}}
+    start = {"at": at, "idle": {"clicks": before}, "finished": {}}
+    end = {"at": at, "idle": {"clicks": now}, "finished": {"clicks": []}}
+    assert leaped(start, end) == count
