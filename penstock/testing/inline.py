@@ -23,7 +23,6 @@ from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 
-
 InlineStages = LocalStages
 
 
