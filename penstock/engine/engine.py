@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +33,7 @@ from penstock.engine.local_query import INLINE, LocalQuery, LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
+from penstock.engine.ran import Run
 from penstock.engine.rate import rate_of
 from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
@@ -52,20 +52,6 @@ from penstock.words.errors import InternalError, PenstockError
 Watcher = Callable[[EpochReport], None]
 #: told in a word or two what the engine is about while there are no epochs yet
 Teller = Callable[[str], None]
-
-
-@dataclass
-class Run:
-    """What a run of the engine did."""
-
-    epochs: int = 0
-    events: int = 0
-    late: int = 0
-    leaped: int = 0
-    bad: int = 0
-    seconds: float = 0.0
-    first_epoch: int | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 class Engine:
