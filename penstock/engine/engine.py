@@ -13,17 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission, Offset
-from penstock.engine.checkpoint import made
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
 from penstock.engine.duty import Duty
@@ -31,27 +27,26 @@ from penstock.engine.elasticity import Elasticity, SparkFleet
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.executors import Executors
+from penstock.engine.failures import explained
 from penstock.engine.job_shares import JobShares
 from penstock.engine.local_query import INLINE, LocalQuery, LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
-from penstock.engine.outlet import Outlet
 from penstock.engine.program import Fixed, Program
-from penstock.engine.rate import RateControl
+from penstock.engine.ran import Run
+from penstock.engine.rate import rate_of
+from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.query.physical import Plan, ScanPlan
+from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
 from penstock.state.cache import HostCache
-from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
-from penstock.state.rollback import rolled_back
-from penstock.state.spark_log import spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
@@ -59,26 +54,12 @@ Watcher = Callable[[EpochReport], None]
 Teller = Callable[[str], None]
 
 
-@dataclass
-class Run:
-    """What a run of the engine did."""
-
-    epochs: int = 0
-    events: int = 0
-    late: int = 0
-    leaped: int = 0
-    bad: int = 0
-    seconds: float = 0.0
-    first_epoch: int | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-
-
 class Engine:
     """Runs one application. `spark` is the session to use; by default one is started.
 
     With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
-    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write. As
-    part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
+    directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
+    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
     """
 
     def __init__(
@@ -92,15 +73,8 @@ class Engine:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
-        self.state = StateDirectory(self.settings.state, None if duty is None else duty.agreed)
-        self.outlet = Outlet(
-            lambda: self.state.generation, self.settings.state if duty is None else duty.aside
-        )
-        self._duty = duty
-        self._decides = threading.Event()
-        self._runner: EpochRunner | None = None
-        self._logs: Logs | None = None
-        self._followed_generation = -1
+        self.seat = Seat(self.settings.state, duty)
+        self.state, self.outlet = self.seat.state, self.seat.outlet
         self.admission: Admission | None = None
         self.executors: Executors | None = None
         self._spark = spark
@@ -110,6 +84,7 @@ class Engine:
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
+        self._runner: EpochRunner | None = None
         self.meter = Meter(self._backlog, self.settings.epoch_seconds)
         self.elasticity: Elasticity | None = None
 
@@ -152,7 +127,7 @@ class Engine:
     ) -> Run:
         """Run epochs until stopped, until `for_seconds` have passed, or (with `drain`) until all is read."""
         tell = tell or (lambda _: None)
-        if self.settings.coordination is None or self._fence is not None or self._duty is not None:
+        if self.settings.coordination is None or self._fence is not None or self.seat.has_duty:
             return self._run_claimed(watch, for_seconds, tell)
         tell("waiting to lead")
         with leading(
@@ -171,11 +146,11 @@ class Engine:
                 self._fence = None
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
-        facts = self._claimed()
+        facts = self.seat.claimed(self.program, self._fence)
         try:
             self.program.begun()
-            logs = self._logs = Logs(self.state, facts, self.settings.buckets)
-            if self._decides.is_set():
+            logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets)
+            if self.seat.decides.is_set():
                 logs.start(self.plan)  # a wrong path is told before Spark is started
             self.program.opened(facts["id"], logs.start_one)
             spark = self._spark
@@ -188,10 +163,9 @@ class Engine:
                     tell("warming up")
                     warm_up(spark.sparkContext, self.settings.master)
                 with self._busy:
-                    if self._decides.is_set():
-                        logs.start(
-                            self.plan, again=True
-                        )  # the clock of a live log begins when we are ready for it
+                    if self.seat.decides.is_set():
+                        # the clock of a live log begins when we are ready for it
+                        logs.start(self.plan, again=True)
                 tell("running")
                 self._ready.set()
 
@@ -206,78 +180,17 @@ class Engine:
         """
         self._ready.wait()
         with self._busy:
-            self.state.take(fence.generation)
-            if self.state.agreed is not None:
-                self.state.agreed.take(fence.generation)
+            self.seat.promoted(fence, self.plan)
             self._fence = fence
-            self.outlet.generation = lambda: self.state.generation
-            self.outlet.open()
             if self._runner is not None:
                 self._runner.fence = fence
-            if self._logs is not None:
-                self._logs.lead(self.plan)
             settle()
-            self._decides.set()
-
-    def _claimed(self) -> dict[str, Any]:
-        """Take the state directory, and where this engine leads the unit's book before it."""
-        generation = None if self._fence is None else self._fence.generation
-        follows = None if self._duty is None else self._duty.follows
-        if follows is None:
-            self._decides.set()
-            if self.state.agreed is not None and generation is not None:
-                self.state.agreed.take(generation)
-        else:
-            self.outlet.generation = follows.generation
-            if self._duty is not None and self._duty.holds:
-                self.outlet.hold()
-        facts = self.state.claim(self.program.fingerprint, self.program.summary, generation)
-        if self._duty is not None:
-            self._back_to_whole()
-        return facts
-
-    def _back_to_whole(self) -> None:
-        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
-        try:
-            self.state.latest()
-        except InternalError:
-            try:
-                rolled_back(self.state)
-            except PenstockError:
-                self.state.release()
-                raise
-
-    def _follow_logs(self, epoch: int) -> None:
-        """Read the logs as whoever recorded an epoch did: with each leader a new life of theirs may have begun."""
-        record = self.state.recorded(epoch)
-        recorded = 0 if record is None else record.get("generation", 0)
-        if self._decides.is_set() or recorded == self._followed_generation:
-            return
-        assert self._duty is not None
-        assert self._logs is not None
-        if self._duty.follows is not None:
-            self._logs.follow(self.plan, self._duty.follows.logs())
-            self._followed_generation = recorded
+            self.seat.decides.set()
 
     @property
     def plan(self) -> Plan:
         """The plan with all commands so far."""
         return self.program.plan(self.program.commands)
-
-    def _rate(self, scan: ScanPlan) -> RateControl:
-        each = scan.stream.log.unit_bytes
-        units, least = max(1, self.settings.first_epoch_units // each), max(1_000, 65_536 // each)
-        most = self.settings.most_epoch_units
-        if most is not None:
-            units, least = min(units, most), min(least, most)
-        return RateControl(
-            self.settings.epoch_seconds,
-            units,
-            least,
-            most or 1 << 60,
-            catch_up_seconds=self.settings.catch_up_seconds,
-            catch_up_most=self.settings.catch_up_bytes // each,
-        )
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -289,7 +202,6 @@ class Engine:
         get_ready: Callable[[], None],
         logs: Logs,
     ) -> Run:
-        master = None if spark is None else str(spark.sparkContext.master)
         if spark is not None:
             self.executors = Executors(spark.sparkContext)
             self.executors.begin(self.settings.executors, self.settings.executors_seconds)
@@ -299,18 +211,19 @@ class Engine:
         elif spark is not None and self._spark is not None:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
+        master = "local" if spark is None else str(spark.sparkContext.master)
+        local = master.startswith("local")
         place = state_place(
             self.state,
             self.settings.cache_root,
             self.settings.cache_bytes,
-            one_host=master is None or on_one_host(master),
-            # executors may be on hosts of their own; where they share one, they come and go alone
-            apart=master is not None and not master.startswith("local"),
-            owner="" if self._duty is None else self._duty.member,
+            one_host=on_one_host(master),
+            apart=not local,  # executors may be on hosts of their own; where they share one, they come and go alone
+            owner=self.seat.owner,
         )
         if place.cache is not None:
             cache = HostCache(Path(place.cache), 0)
-            if self._duty is None or not self._duty.warm_cache:
+            if not self.seat.warm_cache:
                 cache.clear()  # what an earlier life has left may be incomplete
             cache.claim()
         shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
@@ -328,12 +241,12 @@ class Engine:
         )
         admission = self.admission = Admission(
             self.program,
-            self._rate,
+            lambda scan: rate_of(self.settings, scan),
             self.state.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
             ready=self._ready.is_set,
-            decides=self._decides.is_set,
+            decides=self.seat.decides.is_set,
             start_log=logs.start_one,
         )
         desk = None if spark is None else SourceDesk(admission)
@@ -398,7 +311,7 @@ class Engine:
                 raise self._failure
             with self._busy:
                 try:
-                    self._follow_logs(number)
+                    self.seat.follow_logs(number, self.plan)
                     report = runner.run(number, start, end)
                     admission.observed(report.units, report.seconds)
                     run.epochs += 1
@@ -426,10 +339,6 @@ class Engine:
     def _query(
         self, spark: SparkSession, desk: SourceDesk, each: Callable[[int, Offset, Offset], None]
     ) -> StreamingQuery:
-        if self._duty is not None:
-            checkpoint = made(self.state, f"{self.state.generation}-{self._duty.member}")
-        else:
-            checkpoint = spark_log_of(self.state.path, self.state.generation)
         rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
 
         def batch(_: DataFrame, number: int) -> None:
@@ -444,7 +353,7 @@ class Engine:
             each(number, *planned)
 
         writer = rows.writeStream.foreachBatch(batch).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
-        return writer.option("checkpointLocation", str(checkpoint)).start()
+        return writer.option("checkpointLocation", str(self.seat.spark_log())).start()
 
     def _wait(
         self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None
@@ -480,18 +389,6 @@ class Engine:
         if isinstance(cause, PenstockError):
             raise cause
         if cause is not None:
-            raise _explained(cause) from cause
+            raise explained(cause) from cause
         if spark_says is not None:
-            raise _explained(spark_says) from spark_says
-
-
-def _explained(failure: BaseException) -> PenstockError:
-    text = str(failure).strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
-    return InternalError(
-        "EPOCH_FAILED",
-        f"{kind}: {lines[-1] if lines else type(failure).__name__}",
-        detail=text[-2000:] if len(lines) > 1 else None,
-        hint="The epoch is not committed; start again with the same state directory to repeat it.",
-    )
+            raise explained(spark_says) from spark_says

@@ -128,11 +128,11 @@ class EpochRunner:
         self._shape = shape
         self._place = place
         self._job_seconds = job_seconds
+        #: how much of epochs jobs have taken so far
+        self.shares = shares or JobShares(0.0, 1.0)
         #: looked at before each write; None for one that follows, or has no lease
         self.fence = fence
         self.outlet = outlet or Outlet(lambda: state.generation, state.path)
-        #: how much of epochs jobs have taken so far
-        self.shares = shares or JobShares(0.0, 1.0)
         self._manifest = state.latest()
         self._gone: tuple[str, ...] = ()
         maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
@@ -333,11 +333,11 @@ def state_place(
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
-    `apart`: every executor has a cache of its own. The host's part is this generation's own or, of engines of one unit,
-    each one's (`owner`): a paused engine that wakes would clear away what another works with.
+    `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
+    (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
     """
-    whose = owner or str(state.generation)
-    name = f"{hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]}-{whose}"
+    place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    name = f"{place}-{owner or state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
     return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
+from pyspark.errors import PySparkException
+
 from penstock.engine.message import Message, error_message
 from penstock.words.errors import InternalError, PenstockError, UserError
 
@@ -123,3 +125,16 @@ def _too_long(seconds: float) -> UserError:
 def _unexpected(failure: Exception) -> PenstockError:
     text = str(failure).strip().splitlines()
     return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")
+
+
+def explained(failure: BaseException) -> PenstockError:
+    """What ended an epoch, in our own words, where it was none of our errors."""
+    text = str(failure).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
+    return InternalError(
+        "EPOCH_FAILED",
+        f"{kind}: {lines[-1] if lines else type(failure).__name__}",
+        detail=text[-2000:] if len(lines) > 1 else None,
+        hint="The epoch is not committed; start again with the same state directory to repeat it.",
+    )

@@ -24,11 +24,12 @@ from pyspark.sql import SparkSession
 
 from penstock.coordination.lease import Lease, acquire, leader
 from penstock.engine.duty import Duty, Leader
-from penstock.engine.engine import Engine, Run
+from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport, state_place
 from penstock.engine.job_server import JobServer
 from penstock.engine.local_query import INLINE
 from penstock.engine.program import Fixed, Program
+from penstock.engine.ran import Run
 from penstock.engine.rehearsal import rehearsed
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import Settings

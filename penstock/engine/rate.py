@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from penstock.engine.settings import Settings
+from penstock.query.physical import ScanPlan
+
 
 @dataclass(frozen=True)
 class RateControl:
@@ -80,3 +83,20 @@ def shares(available: dict[str, int], budget: int) -> dict[str, int]:
         given[name] = min(units, max(1, left // (len(waiting) - place)))
         left -= given[name]
     return given
+
+
+def rate_of(settings: Settings, scan: ScanPlan) -> RateControl:
+    """The control of one stream, as the settings have it."""
+    each = scan.stream.log.unit_bytes
+    units, least = max(1, settings.first_epoch_units // each), max(1_000, 65_536 // each)
+    most = settings.most_epoch_units
+    if most is not None:
+        units, least = min(units, most), min(least, most)
+    return RateControl(
+        settings.epoch_seconds,
+        units,
+        least,
+        most or 1 << 60,
+        catch_up_seconds=settings.catch_up_seconds,
+        catch_up_most=settings.catch_up_bytes // each,
+    )

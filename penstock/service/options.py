@@ -26,6 +26,19 @@ Slices = Annotated[int | None, typer.Option(min=1, help="Tasks a slice stage is 
 Epoch = Annotated[str, typer.Option(help="How long an epoch should take under load.")]
 Drain = Annotated[bool, typer.Option("--drain", help="End when all that the logs hold is read.")]
 
+Ha = Annotated[
+    bool, typer.Option("--ha", help="Run a unit of several engines that survives the loss of one.")
+]
+SchemeName = Annotated[
+    Scheme | None,
+    typer.Option(help="What the second engine of a unit does.", show_default="active-standby"),
+]
+Coordination = Annotated[
+    str | None,
+    typer.Option(help="The unit's coordination store: a directory, or zk://host:port/root.", metavar="WHERE"),
+]
+LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
+
 Elastic = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,19 +53,6 @@ ManagerFile = Annotated[
         "--manager", help="A Python file with an object that has `decide`, in place of Penstock's rules."
     ),
 ]
-Ha = Annotated[
-    bool, typer.Option("--ha", help="Run a unit of several engines that survives the loss of one.")
-]
-SchemeName = Annotated[
-    Scheme | None,
-    typer.Option(help="What the second engine of a unit does.", show_default="active-standby"),
-]
-Coordination = Annotated[
-    str | None,
-    typer.Option(help="The unit's coordination store: a directory, or zk://host:port/root.", metavar="WHERE"),
-]
-LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
-
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
 ]

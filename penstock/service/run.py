@@ -59,12 +59,12 @@ def run(
     epoch: Epoch = "1s",
     drain: Drain = False,
     fresh: Fresh = False,
-    elastic: Elastic = None,
-    manager: ManagerFile = None,
     ha: Ha = False,
     scheme: SchemeName = None,
     coordination: Coordination = None,
     lease_timeout: LeaseTimeout = "2s",
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -79,6 +79,12 @@ def run(
     if fresh:
         forget(place)
     if ha:
+        if elastic or manager is not None or executors is not None:
+            raise UserError(
+                "BAD_OPTION",
+                "a unit of engines does not change its executors yet",
+                hint="Leave out --executors, --elastic and --manager, or --ha.",
+            )
         launch = Launch(
             unit=unit_name(app.name, place),
             coordination=coordination or str((place / SHARED / "coordination").resolve()),

@@ -12,8 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.engine.engine import Engine, Run
+from penstock.engine.engine import Engine
 from penstock.engine.gauges import Gauges
+from penstock.engine.ran import Run
 from penstock.jobs.catalogue import Catalogue
 from penstock.service.figures import program, seconds, size
 

@@ -29,7 +29,9 @@ def test_a_killed_primary_on_spark_is_replaced(scheme: Scheme, tmp_path: Path) -
         kit.feeder.go()
         kit.until("the unit stands", lambda: stands(kit, scheme), LONG)
         kit.flowing(2)
-        told = json.loads(CliRunner().invoke(cli, ["status", "--state", str(kit.root), "--json"]).stdout)
+        told = json.loads(
+            CliRunner().invoke(cli, ["ha", "status", "--state", str(kit.root), "--json"]).stdout
+        )
         assert told["scheme"] == scheme
         assert sorted(one["role"] for one in told["engines"].values()) == ["primary", "secondary"]
         first = kit.leader()

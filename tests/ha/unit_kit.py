@@ -43,7 +43,7 @@ app = ps.app(
 )
 """
 #: what a unit is given to come to where a test waits for it, on a busy machine
-PATIENCE_SECONDS = 25.0
+PATIENCE_SECONDS = 60.0
 
 
 class Feeder:

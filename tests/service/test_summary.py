@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import penstock as ps
-from penstock.engine.engine import Run
+from penstock.engine.ran import Run
 from penstock.jobs.catalogue import Catalogue
 from penstock.service.summary import failed_jobs, warning
 from penstock.service.view import Lines, backlog

@@ -41,7 +41,7 @@ def test_options_of_a_unit_need_a_unit(
     code, text = said(capsys, "run", "app.py", "--scheme", "deployed")
     assert code == 2
     assert "[BAD_OPTION]" in text
-    code, text = said(capsys, "status", "--state", "nowhere")
+    code, text = said(capsys, "ha", "status", "--state", "nowhere")
     assert code == 2
     assert "[NO_UNIT]" in text
 
@@ -72,7 +72,7 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     assert code == 0
     assert "3.50 s" in text
     assert "measured detect" in text
-    code, text = said(capsys, "status", "--state", str(unit.root), "--json")
+    code, text = said(capsys, "ha", "status", "--state", str(unit.root), "--json")
     told = json.loads(text)
     assert code == 0
     assert told["leader"] is None, "it is not up"

@@ -1,0 +1,104 @@
+"""An engine's seat: whether it leads or follows, and what goes with that: its state directory, its outlet, its logs.
+
+Receives a duty, or none for an engine by itself; hands the engine a claimed state directory, and the lead when it is
+promoted.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock.engine.checkpoint import made
+from penstock.engine.duty import Duty
+from penstock.engine.logs import Logs
+from penstock.engine.outlet import Outlet
+from penstock.engine.program import Program
+from penstock.query.physical import Plan
+from penstock.state.directory import StateDirectory
+from penstock.state.generation import Fence
+from penstock.state.rollback import rolled_back
+from penstock.state.spark_log import spark_log_of
+from penstock.words.errors import InternalError, PenstockError
+
+
+class Seat:
+    """Where an engine sits. It decides epochs from the beginning unless its duty is to follow."""
+
+    def __init__(self, path: Path, duty: Duty | None) -> None:
+        self._duty = duty
+        self.state = StateDirectory(path, None if duty is None else duty.agreed)
+        self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
+        #: set while it is this engine that decides what epochs consist of
+        self.decides = threading.Event()
+        self.logs: Logs | None = None
+        self._followed_generation = -1
+
+    @property
+    def owner(self) -> str:
+        """Whose the cache is, where several engines may be on one directory."""
+        return "" if self._duty is None else self._duty.member
+
+    @property
+    def has_duty(self) -> bool:
+        return self._duty is not None
+
+    @property
+    def warm_cache(self) -> bool:
+        """Whether the cache was filled before the engine came to lead."""
+        return self._duty is not None and self._duty.warm_cache
+
+    def claimed(self, program: Program, fence: Fence | None) -> dict[str, Any]:
+        """Take the state directory, and where this engine leads a unit the unit's book before it."""
+        generation = None if fence is None else fence.generation
+        follows = None if self._duty is None else self._duty.follows
+        if follows is None:
+            self.decides.set()
+            if self.state.agreed is not None and generation is not None:
+                self.state.agreed.take(generation)
+        else:
+            self.outlet.generation = follows.generation
+            if self._duty is not None and self._duty.holds:
+                self.outlet.hold()
+        facts = self.state.claim(program.fingerprint, program.summary, generation)
+        if self._duty is not None:
+            self._back_to_whole()
+        return facts
+
+    def _back_to_whole(self) -> None:
+        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
+        try:
+            self.state.latest()
+        except InternalError:
+            try:
+                rolled_back(self.state)
+            except PenstockError:
+                self.state.release()
+                raise
+
+    def promoted(self, fence: Fence, plan: Plan) -> None:
+        """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
+        self.state.take(fence.generation)
+        if self.state.agreed is not None:
+            self.state.agreed.take(fence.generation)
+        self.outlet.generation = lambda: self.state.generation
+        self.outlet.open()
+        if self.logs is not None:
+            self.logs.lead(plan)
+
+    def follow_logs(self, epoch: int, plan: Plan) -> None:
+        """Read the logs as whoever recorded an epoch did: with each leader a new life of theirs may have begun."""
+        if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
+            return
+        record = self.state.recorded(epoch)
+        recorded = 0 if record is None else record.get("generation", 0)
+        if recorded != self._followed_generation:
+            self.logs.follow(plan, self._duty.follows.logs())
+            self._followed_generation = recorded
+
+    def spark_log(self) -> Path:
+        """Where Spark keeps its offsets and commits."""
+        if self._duty is None:
+            return spark_log_of(self.state.path, self.state.generation)
+        return made(self.state, f"{self.state.generation}-{self._duty.member}")
