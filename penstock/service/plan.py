@@ -59,6 +59,12 @@ def plan(
         warm = reports[_COLD_EPOCHS:]
         measured = warm if any(report.events for report in warm) else reports
         events = sum(report.events for report in measured)
+        if not events and run.bad:
+            raise UserError(
+                "EMPTY_SAMPLE",
+                f"none of the {run.bad:,} rows of the sample could be decoded",
+                hint="Run the application to see some of them in its dead letters; look at the decoder.",
+            )
         proposal = proposed(
             spent(measured),
             events,

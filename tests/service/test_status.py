@@ -139,7 +139,8 @@ APP = """
 import penstock as ps
 
 log = ps.generated(total=20_000, live=False)
-clicks = ps.stream("clicks", log, ps.combined_log(), time="time", lateness="1s")
+decoder = ps.combined_log(extra=[ps.Cookie("session")])
+clicks = ps.stream("clicks", log, decoder, time="time", lateness="1s")
 app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps.jsonl("never")))
 """
 
