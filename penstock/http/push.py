@@ -1,7 +1,7 @@
 """Events from the network into a stream's log, where that log takes any.
 
 Receives the body of a request; hands its records to the log. A log that can be written through the service is one that
-`Takes`: the segment log of a gateway, and lists in tests.
+`Takes`: today lists in tests; a segment log is written by its gateway alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pushed(
             "STREAM_TAKES_NO_EVENTS",
             f"the log of {name} cannot be written through the service",
             detail=log.describe(),
-            hint="Write to it where it lies, or make the stream of a log that a gateway keeps.",
+            hint="Write to it where it lies; events of a segment log come through its gateway.",
         )
     records = [line for line in body.split(b"\n") if line.strip()]
     return len(records), (log.take(records, producer, sequence) if records else 0)

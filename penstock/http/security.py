@@ -25,6 +25,7 @@ _HARMLESS = frozenset({"generated", "call_records", "console"})
 #: logs and sinks that name files: the option that does, and whether all arguments do
 _FILES: Mapping[str, tuple[str, bool]] = {
     "files": ("glob", True),
+    "segments": ("directory", False),
     "jsonl": ("directory", False),
     "parquet": ("directory", False),
     "sqlite": ("path", False),

@@ -27,7 +27,8 @@ from penstock.words.errors import ExternalError, UserError
 from penstock.words.size import byte_count
 
 ha_app = typer.Typer(
-    help="Fault tolerance: the schemes, and what the controller would do.", no_args_is_help=True
+    help="HA units: look at one, switch its scheme, stop it; and a simulator of the controller.",
+    no_args_is_help=True,
 )
 
 #: switches the table shows, of each end

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from penstock.engine.job_server import socket_of
 from penstock.service.figures import seconds, size, sparkline
-from penstock.service.options import State
+from penstock.service.jobs import State as RunningState
 from penstock.service.unit import status as unit_status
 from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
@@ -29,7 +29,7 @@ _HEAT = 32
 
 
 def status(
-    state: State = None,
+    state: RunningState = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, all figures.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="In Prometheus' text format.")] = False,
