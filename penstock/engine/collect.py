@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.elastic.measurements import VACANT, Fleet, Measured, Snapshot
+from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.engine.epoch import EpochReport
 from penstock.state.bucket_map import BucketMap
 
 #: the name of the scan among the sub-queries
 SCAN = "scan"
+#: as many epochs are remembered while nobody asks
+MOST_REPORTS = 256
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,20 @@ def snapshot(
     target_seconds: float,
     spare: Sequence[str] = (),
     owners: Mapping[str, BucketMap] | None = None,
+    density: float | None = None,
 ) -> Snapshot:
     """What was measured in a period that ended at `at`. `placement`: the executor of each slice; `owners`: the bucket
-    maps in force by now, where they may have changed since the last epoch."""
+    maps in force by now, where they may have changed since the last epoch; `density`: events in a unit of the logs,
+    where that is not what these reports say."""
     done = [report for report in reports if not report.repeated]
     events = sum(report.events for report in done)
-    backlog = _events(waiting.after, done)
-    came = max(events + backlog - _events(waiting.before, done), 0.0)
+    each = events_per_unit(done) if density is None else density
+    backlog = each * sum(waiting.after.values())
+    # what a stream that is new has waiting already did not come now
+    came = max(events + backlog - each * sum(waiting.before.get(n, u) for n, u in waiting.after.items()), 0.0)
     rates = came / period_seconds, events / period_seconds
     found = {SCAN: _scan(done, period_seconds, rates, backlog, placement)}
-    for name in dict.fromkeys(name for report in done for name in report.work):
+    for name in dict.fromkeys([*(name for report in done for name in report.work), *(owners or ())]):
         found[name] = _sub_query(name, done, period_seconds, rates, backlog, placement, owners)
     lengths = [report.seconds for report in done]
     return Snapshot(
@@ -71,11 +78,10 @@ def snapshot(
     )
 
 
-def _events(units: Mapping[str, int], reports: Sequence[EpochReport]) -> float:
-    """About how many events lie in these units of the logs, going by what was read."""
+def events_per_unit(reports: Sequence[EpochReport]) -> float:
+    """About how many events lie in a unit of the logs, going by what was read."""
     read = sum(sum(report.units.values()) for report in reports)
-    events = sum(report.events for report in reports)
-    return sum(units.values()) * (events / read if read else 0.0)
+    return sum(report.events for report in reports) / read if read else 0.0
 
 
 def _scan(
@@ -102,8 +108,9 @@ def _sub_query(
     owners: Mapping[str, BucketMap] | None,
 ) -> Measured:
     works = [report.work[name] for report in reports if name in report.work]
-    last = works[-1]
-    owned = last.bucket_map if owners is None else owners.get(name, last.bucket_map)
+    last = works[-1] if works else None
+    owned = (owners or {}).get(name) or (last.bucket_map if last is not None else ())
+    none = np.zeros(len(owned))
     slices = max(len(placement), 1 + max(owned))
     return Measured(
         sub_query=name,
@@ -112,13 +119,18 @@ def _sub_query(
         processing_rate=rates[1],
         backlog_events=backlog,
         busy_seconds=sum(work.seconds for work in works),
-        bucket_seconds=np.sum([work.seconds_by_bucket for work in works], axis=0, dtype=np.float64),
-        bucket_events=np.sum([work.rows_by_bucket for work in works], axis=0, dtype=np.float64),
-        bucket_bytes=np.asarray(last.state_by_bucket, dtype=np.float64),
+        bucket_seconds=_summed(none, [work.seconds_by_bucket for work in works]),
+        bucket_events=_summed(none, [work.rows_by_bucket for work in works]),
+        bucket_bytes=none if last is None else np.asarray(last.state_by_bucket, dtype=np.float64),
         bucket_map=np.asarray(owned, dtype=np.int64),
         placement=(*placement, *[VACANT] * (slices - len(placement))),
         exchange_bytes=sum(work.bytes for work in works) / period,
     )
+
+
+def _summed(none: Floats, parts: Sequence[Sequence[float]]) -> Floats:
+    """The sum of figures by bucket, none of which may be there."""
+    return np.asarray(parts, dtype=np.float64).sum(axis=0) if parts else none
 
 
 def _fleet(
@@ -149,16 +161,17 @@ class Meter:
     ) -> None:
         self._waiting, self._target, self._clock = waiting, target_seconds, clock
         self._lock = threading.Lock()
-        self._reports: list[EpochReport] = []
+        self._reports: deque[EpochReport] = deque(maxlen=MOST_REPORTS)
         self._since = clock()
         self._waited: Mapping[str, int] = {}
+        self._density = 0.0
         #: the newest snapshot
         self.latest: Snapshot | None = None
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
         with self._lock:
-            self._reports.append(report)
+            self._reports.append(replace(report, rows={}))  # rows are large, and nothing here asks for them
 
     def ready(self, least_seconds: float, most_seconds: float) -> bool:
         """Whether there is something to measure: an epoch has ended since, or nothing has for long."""
@@ -174,10 +187,14 @@ class Meter:
     ) -> Snapshot:
         """What was measured since the last time."""
         with self._lock:
-            reports, self._reports = self._reports, []
+            reports = list(self._reports)
+            self._reports.clear()
         now = self._clock()
         before, self._waited = self._waited, dict(self._waiting())
         period, self._since = max(now - self._since, 1e-3), now
         waiting = Waiting(before, self._waited)
-        self.latest = snapshot(now, period, reports, workers, placement, waiting, self._target, spare, owners)
+        self._density = events_per_unit(reports) or self._density
+        self.latest = snapshot(
+            now, period, reports, workers, placement, waiting, self._target, spare, owners, self._density
+        )
         return self.latest

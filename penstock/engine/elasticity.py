@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,7 @@ from penstock.elastic.realise import (
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
 from penstock.engine.collect import Meter, Worker
+from penstock.engine.estimate import Protocol as Protocols
 from penstock.engine.executors import Executors
 from penstock.engine.maps import resolved
 from penstock.query.physical import Plan
@@ -51,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 #: the least time that is measured at once, and the longest to wait for an epoch to measure, in seconds
 PERIOD_SECONDS = 2.0
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 30.0
 
 
 class Cluster(Protocol):
@@ -111,6 +113,8 @@ class Elasticity:
         self._working = 0
         self._leaving: set[str] = set()
         self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
+        #: the maps that were asked for last
+        self._wanted: Maps | None = None
         self._events: list[Event] = []
         self._greeting: dict[str, Future[object]] = {}
         self._greeters = ThreadPoolExecutor(1, "penstock-greeter")
@@ -160,14 +164,19 @@ class Elasticity:
             workers, self._placement, sorted(self._spare), resolved(self._maps(), self._plan())
         )
         events, self._events = self._events, []
+        before = {order.number for order in self._loop.orders}
         self._loop, instructions = self._loop.turn(measured, events)
         self._carry_out(instructions)
+        if before - {order.number for order in self._loop.orders}:
+            # an order has ended, perhaps without those it asked for: who comes later is not waited for
+            self._working = len(self._seated - self._leaving)
+            self._cluster.request(self._working + self._keep_spare)
         self._tell()
 
     def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
         """Notice who has come and who is gone."""
         self._workers = workers
-        known = set(self._placement) - {VACANT} | self._spare
+        known = self._seated | self._spare | self._leaving
         first = not self._placement
         for name in sorted(known - set(workers)):
             self._spare.discard(name)
@@ -219,21 +228,29 @@ class Elasticity:
     def _adopt(self) -> None:
         """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
         there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
-        before = maps = self._maps()
+        before = maps = self._asked()
         for operator in (None, *before.operators):
             owners = maps.default if operator is None else maps.of(operator)
             lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
             if lost:
                 maps = maps.moved(operator, {bucket: there[n % len(there)] for n, bucket in enumerate(lost)})
         seats = self._seats()
-        used = {slice_ for owners in (maps.default, *maps.operators.values()) for slice_ in owners}
-        if maps != before or any(before.place_of(slice_) != seats[slice_] for slice_ in used):
-            self._moving.append(((), self._remap(moves.Change(maps.placed(seats), "immediate"))))
+        if maps != before or list(before.places) != seats:
+            self._ask_for((), maps.placed(seats), "immediate")
 
     def _place_all(self) -> None:
         """Have the slices run where they are seated, all operators evenly over them."""
-        even = evenly(self._maps().buckets, len(self._placement), self._seats())
-        self._moving.append(((), self._remap(moves.Change(even, "immediate"))))
+        self._ask_for((), evenly(self._maps().buckets, len(self._placement), self._seats()), "immediate")
+
+    def _asked(self) -> Maps:
+        """The maps as they will be once all changes under way are made, of the sub-queries there are."""
+        maps = self._wanted if self._wanted is not None and self._moving else self._maps()
+        there = {name: owners for name, owners in maps.operators.items() if name in self._plan().subqueries}
+        return replace(maps, operators=there)
+
+    def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocols | None = None) -> None:
+        self._wanted = maps
+        self._moving.append((sub_queries, self._remap(moves.Change(maps, protocol))))
 
     def _seats(self) -> list[Place | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]
@@ -256,13 +273,16 @@ class Elasticity:
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
         if wanted:
-            maps = self._maps()
+            maps, moved = self._asked(), set[tuple[str, ...]]()
             together = {sub: family for family in self._plan().families for sub in family}
             for move in wanted:
-                for sub in together.get(move.sub_query, ()):
+                family = together.get(move.sub_query, ())
+                if family in moved:
+                    continue  # they share a map: what is moved of one is moved of all
+                moved.add(family)
+                for sub in family:
                     maps = maps.moved(sub, {bucket: to for bucket, (_, to) in move.moves.items()})
-            ticket = self._remap(moves.Change(maps.placed(self._seats())))
-            self._moving.append((tuple(move.sub_query for move in wanted), ticket))
+            self._ask_for(tuple(move.sub_query for move in wanted), maps.placed(self._seats()))
         for one in instructions:
             match one:
                 case Ask(count):
@@ -281,11 +301,11 @@ class Elasticity:
 
     def _ask(self, count: int) -> None:
         """Spare executors first; the cluster is asked for the rest, and for new spare ones."""
-        self._working += count
+        self._working = len(self._seated - self._leaving) + count
         granted = self._cluster.request(self._working + self._keep_spare)
         self._events.append(Granted(count) if granted else Refused("the cluster manager gives no more"))
         if not granted:
-            self._working -= count
+            self._working = len(self._seated - self._leaving)
         while self._spare and len(self._seated - self._leaving) < self._working:
             name = sorted(self._spare)[0]
             self._spare.discard(name)
@@ -293,7 +313,7 @@ class Elasticity:
             self._events.append(Arrived(name))
 
     def _release(self, executors: Sequence[str]) -> None:
-        seated = [name for name in executors if name in self._placement]
+        seated = [name for name in executors if name in self._placement and name not in self._leaving]
         self._working = max(self._working - len(seated), 0)
         self._leaving.update(executors)
         self._cluster.retire(executors)

@@ -9,6 +9,7 @@ The function that zips has to be Scala's own: one that hands on its second argum
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class Located:
         self._any = self._jvm.scala.reflect.ClassTag.Any()
         self._second = self._second_argument()
         self._kept: dict[tuple[Place | None, ...], Any] = {}
+        self._lock = threading.Lock()
 
     def partitions(self, places: Sequence[Place | None]) -> RDD[bytes]:
         """A partition a place, which prefers to be worked on there; each has one empty byte string."""
@@ -44,11 +46,13 @@ class Located:
 
     def _made(self, places: Sequence[Place | None]) -> Any:
         """An RDD with these preferences, made once for many epochs."""
-        if tuple(places) not in self._kept:
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            self._kept[tuple(places)] = self._new(places)
-        return self._kept[tuple(places)]
+        with self._lock:  # epochs, greetings and warm-ups are of different threads
+            found = self._kept.get(tuple(places))
+            if found is None:
+                if len(self._kept) >= _KEPT:
+                    self._kept.clear()
+                found = self._kept[tuple(places)] = self._new(places)
+            return found
 
     def _new(self, places: Sequence[Place | None]) -> Any:
         seq = self._jvm.PythonUtils.toSeq

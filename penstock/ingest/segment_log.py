@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from penstock.ingest.readers import bookmark
+from penstock.ingest.readers import bookmark, forget
 from penstock.ingest.segments import (
     Committed,
     committed_in,
@@ -140,6 +140,10 @@ class SegmentLog(Log):
         if self._reader is not None:
             with contextlib.suppress(OSError):  # then more is kept than needed
                 bookmark(self._directory, self._reader, offsets)
+
+    def forsake(self) -> None:
+        if self._reader is not None:
+            forget(self._directory, self._reader)
 
     def describe(self) -> str:
         return f"segments {self._directory}"

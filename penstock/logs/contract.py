@@ -100,6 +100,9 @@ class Log(ABC):
     def prune(self, offsets: Mapping[str, int]) -> None:  # noqa: B027 - most logs are not ours to shorten
         """Told that nothing before these offsets will be read again. May forget it."""
 
+    def forsake(self) -> None:  # noqa: B027 - most logs keep nothing for a reader
+        """Told that this reader will not come again: what was kept for it need not be."""
+
     @abstractmethod
     def describe(self) -> str:
         """One line for people: what this log is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from penstock.elastic.manager import Manager
@@ -51,8 +52,11 @@ def load_manager(file: Path) -> Manager:
         raise UserError(
             "NO_MANAGER", f"{file} cannot be loaded: {type(failure).__name__}: {failure}"
         ) from failure
+    kinds = (type, ModuleType)
     found = [
-        value for value in vars(module).values() if not isinstance(value, type) and hasattr(value, "decide")
+        value
+        for value in vars(module).values()
+        if not isinstance(value, kinds) and callable(getattr(value, "decide", None))
     ]
     if len(found or made) != 1:
         raise UserError(

@@ -26,6 +26,8 @@ from penstock.words.errors import UserError
 
 #: epochs at the beginning that say little: workers start, caches are empty
 _COLD_EPOCHS = 2
+#: a sample goes back to nothing, and lets no log forget what it has read
+_ALL = 1 << 30
 
 
 def plan(
@@ -52,10 +54,16 @@ def plan(
         )
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="penstock-plan-") as scratch:
-        engine = Engine(_unheard(app), Settings(state=Path(scratch) / "state", master=master))
+        engine = Engine(
+            _unheard(app), Settings(state=Path(scratch) / "state", master=master, manifests_kept=_ALL)
+        )
         reports: list[EpochReport] = []
         with console.status(f"measuring for {sample}") if not as_json else console.capture():
-            run = engine.run(reports.append, for_seconds=seconds)
+            try:
+                run = engine.run(reports.append, for_seconds=seconds)
+            finally:
+                for scan in engine.plan.scans.values():
+                    scan.stream.log.forsake()
         warm = reports[_COLD_EPOCHS:]
         measured = warm if any(report.events for report in warm) else reports
         events = sum(report.events for report in measured)

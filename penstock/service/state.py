@@ -47,6 +47,8 @@ _OWN = [
     "commands",
     "failures",
     "results",
+    "elastic.jsonl",
+    "elastic.new",
     SHARED,
 ]
 #: what a writer that was killed leaves beside penstock.json

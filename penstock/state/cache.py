@@ -54,11 +54,13 @@ class HostCache:
         self._limit_bytes = limit_bytes
 
     def claim(self, pid: int | None = None) -> None:
-        """Say that this process (or that of `pid`) uses the directory, and clear those of processes that are gone."""
+        """Say that this process (or that of `pid`) uses the directory, and clear those of processes that are gone.
+        Beside those of executors lie frames on their way, which are nobody's."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.directory / _OWNER).write_text(str(os.getpid() if pid is None else pid))
-            for other in self.directory.parent.iterdir():
+            executor = self.directory.name.startswith(_EXECUTOR)
+            for other in self.directory.parent.glob(f"{_EXECUTOR}*" if executor else "*"):
                 if other.is_dir() and not _alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
 

@@ -145,6 +145,7 @@ def playground(tmp_path: Path) -> Playground:
 
 
 def overload(playground: Playground, times: int = 8) -> None:
+    playground.turn(busy=1.0)
     for _ in range(times):
         playground.backlog += 20_000
         playground.turn(busy=2.0)
@@ -243,6 +244,64 @@ def test_when_all_are_gone_nothing_breaks_and_the_next_one_takes_over(playground
     playground.turn(times=2)
     assert playground.loop.placement == ("5",)
     assert playground.owners() == {"5"}
+
+
+def test_one_that_dies_is_asked_for_once_and_the_budget_holds(playground: Playground) -> None:
+    playground.come("2")
+    playground.turn(times=2)
+    for _ in range(3):
+        del playground.workers_["2"]
+        playground.turn()
+        playground.come("2")
+        playground.turn(times=2)
+    assert max(playground.wanted, default=0) <= 2
+    assert playground.owners() <= {"1", "2"}
+
+
+def test_one_that_comes_after_the_order_was_given_up_goes_again(playground: Playground) -> None:
+    overload(playground)
+    while playground.loop.loop.record.entries[0].outcome != Outcome.failed:
+        playground.turn(seconds=20.0, busy=20.0)
+        assert playground.now < 2_000
+    assert playground.wanted[-1] == 1, "nobody is waited for any more"
+    playground.come("9")
+    playground.turn(times=3)
+    assert "9" in playground.retired
+
+
+def test_a_stray_that_has_gone_is_forgotten(playground: Playground) -> None:
+    playground.turn()
+    playground.come("9")
+    playground.turn(times=4)
+    assert not playground.loop._leaving
+
+
+def test_a_period_without_epochs_keeps_what_waits_and_who_owns_what() -> None:
+    maps = evenly(BUCKETS, 2)
+    made = snapshot(
+        10.0,
+        2.0,
+        [],
+        [Worker("1", 1)],
+        ["1", "1"],
+        Waiting({"clicks": 500}, {"clicks": 700, "late": 5}),
+        1.0,
+        owners={SUB: maps.default},
+        density=2.0,
+    )
+    one = made.sub_queries[SUB]
+    assert one.backlog_events == 2 * 705
+    assert one.input_rate == 2 * 200 / 2, "what a new stream has waiting did not come now"
+    assert one.bucket_map.tolist() == list(maps.default)
+    assert one.bucket_seconds.sum() == 0
+
+
+def test_a_meter_that_nobody_asks_does_not_grow() -> None:
+    meter = Meter(dict, 1.0)
+    for number in range(1_000):
+        meter.add(report(number, evenly(BUCKETS, 1)))
+    assert len(meter._reports) <= 256
+    assert all(not one.rows for one in meter._reports)
 
 
 def test_decisions_are_kept_as_lines(playground: Playground) -> None:
