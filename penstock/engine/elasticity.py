@@ -157,8 +157,6 @@ class Elasticity:
         """One period: what happened, what was measured, what to do."""
         self._meet(self._cluster.workers())
         self._take_moves()
-        if self._seated and not self._moving:
-            self._adopt()
         workers = [worker for worker, _ in self._workers.values()]
         measured = self._meter.measured(
             workers, self._placement, sorted(self._spare), resolved(self._maps(), self._plan())
@@ -171,6 +169,8 @@ class Elasticity:
             # an order has ended, perhaps without those it asked for: who comes later is not waited for
             self._working = len(self._seated - self._leaving)
             self._cluster.request(self._working + self._keep_spare)
+        if self._seated and not self._moving:
+            self._adopt()
         self._tell()
 
     def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:

@@ -101,7 +101,8 @@ class Followed:
         self._until(lambda: bool(self._elastic.loop.record.entries), "a decision")
 
     def until_still(self) -> None:
-        self._until(lambda: not self._elastic.loop.orders and not self._elastic._moving, "all orders ended")
+        """All orders have ended, or wait for the next epoch themselves."""
+        self._until(lambda: bool(self._elastic._moving) or not self._elastic.loop.orders, "all orders ended")
 
     @property
     def _elastic(self) -> elasticity.Elasticity:
@@ -143,8 +144,11 @@ def main(folder: Path, cluster: LocalCluster) -> None:
             0: [seated(1)],
             1: [Followed.grow],
             2: [seated(2)],
-            4: [Followed.until_still, Followed.shrink],
-            6: [seated(1)],
+            3: [Followed.until_still],
+            4: [Followed.until_still],
+            5: [Followed.until_still, Followed.shrink],
+            6: [Followed.until_still],
+            7: [seated(1)],
         }
     )
     # -- the worker of the new executor dies as soon as it is there: in the warm-up or in the move ---
@@ -153,7 +157,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
             0: [seated(1)],
             1: [Followed.grow],
             2: [Followed.until_a_second, kill_the_last],
-            5: [Followed.until_still],
+            **{epoch: [Followed.until_still] for epoch in range(4, 9)},
         }
     )
     # -- one dies while it should leave ---------------------------------------------------------------
@@ -161,7 +165,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         {
             0: [seated(2)],
             1: [Followed.shrink, Followed.until_asked, kill_the_last],
-            5: [Followed.until_still],
+            **{epoch: [Followed.until_still] for epoch in range(4, 9)},
         }
     )
     spark.stop()
