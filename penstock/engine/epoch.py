@@ -181,7 +181,9 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
-        maps = self._moves.before(epoch, self._program.plan(end.get("commands", 0)), self._manifest)
+        commands = end.get("commands", 0)
+        planned = self._program.plan(commands, self._program.failures(epoch, commands))
+        maps = self._moves.before(epoch, planned, self._manifest)
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
         self._may_write()
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
