@@ -140,6 +140,7 @@ def test_the_reference_is_right(small: Dataset) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
+@pytest.mark.soak
 def test_plain_pyspark_answers_jobs_rightly(small: Dataset) -> None:
     (made,) = performed(Task("pyspark", "jobs", (small,), family="arbitrary", jobs=4, limit_seconds=200))
     jobs = jobs_of("arbitrary", 4, reference.words_of(small))

@@ -41,6 +41,7 @@ def check(engine: str, queries: tuple[Query, ...], dataset: Dataset) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_plain_pyspark(small: Dataset) -> None:
     check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small)
 

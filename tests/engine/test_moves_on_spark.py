@@ -69,6 +69,7 @@ def test_moves_between_executors_do_not_show_and_slices_run_where_they_should(
 @pytest.mark.spark
 @pytest.mark.kill
 @pytest.mark.timeout(600)
+@pytest.mark.soak
 def test_what_a_kill_in_the_middle_of_a_move_leaves_is_gone_on_with(
     straight: dict[str, list[str]], tmp_path: Path
 ) -> None:
