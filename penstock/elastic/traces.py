@@ -5,7 +5,6 @@ Receives a name or a file and its parameters; hands a rate for every period, and
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from penstock.elastic.measurements import Floats
 from penstock.words.errors import UserError
+from penstock.words.load_file import load_points
 
 NAMES = ("steady", "sine", "spike", "step", "ramp")
 
@@ -72,47 +72,10 @@ def trace_of(text: str, beginning: Trace | None = None) -> Trace:
     if text in NAMES:
         return replace(beginning, name=text)
     path = Path(text)
-    if not path.is_file():
-        raise UserError(
-            "NO_SUCH_TRACE",
-            f"{text!r} is neither a trace nor a file",
-            hint=f"Use one of {', '.join(NAMES)}, or a CSV file with the columns time and rate.",
-        )
-    points = _points(path)
+    points = tuple(load_points(path, NAMES))
     # the middle rate of a file is its mean, so that what is sized by it fits
     mean = float(np.mean([rate for _, rate in points]))
     return replace(beginning, name=path.name, points=points, rate=max(mean, 1e-9))
-
-
-def _points(path: Path) -> tuple[tuple[float, float], ...]:
-    with path.open(newline="") as file:
-        rows = [row for row in csv.reader(file) if row and not row[0].lstrip().startswith("#")]
-    if rows and [cell.strip().lower() for cell in rows[0][:2]] == ["time", "rate"]:
-        del rows[0]
-    points: list[tuple[float, float]] = []
-    for number, row in enumerate(rows, 1):
-        try:
-            at, rate = float(row[0]), float(row[1])
-        except (ValueError, IndexError):
-            raise _bad(path, f"row {number} is not two numbers: {','.join(row)!r}") from None
-        if not (np.isfinite(at) and np.isfinite(rate)) or rate < 0:
-            raise _bad(path, f"row {number} has a rate or a time that cannot be: {','.join(row)!r}")
-        if points and at <= points[-1][0]:
-            raise _bad(path, f"row {number} is not later than the row before it")
-        points.append((at, rate))
-    if len(points) < 2:
-        raise _bad(path, f"it has {len(points)} rows")
-    first = points[0][0]
-    return tuple((at - first, rate) for at, rate in points)
-
-
-def _bad(path: Path, why: str) -> UserError:
-    return UserError(
-        "BAD_TRACE",
-        f"{path} is not a trace",
-        detail=f"{why}.",
-        hint="Write lines of time,rate: seconds, ascending, and events a second; at least two.",
-    )
 
 
 #: how the buckets' shares look at a share (0..1) of the run

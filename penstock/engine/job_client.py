@@ -73,13 +73,14 @@ class JobClient:
         return answer["ok"]
 
 
-def running_state(state: Path | None) -> Path:
-    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it."""
+def running_state(state: Path | None, kind: str = "") -> Path:
+    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it that
+    answers this kind of question."""
     if state is not None:
         return state
     root = Path(".penstock")
     found = [p for p in sorted(root.iterdir()) if p.is_dir()] if root.is_dir() else []
-    running = [place for place in found if os.path.exists(socket_of(place))]
+    running = [place for place in found if os.path.exists(socket_of(place, kind))]
     if len(running) == 1:
         return running[0]
     names = ", ".join(map(str, running)) if running else "none"

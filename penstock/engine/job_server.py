@@ -8,7 +8,6 @@ Guarantees: every line gets one answer. Does not guarantee order between connect
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -31,20 +30,16 @@ class JobServer:
     def __init__(self, jobs: Jobs, state: Path) -> None:
         self._jobs = jobs
         self.path = socket_of(state)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)  # left by an engine that was killed: the state directory is ours
-        self._server = LineServer(self.path, "penstock-jobs", self._answered)
-        os.chmod(self.path, 0o600)
+        self._server = LineServer.at(self.path, "penstock-jobs", self._answered)
 
     def __enter__(self) -> JobServer:
+        self._server.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+        self._server.__exit__(kind, error, trace)
 
     def _answered(self, text: bytes) -> bytes:
         return json.dumps(self._answer(text), default=str).encode()

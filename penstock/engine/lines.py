@@ -6,9 +6,10 @@ Receives what makes an answer of a line; hands callers its answers until it is c
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 #: the longest line taken: a query of the longest allowed length, as JSON
 MOST_BYTES = 8 << 20
@@ -23,6 +24,22 @@ class LineServer:
         self._server.bind(path)
         self._server.listen()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def at(path: str, name: str, answer: Callable[[bytes], bytes]) -> Iterator[None]:
+        """A server while this lasts, that only its user can reach. What an engine that was killed has left at the path
+        is removed: the state directory is ours."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        server = LineServer(path, name, answer)
+        os.chmod(path, 0o600)
+        try:
+            yield
+        finally:
+            server.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def close(self) -> None:
         """Hang up."""

@@ -6,7 +6,6 @@ executors and buckets do, and what the elastic loop has decided.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from types import TracebackType
@@ -31,20 +30,16 @@ class StatusServer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.path = socket_of(engine.settings.state, "status")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        self._server = LineServer(self.path, "penstock-status", self._answer)
-        os.chmod(self.path, 0o600)
+        self._server = LineServer.at(self.path, "penstock-status", self._answer)
 
     def __enter__(self) -> StatusServer:
+        self._server.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+        self._server.__exit__(kind, error, trace)
 
     def _answer(self, text: bytes) -> bytes:
         if text.strip() == b"metrics":

@@ -5,13 +5,12 @@ Receives the name of a load or a CSV file; hands a rate and a state size for eve
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.words.errors import UserError
+from penstock.words.load_file import load_points, not_a_trace
 
 Floats = npt.NDArray[np.float64]
 NAMES = ("steady", "day", "spikes", "walk")
@@ -62,41 +61,10 @@ def states_of(
 
 
 def _file(path: Path) -> tuple[Floats, Floats]:
-    if not path.is_file():
-        raise UserError(
-            "NO_SUCH_TRACE",
-            f"{str(path)!r} is neither a load nor a file",
-            hint=f"Use one of {', '.join(NAMES)}, or a CSV file with the columns time and rate.",
-        )
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [row for row in csv.reader(file) if row and not row[0].lstrip().startswith("#")]
-    if rows and [cell.strip().lower() for cell in rows[0][:2]] == ["time", "rate"]:
-        del rows[0]
-    points: list[tuple[float, float]] = []
-    for number, row in enumerate(rows, 1):
-        try:
-            at, rate = float(row[0]), float(row[1])
-        except (ValueError, IndexError):
-            raise _bad(path, f"row {number} is not two numbers: {','.join(row)[:80]!r}") from None
-        if not (np.isfinite(at) and np.isfinite(rate)) or rate < 0:
-            raise _bad(path, f"row {number} has a time or a rate that cannot be")
-        if points and at <= points[-1][0]:
-            raise _bad(path, f"row {number} is not later than the row before it")
-        points.append((at, rate))
-    if len(points) < 2:
-        raise _bad(path, f"it has {len(points)} rows")
-    if points[-1][0] - points[0][0] > _LONGEST:
-        raise _bad(path, "it is longer than a month")
+    points = load_points(path, NAMES)
+    if points[-1][0] > _LONGEST:
+        raise not_a_trace(path, "it is longer than a month")
     if not any(rate for _, rate in points):
-        raise _bad(path, "no event ever comes")
+        raise not_a_trace(path, "no event ever comes")
     instants, rates = np.array(points).T
-    return instants - instants[0], rates
-
-
-def _bad(path: Path, why: str) -> UserError:
-    return UserError(
-        "BAD_TRACE",
-        f"{path} is not a load",
-        detail=f"{why}.",
-        hint="Write lines of time,rate: seconds, ascending, and events a second; at least two.",
-    )
+    return instants, rates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from pathlib import Path
@@ -15,12 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.job_client import running_state
 from penstock.engine.job_server import socket_of
 from penstock.service.figures import seconds, size, sparkline
 from penstock.service.jobs import State as RunningState
 from penstock.service.unit import status as unit_status
 from penstock.state.directory import SHARED
-from penstock.words.errors import ExternalError, UserError
+from penstock.words.errors import ExternalError
 
 #: how often a watched status is asked for, in seconds
 _AGAIN_SECONDS = 1.0
@@ -38,7 +38,7 @@ def status(
     if state is not None and (state / SHARED / "unit.json").exists():
         unit_status(state, as_json)
         return
-    place, console = watched_state(state), Console(highlight=False)
+    place, console = running_state(state, "status"), Console(highlight=False)
     if metrics:
         console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
         return
@@ -74,23 +74,6 @@ def asked(state: Path, question: str = "status") -> Any:
             f"no engine runs on {state}",
             hint=f"Start one: penstock run app.py --state {state}.",
         ) from None
-
-
-def watched_state(state: Path | None) -> Path:
-    """The state directory that is meant: the one named, or the only one under .penstock with an engine on it."""
-    if state is not None:
-        return state
-    root = Path(".penstock")
-    found = [p for p in sorted(root.iterdir()) if p.is_dir()] if root.is_dir() else []
-    running = [place for place in found if os.path.exists(socket_of(place, "status"))]
-    if len(running) == 1:
-        return running[0]
-    raise UserError(
-        "WHICH_ENGINE",
-        "say which engine is meant",
-        detail=f"running under {root}: {', '.join(map(str, running)) or 'none'}",
-        hint="Give its state directory: --state DIR.",
-    )
 
 
 def drawn(said: dict[str, Any]) -> RenderableType:

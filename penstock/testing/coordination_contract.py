@@ -15,7 +15,6 @@ process can be handed it. Times are generous: they say when a test gives up, not
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -23,20 +22,25 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
 
-from penstock.coordination.contract import Session, Store
-from penstock.coordination.lease import Lease, acquire, leader
+from penstock.coordination.contract import Store
+from penstock.coordination.lease import acquire, leader
+from penstock.testing.coordination_children import (
+    DEADLINE_SECONDS,
+    SESSION_SECONDS,
+    Child,
+    be_member,
+    count_on,
+    counted,
+    hold,
+    observe,
+    until,
+)
 from penstock.words.errors import ExternalError, UserError
 
-Opened = Callable[[str], Store]
-_DEADLINE_SECONDS = 60.0
-#: long enough for a busy machine, short enough to wait for
-_SESSION_SECONDS = 2.0
 _LONG_SECONDS = 30.0
 
 
@@ -175,12 +179,12 @@ class CoordinationContract:
     ) -> None:
         highest = 0
         for _ in range(4):
-            writer = child(_count_on, path)
+            writer = child(count_on, path)
             before = highest
-            _until(lambda: _number(store, path) >= before + 25)  # noqa: B023
+            until(lambda: counted(store, path) >= before + 25)  # noqa: B023
             writer.kill()
-            highest = _number(store, path)
-            assert highest == _number(store, path)
+            highest = counted(store, path)
+            assert highest == counted(store, path)
         found = store.get(path)
         assert found is not None
         assert store.replace(path, b"end", found.version) is not None
@@ -192,12 +196,12 @@ class CoordinationContract:
     ) -> None:
         def told(seen: int | None, change: Callable[[], Any]) -> bytes | None:
             with ThreadPoolExecutor(1) as pool:
-                waiting = pool.submit(store.wait, path, seen, _DEADLINE_SECONDS)
+                waiting = pool.submit(store.wait, path, seen, DEADLINE_SECONDS)
                 changed = change()
                 assert changed is not None
                 began = time.monotonic()
                 found = waiting.result()
-                assert time.monotonic() - began < _DEADLINE_SECONDS / 2
+                assert time.monotonic() - began < DEADLINE_SECONDS / 2
                 return None if found is None else found.value
 
         assert told(None, lambda: other.create(path, b"1")) == b"1"
@@ -211,7 +215,7 @@ class CoordinationContract:
     def test_a_waiter_without_news_comes_back_in_time(self, store: Store, path: str) -> None:
         began = time.monotonic()
         assert store.wait(path, None, 0.2) is None
-        assert 0.19 <= time.monotonic() - began < _DEADLINE_SECONDS / 2
+        assert 0.19 <= time.monotonic() - began < DEADLINE_SECONDS / 2
 
     def test_a_waiter_who_is_behind_does_not_wait(self, store: Store, path: str) -> None:
         version = store.create(path, b"1")
@@ -222,15 +226,15 @@ class CoordinationContract:
     # -- sessions and members --------------------------------------------------------------------
 
     def test_a_session_lives_until_it_is_closed(self, store: Store, other: Store) -> None:
-        session = store.session(_SESSION_SECONDS)
-        deadline = time.monotonic() + 2 * _SESSION_SECONDS
+        session = store.session(SESSION_SECONDS)
+        deadline = time.monotonic() + 2 * SESSION_SECONDS
         while time.monotonic() < deadline:
             assert session.held()
             assert other.alive(session.id)
             time.sleep(0.05)
         session.close()
         assert not session.held()
-        _until(lambda: not other.alive(session.id))
+        until(lambda: not other.alive(session.id))
         session.close()
 
     def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
@@ -241,7 +245,7 @@ class CoordinationContract:
         other.end(session.id)
         assert not other.alive(session.id)
         assert not store.alive(session.id)
-        _until(lambda: not session.held())  # had it been wrong, its process would find out
+        until(lambda: not session.held())  # had it been wrong, its process would find out
         other.end(session.id)
         session.close()
 
@@ -258,19 +262,19 @@ class CoordinationContract:
         two.leave(path, "a")  # another's
         assert other.members(path) == {"a": b"changed"}
         one.close()
-        _until(lambda: other.members(path) == {})
+        until(lambda: other.members(path) == {})
         assert two.join(path, "a", b"now mine")
         two.close()
 
     def test_a_killed_process_is_no_member_any_more(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        member = child(_be_member, path)
+        member = child(be_member, path)
         session = member.says()
         assert store.members(path) == {"child": b"here"}
         assert store.alive(session)
         member.kill()
-        _until(lambda: store.members(path) == {})
+        until(lambda: store.members(path) == {})
         assert not store.alive(session)
         ours = store.session(_LONG_SECONDS)
         assert ours.join(path, "child", b"again")
@@ -282,7 +286,7 @@ class CoordinationContract:
         generations = []
         for turn in range(5):
             session = (store, other)[turn % 2].session(_LONG_SECONDS)
-            lease = acquire((store, other)[turn % 2], path, session, seconds=_DEADLINE_SECONDS)
+            lease = acquire((store, other)[turn % 2], path, session, seconds=DEADLINE_SECONDS)
             assert lease is not None
             lease.check()
             generations.append(lease.generation)
@@ -306,7 +310,7 @@ class CoordinationContract:
         assert acquire(other, path, second, seconds=0.2) is None
         assert leader(other, path).session == first.id
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(acquire, other, path, second, seconds=_DEADLINE_SECONDS)
+            waiting = pool.submit(acquire, other, path, second, seconds=DEADLINE_SECONDS)
             held.resign()
             got = waiting.result()
         assert got is not None
@@ -325,7 +329,7 @@ class CoordinationContract:
             store = self.opened(address)
             session = store.session(_LONG_SECONDS)
             while len(held) < most:
-                lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+                lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
                 assert lease is not None
                 assert inside.acquire(blocking=False), "two hold the office at once"
                 held.append(lease.generation)
@@ -341,12 +345,12 @@ class CoordinationContract:
     def test_a_holder_that_is_killed_is_followed(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        holder = child(_hold, path)
+        holder = child(hold, path)
         assert holder.says() == 1
         session = store.session(_LONG_SECONDS)
         assert acquire(store, path, session) is None
         holder.kill()
-        lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+        lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
         assert lease is not None
         assert lease.generation == 2
         session.close()
@@ -354,11 +358,11 @@ class CoordinationContract:
     def test_a_paused_holder_finds_on_waking_that_it_was_followed(
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
-        holder = child(_hold, path)
+        holder = child(hold, path)
         assert holder.says() == 1
         holder.signal(signal.SIGSTOP)
         session = store.session(_LONG_SECONDS)
-        lease = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
+        lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
         assert lease is not None
         assert lease.generation == 2
         holder.signal(signal.SIGCONT)
@@ -373,108 +377,26 @@ class CoordinationContract:
         """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
         for hours in (-1, 1):
             office = f"{path}/{hours}"
-            holder = child(_hold, office, hours * 3600.0)
+            holder = child(hold, office, hours * 3600.0)
             assert holder.says() == 1
             session = store.session(_LONG_SECONDS)
-            assert acquire(store, office, session, seconds=2 * _SESSION_SECONDS) is None
+            assert acquire(store, office, session, seconds=2 * SESSION_SECONDS) is None
             holder.asks("check")
             assert holder.says() == "held"
             holder.kill()
-            assert acquire(store, office, session, seconds=_DEADLINE_SECONDS) is not None
+            assert acquire(store, office, session, seconds=DEADLINE_SECONDS) is not None
             session.close()
 
     def test_an_observer_that_was_paused_itself_does_not_end_a_living_session(
         self, store: Store, child: Callable[..., Child]
     ) -> None:
-        session = store.session(_SESSION_SECONDS)
-        observer = child(_observe, session.id)
+        session = store.session(SESSION_SECONDS)
+        observer = child(observe, session.id)
         assert observer.says() is True
         observer.signal(signal.SIGSTOP)
-        time.sleep(2 * _SESSION_SECONDS)  # what the observer misses
+        time.sleep(2 * SESSION_SECONDS)  # what the observer misses
         observer.signal(signal.SIGCONT)
         observer.asks("look")
         assert observer.says() is True
         assert session.held()
         session.close()
-
-
-# -- other processes -----------------------------------------------------------------------------
-
-
-class Child:
-    """A process that does something with the store, and answers."""
-
-    def __init__(self, work: Callable[..., None], *arguments: object) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe()
-        self._process: BaseProcess = context.Process(target=work, args=(there, *arguments), daemon=True)
-        self._process.start()
-        there.close()
-
-    def says(self) -> Any:
-        assert self._here.poll(_DEADLINE_SECONDS), "no word from the other process"
-        return self._here.recv()
-
-    def asks(self, question: str) -> None:
-        self._here.send(question)
-
-    def signal(self, number: int) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-
-def _count_on(_: Connection, opened: Opened, address: str, path: str) -> None:
-    store = opened(address)
-    while True:
-        found = store.get(path)
-        if found is None:
-            store.create(path, b"1")
-        else:
-            store.replace(path, b"%d" % (int(found.value) + 1), found.version)
-
-
-def _be_member(there: Connection, opened: Opened, address: str, path: str) -> None:
-    session = opened(address).session(_SESSION_SECONDS)
-    assert session.join(path, "child", b"here")
-    there.send(session.id)
-    there.recv()
-
-
-def _hold(there: Connection, opened: Opened, address: str, path: str, ahead: float = 0.0) -> None:
-    real = time.time
-    time.time = lambda: real() + ahead
-    store = opened(address)
-    session: Session = store.session(_SESSION_SECONDS)
-    lease: Lease | None = acquire(store, path, session, seconds=_DEADLINE_SECONDS)
-    assert lease is not None
-    there.send(lease.generation)
-    while True:
-        there.recv()
-        try:
-            lease.check()
-            there.send("held")
-        except ExternalError as lost:
-            there.send(lost.condition)
-
-
-def _observe(there: Connection, opened: Opened, address: str, session: str) -> None:
-    store = opened(address)
-    while True:
-        there.send(store.alive(session))
-        there.recv()
-
-
-def _number(store: Store, path: str) -> int:
-    found = store.get(path)
-    return 0 if found is None else int(found.value)
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
