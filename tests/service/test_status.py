@@ -141,13 +141,13 @@ import penstock as ps
 log = ps.generated(total=20_000, live=False)
 decoder = ps.combined_log(extra=[ps.Cookie("session")])
 clicks = ps.stream("clicks", log, decoder, time="time", lateness="1s")
-app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps.jsonl("never")))
+app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps.jsonl("NEVER")))
 """
 
 
 @pytest.mark.spark
 def test_a_sample_suggests_sizes(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "app.py").write_text(APP.replace("NEVER", str(tmp_path / "never")))
     told = CliRunner().invoke(
         cli,
         [
@@ -167,4 +167,4 @@ def test_a_sample_suggests_sizes(spark: SparkSession, tmp_path: Path) -> None:
     assert said["sample_events"] > 0
     assert said["executors"] == said["slices"] >= 1
     assert said["parts"][0]["name"] == "scan"
-    assert not (Path.cwd() / "never").exists(), "a sample writes nothing"
+    assert not (tmp_path / "never").exists(), "a sample writes nothing"
