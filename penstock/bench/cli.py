@@ -189,7 +189,7 @@ def api(
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
-    """Run the cases that are wanted; with `json` each finding is told as soon as its case is done."""
+    """Run the cases that are wanted; with `json` each finding is told as soon as it is made."""
     people = Console(stderr=True)
     found: list[Finding] = []
     with people.status("starting") as status:
@@ -199,14 +199,13 @@ def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str],
             people.print(line)
         for name in wanted:
             try:
-                made = list(bench.cases()[name]())
+                for finding in bench.cases()[name]():
+                    found.append(finding)
+                    if json:
+                        print(finding.to_json(), flush=True)
             except PenstockError as error:
                 people.print(error.text(), markup=False, soft_wrap=True)
                 raise typer.Exit(error.exit_code) from None
-            found += made
-            if json:
-                for finding in made:
-                    print(finding.to_json(), flush=True)
     if not json:
         out = Console()
         out.print(table(found))

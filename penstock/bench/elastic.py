@@ -41,17 +41,22 @@ _CALM = 12
 class Size:
     """How much. `visitors` decide the state: some 70 bytes each."""
 
-    visitors: int = 1_500_000
-    filling_events: int = 4_000_000
+    visitors: int = 3_300_000
+    filling_events: int = 9_000_000
     epoch_events: int = 20_000
-    surge_rate: float = 12_000.0
+    #: of the run that finds the rate which fills `_USUAL` of an executor
+    surge_rate: float = 30_000.0
     surge_seconds: float = 150.0
     overhead_events: int = 1_500_000
     runs: int = 3
 
 
-QUICK = Size(60_000, 200_000, 8_000, 8_000.0, 70.0, 200_000, 1)
+QUICK = Size(60_000, 200_000, 8_000, 20_000.0, 70.0, 200_000, 1)
 _LOOP = ("window_seconds=6s", "patience_seconds=12s", "cool_down_seconds=15s", "most_executors=3")
+_STATIC = ("least_executors=1", "most_executors=1", "window_seconds=6s", "patience_seconds=12s")
+#: how much of one executor the load uses before it triples: then it is too much for one, and not for three
+_USUAL = 0.42
+_PROBE_SECONDS = 40.0
 
 
 class Elastic:
@@ -99,17 +104,30 @@ class Elastic:
         size = self._size
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(3) as url:
             place, lasting = Path(folder), size.surge_seconds
-            script = Script(
+            probe = Script(
                 url,
                 "",
-                str(place / "state"),
-                str(place / "out"),
+                str(place / "state-probe"),
+                str(place / "out-probe"),
                 rate=size.surge_rate,
+                seconds=_PROBE_SECONDS,
+                elastic=_STATIC,
+            )
+            used = self._run("one executor under a steady load", probe, place).utilisation
+            share = statistics.median(used[len(used) // 2 :])
+            rate = size.surge_rate * _USUAL / share
+            script = replace(
+                probe,
+                state=str(place / "state"),
+                out=str(place / "out"),
+                rate=rate,
                 spike=(lasting / 4, lasting * 0.35, 3.0),
                 seconds=lasting,
                 elastic=_LOOP,
             )
-            found = self._run("a load that triples", script, place)
+            found = self._run(f"{rate:,.0f} events a second, then three times as many", script, place)
+        yield self._finding("load triples and falls", "load before", "events/s", rate)
+        yield self._finding("load triples and falls", "utilisation before", "share", _before(found, lasting))
         made = [one["decision"] for one in found.decisions]
         yield self._finding(
             "load triples and falls", "provisions", "times", made.count("provision"), Target(1, "at most")
@@ -121,7 +139,9 @@ class Elastic:
             made.count("decommission"),
             Target(1, "at most"),
         )
-        yield self._finding("load triples and falls", "most executors", "executors", max(found.executors))
+        yield self._finding(
+            "load triples and falls", "most executors", "executors", max(found.executors), Target(2)
+        )
         yield self._finding("load triples and falls", "longest backlog", "s", max(found.backlog_seconds))
         yield self._finding(
             "load triples and falls",
@@ -245,3 +265,13 @@ class Elastic:
         engine: str = "penstock",
     ) -> Finding:
         return Finding(BENCH, case, engine, metric, unit, (float(value),), target)
+
+
+def _before(found: Found, lasting: float) -> float:
+    """The usual utilisation in the second half of the time before the load triples."""
+    calm = [
+        used
+        for used, ended in zip(found.utilisation, found.ended, strict=True)
+        if lasting / 8 < ended < lasting / 4
+    ]
+    return statistics.median(calm) if calm else 0.0

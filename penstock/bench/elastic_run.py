@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import penstock as ps
 from penstock import col
+from penstock.elastic.measurements import Snapshot
 from penstock.elastic.settings import parsed
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
@@ -70,6 +71,10 @@ class Found:
     digest: str = ""
     decisions: list[dict[str, Any]] = field(default_factory=list)
     backlog_seconds: list[float] = field(default_factory=list)
+    #: when each epoch had ended, in seconds from the first one's end
+    ended: list[float] = field(default_factory=list)
+    #: share of the cores' time that tasks took
+    utilisation: list[float] = field(default_factory=list)
 
 
 def query(log: Log, out: str) -> ps.App:
@@ -120,6 +125,7 @@ class _Run:
         )
         self._engine = Engine(query(log, script.out), settings)
         self._found = Found()
+        self._began = 0.0
         self._doing: threading.Thread | None = None
 
     def found(self) -> Found:
@@ -138,12 +144,15 @@ class _Run:
             return
         found = self._found
         number = len(found.seconds)
+        self._began = self._began if number else time.monotonic()
         found.seconds.append(report.seconds)
+        found.ended.append(time.monotonic() - self._began)
         found.events.append(report.events)
         found.executors.append(len(self._engine.workers()))
         found.state_bytes = report.state_bytes
         latest = self._engine.meter.latest
         found.backlog_seconds.append(0.0 if latest is None else latest.backlog_seconds)
+        found.utilisation.append(0.0 if latest is None else _utilisation(latest))
         for epoch, step in self._script.steps:
             if epoch == number:
                 self._doing = threading.Thread(target=self._do, args=(number, step))
@@ -203,6 +212,11 @@ class _Run:
 
     def _seats(self) -> list[Place]:
         return [Place(one.host, one.id) for one in self._executors().staying()]
+
+
+def _utilisation(now: Snapshot) -> float:
+    busy = sum(one.busy_seconds for one in now.sub_queries.values())
+    return busy / (now.period_seconds * max(now.fleet.all_cores, 1))
 
 
 def digest(out: Path) -> str:

@@ -124,9 +124,10 @@ class Jobs:
         self._told(f"{family}: reference")
         jobs = jobs_of(family, max(*size.jobs, *size.peer_jobs), reference.words_of(whole))
         right = reference.answers(jobs, whole)
-        ours = {count: self._runs("penstock", family, count, warm, whole, right) for count in size.jobs}
-        for count, outcomes in ours.items():
-            yield from self._of_ours(family, count, outcomes)
+        ours = {}
+        for count in size.jobs:
+            ours[count] = self._runs("penstock", family, count, warm, whole, right)
+            yield from self._of_ours(family, count, ours[count])
         least, most = min(ours), max(ours)
         if family == "template":
             shares = tuple(
