@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from penstock.elastic.measurements import Floats
+from penstock.words import axis
 
 WIDE, HIGH, GAP = 760, 118, 26
 LEFT, RIGHT, TOP, BOTTOM = 66, 20, 86, 44
@@ -66,11 +67,11 @@ def plotted(title: str, at: Floats, panels: Sequence[Panel], marks: Sequence[Mar
         *_legend(marks),
     ]
     foot = height - BOTTOM
-    for instant in _instants(last):
+    for instant in axis.instants(last):
         x = _x(instant, first, last)
         parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{foot}" stroke="#edf2f7"/>')
         parts.append(
-            f'<text x="{x:.1f}" y="{foot + 18}" text-anchor="middle" fill="#718096">{_clock(instant)}</text>'
+            f'<text x="{x:.1f}" y="{foot + 18}" text-anchor="middle" fill="#718096">{axis.clock(instant)}</text>'
         )
     parts.append(
         f'<text x="{LEFT + WIDE}" y="{foot + 34}" text-anchor="end" fill="#718096">time, {_time_unit(last)}</text>'
@@ -92,7 +93,7 @@ def _panel(panel: Panel, y: int, at: Floats, first: float, last: float) -> list[
         + [level for _, level in panel.levels]
         + [1e-9]
     )
-    ticks = _ticks(most)
+    ticks = axis.ticks(most)
     if panel.most is None and most > 0.97 * ticks[-1]:
         ticks.append(ticks[-1] + ticks[1])  # a line along the upper edge would be taken for the edge
     top = max(ticks[-1], most)
@@ -106,7 +107,7 @@ def _panel(panel: Panel, y: int, at: Floats, first: float, last: float) -> list[
             f'<line x1="{LEFT}" y1="{level:.1f}" x2="{LEFT + WIDE}" y2="{level:.1f}" '
             f'stroke="{"#a0aec0" if tick == 0 else "#e2e8f0"}"/>'
         )
-        told = f"{tick:.0%}" if panel.percent else _number(tick)
+        told = f"{tick:.0%}" if panel.percent else axis.number(tick)
         parts.append(
             f'<text x="{LEFT - 8}" y="{level + 4:.1f}" text-anchor="end" fill="#718096">{told}</text>'
         )
@@ -192,31 +193,5 @@ def _x(instant: float, first: float, last: float) -> float:
     return LEFT + WIDE * (instant - first) / max(last - first, 1e-9)
 
 
-def _ticks(most: float) -> list[float]:
-    """A few round numbers from 0 to about `most`."""
-    raw = most / 4
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(size * times for times in (1, 2, 2.5, 5, 10) if size * times >= raw * 0.999)
-    return [step * count for count in range(math.ceil(most / step - 1e-6) + 1)]
-
-
-def _instants(last: float) -> list[float]:
-    for step in (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 86400):
-        if last / step <= 12:
-            return [step * count for count in range(int(last / step + 1e-6) + 1)]
-    return [0.0, last]
-
-
-def _clock(instant: float) -> str:
-    return f"{int(instant) // 3600}:{int(instant) // 60 % 60:02}" if instant % 60 == 0 else f"{instant:.0f} s"
-
-
 def _time_unit(last: float) -> str:
     return "hours:minutes" if last > 120 else "seconds"
-
-
-def _number(value: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.ha.loads import Floats
+from penstock.words import axis
 
 WIDE = 720.0
 _LEFT, _RIGHT, _TOP, _FOOT = 122.0, 22.0, 40.0, 24.0
@@ -175,11 +176,11 @@ def _curves(chart: Curves, top: float) -> list[str]:
     curves = [(curve, np.asarray(curve.values, dtype=np.float64)) for curve in chart.curves]
     seen = [v for _, values in curves for v in values[np.isfinite(values)].tolist()]
     seen += [level for _, level in chart.levels] + [dot[1] for dot in chart.dots]
-    ticks = _ticks(max([*seen, 1e-9]))
+    ticks = axis.ticks(max([*seen, 1e-9]))
     most = ticks[-1]
     parts = []
     for tick in ticks:
-        told = f"{tick:.0%}" if chart.percent else _number(tick)
+        told = f"{tick:.0%}" if chart.percent else axis.number(tick)
         level = top + chart.high * (1 - tick / most)
         parts.append(_across(level, _BASE if tick == 0 else _GRID))
         parts.append(_text(_LEFT - 8, level + 4, told, anchor="end", colour=_SOFT))
@@ -223,11 +224,15 @@ class _Scale:
 def _x_axis(scale: _Scale, chart: Curves, top: float) -> list[str]:
     foot = top + chart.high
     if chart.clock:
-        ticks = [(at, _clock(at)) for at in _instants(float(chart.at[-1]))]
+        ticks = [(at, axis.clock(at)) for at in axis.instants(float(chart.at[-1]))]
     elif chart.even:
-        ticks = [(at, _number(at)) for at in chart.at]
+        ticks = [(at, axis.number(at)) for at in chart.at]
     else:
-        ticks = [(at, _number(at)) for at in _ticks(float(chart.at[-1])) if chart.at[0] <= at <= chart.at[-1]]
+        ticks = [
+            (at, axis.number(at))
+            for at in axis.ticks(float(chart.at[-1]))
+            if chart.at[0] <= at <= chart.at[-1]
+        ]
     parts = []
     for at, told in ticks:
         x = float(scale.x([at])[0])
@@ -344,29 +349,3 @@ def _dot(x: float, y: float, colour: str, radius: float) -> str:
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}" stroke="white" stroke-width="0.8"/>'
     )
-
-
-def _ticks(most: float) -> list[float]:
-    """A few round numbers from 0 to at least `most`."""
-    raw = most / 4
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(size * times for times in (1, 2, 2.5, 5, 10) if size * times >= raw * 0.999)
-    return [step * count for count in range(math.ceil(most / step - 1e-6) + 1)]
-
-
-def _instants(last: float) -> list[float]:
-    for step in (10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 86400):
-        if last / step <= 12:
-            return [float(step * count) for count in range(int(last / step + 1e-6) + 1)]
-    return [0.0, last]
-
-
-def _clock(instant: float) -> str:
-    return f"{int(instant) // 3600}:{int(instant) // 60 % 60:02}" if instant % 60 == 0 else f"{instant:.0f} s"
-
-
-def _number(value: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
