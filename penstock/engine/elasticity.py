@@ -98,7 +98,7 @@ class Elasticity:
         maps: Callable[[], Maps],
         plan: Callable[[], Plan],
         meter: Meter,
-        greet: Callable[[Place], object],
+        greet: Callable[[Place, int], object],
         record: Path,
         manager: Manager | None = None,
     ) -> None:
@@ -206,7 +206,8 @@ class Elasticity:
     def _greeted(self, name: str) -> bool:
         """Whether an executor that has come is ready: its Python workers have loaded what tasks need."""
         if name not in self._greeting:
-            self._greeting[name] = self._greeters.submit(self._greet, self._workers[name][1])
+            worker, place = self._workers[name]
+            self._greeting[name] = self._greeters.submit(self._greet, place, worker.cores)
         if not self._greeting[name].done():
             return False
         if self._greeting.pop(name).exception() is not None:

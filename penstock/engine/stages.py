@@ -18,6 +18,7 @@ from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
+from penstock.engine.greeting import rehearsed_slice
 from penstock.engine.located import Located
 from penstock.engine.message import error_message
 from penstock.engine.scan import scan
@@ -34,6 +35,7 @@ from penstock.words.errors import PenstockError
 
 Addressed = Iterator[tuple[int, bytes]]
 Shares = list[list[tuple[str, Span]]]
+SliceWork = Callable[[EpochTask, int, int, Iterable[bytes]], Addressed]
 
 
 class Stages(Protocol):
@@ -44,6 +46,9 @@ class Stages(Protocol):
 
     def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         """Have executors bring pieces of runs into their caches, while epochs go on; returns what each has done."""
+
+    def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
+        """Carry out an epoch for nothing at the places of its slices, while others go on."""
 
 
 class SparkStages:
@@ -64,19 +69,7 @@ class SparkStages:
 
             return self._collected(self._tasks(task, 1).mapPartitions(everything))
 
-        def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
-            _exhausted(numbers)
-            return scan_task(light(_unpacked(shipped.value)), shares[index], first=not index)
-
-        def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
-            return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
-
-        stage: Any = self._tasks(task, len(shares)).mapPartitionsWithIndex(scan_stage)
-        for level in range(1, task.plan.levels + 1):
-            stage = exchange(self._context, stage, task.slices)
-            if any(task.maps.places):
-                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
-            stage = stage.mapPartitionsWithIndex(slice_stage(level))
+        stage = self._staged(task, shares, shipped, self._tasks(task, len(shares)), slice_task)
         tasks = task.slices if task.plan.levels else len(shares)
         while tasks > FAN_IN:
             stage = stage.mapPartitionsWithIndex(
@@ -89,6 +82,37 @@ class SparkStages:
                 )
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def _staged(
+        self, task: EpochTask, shares: Shares, shipped: Broadcast[bytes], scans: Any, slice_work: SliceWork
+    ) -> Any:
+        """The scan and every level of slices, one after the other."""
+        light = _without_plan(task)
+
+        def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
+            _exhausted(numbers)
+            return scan_task(light(_unpacked(shipped.value)), shares[index], first=not index)
+
+        def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
+            return lambda index, incoming: slice_work(light(_unpacked(shipped.value)), level, index, incoming)
+
+        stage: Any = scans.mapPartitionsWithIndex(scan_stage)
+        for level in range(1, task.plan.levels + 1):
+            stage = exchange(self._context, stage, task.slices)
+            if any(task.maps.places):
+                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            stage = stage.mapPartitionsWithIndex(slice_stage(level))
+        return stage
+
+    def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
+        shipped = self._shipped
+        if shipped is None or shipped[0] is not task.plan:
+            return  # another plan has come since: its epochs are not waited for here
+        places = [task.maps.place_of(at) for at in range(task.slices)]
+        # who is beside sends something too, but has nothing to read
+        shares = [spans if place == places[0] else [] for place in places]
+        stage = self._staged(task, shares, shipped[1], self._places.partitions(places), rehearsed_slice)
+        self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
     def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
