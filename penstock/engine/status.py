@@ -101,8 +101,8 @@ def _measured(latest: Snapshot) -> dict[str, Any]:
             for name, one in latest.sub_queries.items()
         },
         "executors": {
-            name: {"cores": int(cores), "cpu": float(cpu)}
-            for name, cores, cpu in zip(fleet.ids, fleet.cores, fleet.cpu, strict=True)
+            name: {"cores": int(cores), "cpu": float(cpu), "memory_bytes": float(memory)}
+            for name, cores, cpu, memory in zip(fleet.ids, fleet.cores, fleet.cpu, fleet.memory, strict=True)
         },
         "spare": list(fleet.spare),
     }

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from penstock.engine import elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.session import session
-from tests.cluster import query
+from penstock.engine.status import status
+from tests.cluster import query, slowed
 from tests.cluster.driven import SOON, settings
 
 RULES = ElasticSettings(
@@ -57,11 +59,19 @@ def the_last_goes(now: Situation) -> Decision:
 class Followed:
     """A run of the query whose epochs wait for what should happen at their ends."""
 
-    def __init__(self, folder: Path, name: str, cluster: LocalCluster, spark: Any, executors: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        cluster: LocalCluster,
+        spark: Any,
+        executors: int,
+        rules: ElasticSettings = RULES,
+    ) -> None:
         self.wish, self.cluster, self._name = Wish(), cluster, name
         (folder / name).mkdir()
         asked = settings(
-            folder / name, master=cluster.status().url, executors=executors, elastic=RULES, manager=self.wish
+            folder / name, master=cluster.status().url, executors=executors, elastic=rules, manager=self.wish
         )
         self.engine = Engine(query.build(folder / name / "out"), asked, spark)
 
@@ -79,6 +89,8 @@ class Followed:
         return {
             "epochs": run.epochs,
             "outcomes": [str(entry.outcome) for entry in elastic.loop.record.entries],
+            "status": status(self.engine, self.engine.meter.latest)["elastic"],
+            "memory": status(self.engine, self.engine.meter.latest)["executors"],
             "owners": sorted({str(elastic.placement[slice_]) for slice_ in used}),
             "there": sorted(elastic._seated),
         }
@@ -93,6 +105,12 @@ class Followed:
 
     def until_seated(self, count: int) -> None:
         self._until(lambda: len(self._elastic._seated) == count, f"{count} executors seated")
+
+    def until_settled(self) -> None:
+        self._until(lambda: not self._elastic.loop.orders, "all orders ended")
+
+    def until_refused(self) -> None:
+        self._until(lambda: "failed last time" in self._elastic.loop.resting, "the same wish to be refused")
 
     def until_a_second(self) -> None:
         self._until(lambda: len(self.engine.workers()) == 2, "a second executor")
@@ -151,6 +169,18 @@ def main(folder: Path, cluster: LocalCluster) -> None:
             7: [seated(1)],
         }
     )
+    # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
+    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=1.5))
+    seen["full"] = full.run(
+        {
+            0: [seated(2)],
+            1: [Followed.grow, Followed.until_asked],
+            3: [Followed.until_settled, Followed.grow, Followed.until_refused],
+        }
+    )
+    seen["full"]["workers"] = [len(worker.executors) for worker in cluster.status().workers]
+    # -- one becomes slow ------------------------------------------------------------------------------
+    seen["slowed"] = slowed.run(folder / "slowed", cluster, spark)
     # -- the worker of the new executor dies as soon as it is there: in the warm-up or in the move ---
     seen["coming"] = followed("coming", 1).run(
         {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ import penstock as ps
 from penstock.elastic.record import Outcome
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
-from penstock.engine.collect import SCAN, Meter, Waiting, Worker, snapshot
+from penstock.engine.collect import SCAN, Meter, Waiting, Worker, held, snapshot
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport
-from penstock.engine.work import TaskWork, Work
+from penstock.engine.whereabouts import memory
+from penstock.engine.work import TaskWork, Work, tasks_of
 from penstock.query.compile import forms
 from penstock.state.bucket_map import Maps, Place, evenly
 
@@ -112,7 +115,7 @@ class Playground:
         for name in executors:
             self.workers_.pop(name, None)
 
-    def greet(self, place: Place) -> None:
+    def greet(self, place: Place, cores: int) -> None:
         self.greeted.append(place)
 
     def remap(self, change: moves.Change) -> Future[moves.Moved]:
@@ -329,3 +332,35 @@ def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> No
     assert one.utilisation == pytest.approx(2.0 / (2 * 2))
     assert made.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
     assert made.fleet.cpu[0] == pytest.approx(0.1)
+
+
+def test_a_process_knows_what_it_holds() -> None:
+    own, shared = memory()[os.getpid()]
+    assert 10e6 < own < 100e9
+    assert 0 < shared < 100e9
+
+
+def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
+    def task(executor: str, **by_pid: tuple[int, int]) -> dict[str, object]:
+        found = [[int(pid[1:]), sizes] for pid, sizes in by_pid.items()]
+        fact = {"stage": SCAN, "seconds": 1.0, "executor": executor, "memory": found}
+        return dict(json.loads(json.dumps(fact)))
+
+    facts = [
+        task("1", p10=(500, 20), p11=(40, 300)),
+        task("1", p10=(600, 20), p12=(50, 200)),
+        task("2", p20=(7, 0)),
+        {"stage": SCAN, "seconds": 1.0, "executor": "3"},
+    ]
+    assert held(tasks_of(facts)) == {"1": 600 + 40 + 50 + 300, "2": 7}
+
+
+def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forgotten_with_them() -> None:
+    meter = Meter(dict, 1.0)
+    one = report(1, evenly(BUCKETS, 1))
+    meter.add(replace(one, tasks=(replace(one.tasks[0], memory={10: (500, 20)}),)))
+    workers = [Worker("1", 1), Worker("2", 1)]
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    meter.measured(workers[1:], ["2"])
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [0, 0]
