@@ -184,6 +184,11 @@ class Meter:
         #: the newest snapshot
         self.latest: Snapshot | None = None
 
+    @property
+    def now(self) -> float:
+        """The time by the clock of its snapshots."""
+        return self._clock()
+
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
         with self._lock:

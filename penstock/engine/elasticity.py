@@ -38,6 +38,7 @@ from penstock.elastic.realise import (
     Refused,
     Release,
     Split,
+    Withdraw,
 )
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
@@ -45,6 +46,8 @@ from penstock.engine.collect import Meter, Worker
 from penstock.engine.estimate import Protocol as Protocols
 from penstock.engine.executors import Executors
 from penstock.engine.maps import resolved
+from penstock.engine.past import Past
+from penstock.engine.seats import adopted, renumbered
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place, evenly
 
@@ -99,13 +102,13 @@ class Elasticity:
         plan: Callable[[], Plan],
         meter: Meter,
         greet: Callable[[Place, int], object],
-        record: Path,
+        folder: Path,
         manager: Manager | None = None,
     ) -> None:
         self._cluster, self._remap, self._maps, self._plan, self._meter = cluster, remap, maps, plan, meter
-        self._greet, self._record = greet, record
-        self._loop = Loop.begun(settings, manager)
-        self._told = ""
+        self._greet = greet
+        self._past = Past(folder, meter.now)
+        self._loop = Loop.begun(settings, manager, self._past.costs(), self._past.record())
         self._placement: list[str] = []
         self._workers: Mapping[str, tuple[Worker, Place]] = {}
         self._spare: set[str] = set()
@@ -113,6 +116,10 @@ class Elasticity:
         self._working = 0
         self._leaving: set[str] = set()
         self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
+        #: the numbers of the slices that are left, while these get others
+        self._renumbering: tuple[tuple[int, ...], Future[moves.Moved]] | None = None
+        #: when executors were asked for that have not all come
+        self._asked_at: float | None = None
         #: the maps that were asked for last
         self._wanted: Maps | None = None
         self._events: list[Event] = []
@@ -130,6 +137,11 @@ class Elasticity:
     def placement(self) -> tuple[str, ...]:
         """The executor of each slice."""
         return tuple(self._placement)
+
+    @property
+    def ahead(self) -> float:
+        """By how many seconds the wall clock is ahead of the record's times."""
+        return self._past.ahead
 
     def begin(self) -> None:
         """Begin turning."""
@@ -155,6 +167,8 @@ class Elasticity:
 
     def turn(self) -> None:
         """One period: what happened, what was measured, what to do."""
+        if not self._renumbered():
+            return
         self._meet(self._cluster.workers())
         self._take_moves()
         workers = [worker for worker, _ in self._workers.values()]
@@ -169,9 +183,12 @@ class Elasticity:
             # an order has ended, perhaps without those it asked for: who comes later is not waited for
             self._working = len(self._seated - self._leaving)
             self._cluster.request(self._working + self._keep_spare)
+            self._asked_at = None
         if self._seated and not self._moving:
             self._adopt()
-        self._tell()
+        if not self._moving and not self._loop.orders:
+            self._renumber()
+        self._past.keep(self._loop.record, self._loop.costs)
 
     def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
         """Notice who has come and who is gone."""
@@ -194,6 +211,8 @@ class Elasticity:
                 asked = any(order.stage in ("asked", "coming") for order in self._loop.orders)
                 if asked and not first:
                     self._events.append(Arrived(name))
+                    if self._asked_at is not None:
+                        self._cost(start_seconds=self._meter.now - self._asked_at)
                 self._seat(name)
             elif len(self._spare) < self._keep_spare:
                 self._spare.add(name)
@@ -228,16 +247,29 @@ class Elasticity:
 
     def _adopt(self) -> None:
         """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
-        there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
-        before = maps = self._asked()
-        for operator in (None, *before.operators):
-            owners = maps.default if operator is None else maps.of(operator)
-            lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
-            if lost:
-                maps = maps.moved(operator, {bucket: there[n % len(there)] for n, bucket in enumerate(lost)})
+        before = self._asked()
+        maps = adopted(before, self._plan(), self._placement, self._leaving)
         seats = self._seats()
         if maps != before or list(before.places) != seats:
             self._ask_for((), maps.placed(seats), "immediate")
+
+    def _renumber(self) -> None:
+        """Leave out the slices that nobody has, once they are most of them."""
+        found = renumbered(self._asked(), self._placement)
+        if found is not None:
+            self._renumbering = found.kept, self._remap(moves.Change(found.maps, "immediate"))
+
+    def _renumbered(self) -> bool:
+        """Whether slices have the numbers of `placement`: not while they are to get others."""
+        if self._renumbering is None:
+            return True
+        kept, ticket = self._renumbering
+        if not ticket.done():
+            return False
+        if ticket.result().done:
+            self._placement = [self._placement[slice_] for slice_ in kept]
+        self._renumbering = None
+        return True
 
     def _place_all(self) -> None:
         """Have the slices run where they are seated, all operators evenly over them."""
@@ -264,14 +296,32 @@ class Elasticity:
                 under_way.append((sub_queries, ticket))
                 continue
             moved = ticket.result()
+            if moved.done and sub_queries:
+                self._cost(pause_seconds=moved.pause_seconds, bytes_per_second=moved.read_rate)
             self._events += [
                 Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in sub_queries
             ]
         self._moving = under_way
 
+    def _cost(self, **seen: float | None) -> None:
+        self._loop = replace(self._loop, costs=self._loop.costs.seen(**seen))
+
+    def _withdraw(self, void: set[str]) -> None:
+        """Give up what is under way: all of it, since each change was made of what the one before it leaves."""
+        under_way, self._moving = self._moving, []
+        for sub_queries, ticket in under_way:
+            if not ticket.cancel():
+                self._moving.append((sub_queries, ticket))  # it comes into force just now
+                continue
+            why = "another move that it was made of was withdrawn"
+            self._events += [MoveFailed(name, why) for name in sub_queries if name not in void]
+
     # -- carrying out ----------------------------------------------------------------------------
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        void = {name for one in instructions if isinstance(one, Withdraw) for name in one.sub_queries}
+        if void:
+            self._withdraw(void)
         wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
         if wanted:
             maps, moved = self._asked(), set[tuple[str, ...]]()
@@ -304,6 +354,7 @@ class Elasticity:
         """Spare executors first; the cluster is asked for the rest, and for new spare ones."""
         self._working = len(self._seated - self._leaving) + count
         granted = self._cluster.request(self._working + self._keep_spare)
+        self._asked_at = self._meter.now if self._asked_at is None else self._asked_at
         self._events.append(Granted(count) if granted else Refused("the cluster manager gives no more"))
         if not granted:
             self._working = len(self._seated - self._leaving)
@@ -319,12 +370,3 @@ class Elasticity:
         self._leaving.update(executors)
         self._cluster.retire(executors)
         self._cluster.request(self._working + self._keep_spare)
-
-    def _tell(self) -> None:
-        """Keep what was decided and what came of it: one line for every entry whose outcome has changed."""
-        lines = self._loop.record.lines()
-        if lines != self._told:
-            self._told = lines
-            temporary = self._record.with_suffix(".new")
-            temporary.write_text(lines)
-            temporary.replace(self._record)

@@ -293,7 +293,7 @@ class Engine:
             lambda: self.plan,
             self.meter,
             runner.greet,
-            self.state.path / "elastic.jsonl",
+            self.state.path,
             self.settings.manager,
         )
         self.elasticity.begin()

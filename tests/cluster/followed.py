@@ -112,6 +112,12 @@ class Followed:
     def until_refused(self) -> None:
         self._until(lambda: "failed last time" in self._elastic.loop.resting, "the same wish to be refused")
 
+    def until_caches(self, count: int) -> None:
+        """The caches of executors that have gone are gone."""
+        assert self.engine._runner is not None
+        cache = Path(str(self.engine._runner._place.cache))
+        self._until(lambda: len(list(cache.glob("executor-*"))) == count, f"{count} caches")
+
     def until_a_second(self) -> None:
         self._until(lambda: len(self.engine.workers()) == 2, "a second executor")
 
@@ -166,7 +172,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
             4: [Followed.until_still],
             5: [Followed.until_still, Followed.shrink],
             6: [Followed.until_still],
-            7: [seated(1)],
+            7: [seated(1), lambda run: run.until_caches(1)],
         }
     )
     # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
