@@ -59,6 +59,11 @@ def _units(span: Span) -> int:
     return span.end - span.start
 
 
+def shares_of(task: EpochTask, spans: list[tuple[str, Span]]) -> list[list[tuple[str, Span]]]:
+    """What the scan tasks of a rehearsal read, one for each of its places: who is beside sends, but reads nothing."""
+    return [spans if place == task.maps.places[0] else [] for place in task.maps.places]
+
+
 def rehearsed_slice(
     task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]
 ) -> Iterator[tuple[int, bytes]]:

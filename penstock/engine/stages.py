@@ -18,7 +18,7 @@ from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
-from penstock.engine.greeting import rehearsed_slice
+from penstock.engine.greeting import rehearsed_slice, shares_of
 from penstock.engine.located import Located
 from penstock.engine.message import error_message
 from penstock.engine.scan import scan
@@ -108,10 +108,8 @@ class SparkStages:
         shipped = self._shipped
         if shipped is None or shipped[0] is not task.plan:
             return  # another plan has come since: its epochs are not waited for here
-        places = [task.maps.place_of(at) for at in range(task.slices)]
-        # who is beside sends something too, but has nothing to read
-        shares = [spans if place == places[0] else [] for place in places]
-        stage = self._staged(task, shares, shipped[1], self._places.partitions(places), rehearsed_slice)
+        scans = self._places.partitions(task.maps.places)
+        stage = self._staged(task, shares_of(task, spans), shipped[1], scans, rehearsed_slice)
         self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
     def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
@@ -154,8 +152,9 @@ class SparkStages:
         return found
 
 
-def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
+def one_after_the_other(task: EpochTask, shares: Shares, slice_work: SliceWork | None = None) -> list[bytes]:
     """All tasks of an epoch in this process, one after the other."""
+    slice_work = slice_work or slice_task
     sent = [list(scan_task(task, share, first=not number)) for number, share in enumerate(shares)]
     for level in range(1, task.plan.levels + 1):
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
@@ -165,7 +164,7 @@ def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
         for slice_, box in enumerate(boxes):
             place = task.maps.place_of(slice_)
             with standing_at(None if place is None else place.executor):
-                sent.append(list(slice_task(task, level, slice_, box)))
+                sent.append(list(slice_work(task, level, slice_, box)))
     told = [[data for _, data in pairs] for pairs in sent]
     while len(told) > FAN_IN:
         groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]
