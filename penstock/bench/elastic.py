@@ -39,18 +39,21 @@ _CALM = 12
 
 @dataclass(frozen=True)
 class Size:
-    """How much. `visitors` decide the state: some 70 bytes each."""
+    """How much. `visitors` decide the state: some 67 bytes each that has come."""
 
-    visitors: int = 1_500_000
-    filling_events: int = 4_000_000
+    visitors: int = 3_300_000
+    filling_events: int = 9_000_000
     epoch_events: int = 20_000
-    surge_rate: float = 12_000.0
+    #: of what one executor can do, before the load triples
+    surge_share: float = 0.35
     surge_seconds: float = 150.0
     overhead_events: int = 1_500_000
     runs: int = 3
 
 
-QUICK = Size(60_000, 200_000, 8_000, 8_000.0, 70.0, 200_000, 1)
+QUICK = Size(60_000, 200_000, 8_000, 0.35, 100.0, 200_000, 1)
+#: more events a second than any executor can do, to see how many it can; and for how long, in seconds
+_FLOOD, _FLOOD_SECONDS = 1e6, 25.0
 _LOOP = ("window_seconds=6s", "patience_seconds=12s", "cool_down_seconds=15s", "most_executors=3")
 
 
@@ -95,41 +98,39 @@ class Elastic:
             yield from self._of_moves("one bucket", "warm", found, 0.3)
 
     def surge(self) -> Iterator[Finding]:
-        """A load that triples, and falls again."""
-        size = self._size
+        """A load that triples, and falls again: at first a third of what one executor can do, then more than that."""
+        size, case = self._size, "load triples and falls"
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(3) as url:
             place, lasting = Path(folder), size.surge_seconds
+            flood = Script(
+                url, "", f"{place}/state-flood", f"{place}/out-flood", rate=_FLOOD, seconds=_FLOOD_SECONDS
+            )
+            can = self._run("what one executor can do", flood, place)
+            most = sum(can.events[1:]) / sum(can.seconds[1:])
             script = Script(
                 url,
                 "",
                 str(place / "state"),
                 str(place / "out"),
-                rate=size.surge_rate,
+                rate=most * size.surge_share,
                 spike=(lasting / 4, lasting * 0.35, 3.0),
                 seconds=lasting,
                 elastic=_LOOP,
             )
             found = self._run("a load that triples", script, place)
         made = [one["decision"] for one in found.decisions]
+        grown = [used for used, there in zip(found.utilisation, found.executors, strict=True) if there > 1]
+        yield self._finding(case, "one executor", "events/s", most)
+        yield self._finding(case, "load before", "events/s", most * size.surge_share)
+        yield self._finding(case, "provisions", "times", made.count("provision"), Target(1, "at most"))
+        yield self._finding(case, "decommissions", "times", made.count("decommission"), Target(1, "at most"))
+        yield self._finding(case, "most executors", "executors", max(found.executors), Target(2))
         yield self._finding(
-            "load triples and falls", "provisions", "times", made.count("provision"), Target(1, "at most")
+            case, "executors at the end", "executors", found.executors[-1], Target(1, "at most")
         )
-        yield self._finding(
-            "load triples and falls",
-            "decommissions",
-            "times",
-            made.count("decommission"),
-            Target(1, "at most"),
-        )
-        yield self._finding("load triples and falls", "most executors", "executors", max(found.executors))
-        yield self._finding("load triples and falls", "longest backlog", "s", max(found.backlog_seconds))
-        yield self._finding(
-            "load triples and falls",
-            "backlog at the end",
-            "s",
-            found.backlog_seconds[-1],
-            Target(2, "at most"),
-        )
+        yield self._finding(case, "utilisation once grown", "share", statistics.median(grown or [0.0]))
+        yield self._finding(case, "longest backlog", "s", max(found.backlog_seconds))
+        yield self._finding(case, "backlog at the end", "s", found.backlog_seconds[-1], Target(2, "at most"))
 
     def overhead(self) -> Iterator[Finding]:
         """With the loop turning, and without."""
@@ -219,6 +220,9 @@ class Elastic:
             raise InternalError("BENCH_DISAGREES", "a run with moves told other rows than the one without")
 
     def _of_moves(self, case: str, engine: str, found: Found, most_seconds: float) -> Iterator[Finding]:
+        if found.left:
+            steps = ", ".join(found.left)
+            raise InternalError("BENCH_FAILED", f"the run was over before all steps were: {steps}")
         usual = statistics.median(found.seconds[2:_CALM])
         yield self._finding(case, "state", "MB", found.state_bytes / 1e6, engine=engine)
         yield self._finding(case, "usual epoch", "s", usual, engine=engine)

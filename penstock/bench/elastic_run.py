@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import penstock as ps
 from penstock import col
+from penstock.elastic.measurements import Snapshot
 from penstock.elastic.settings import parsed
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
@@ -33,11 +34,14 @@ from penstock.state.bucket_map import Place
 BUCKETS = 16
 Step = Literal["place", "grow", "shrink", "bucket"]
 _DEADLINE_SECONDS = 120.0
+#: epochs between the end of a step and the next; and a number that no epoch has
+_REST, _NOT_YET = 5, 1 << 62
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a run does. `steps`: at which epoch of the run what is done to the executors, and by which protocol."""
+    """What a run does. `steps`: from which epoch of the run on what is done to the executors, by which protocol; one
+    after the other, however long each takes."""
 
     master: str
     files: str
@@ -65,11 +69,15 @@ class Found:
     executors: list[int] = field(default_factory=list)
     #: epoch of the run, what was done, and what became of it
     moves: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    #: steps that were not done when all was read
+    left: list[str] = field(default_factory=list)
     run_seconds: float = 0.0
     state_bytes: int = 0
     digest: str = ""
     decisions: list[dict[str, Any]] = field(default_factory=list)
     backlog_seconds: list[float] = field(default_factory=list)
+    #: of all cores, at the end of each epoch
+    utilisation: list[float] = field(default_factory=list)
 
 
 def query(log: Log, out: str) -> ps.App:
@@ -121,12 +129,17 @@ class _Run:
         self._engine = Engine(query(log, script.out), settings)
         self._found = Found()
         self._doing: threading.Thread | None = None
+        self._steps = list(script.steps)
+        #: the epoch before which no further step begins
+        self._rested = 0
 
     def found(self) -> Found:
         run = self._engine.run(self._watch, for_seconds=self._script.seconds or None)
         if self._doing is not None:
             self._doing.join(_DEADLINE_SECONDS)
         self._found.run_seconds = run.seconds
+        made = [step for _, step, _ in self._found.moves]
+        self._found.left = [step for _, step in self._script.steps if step not in made]
         self._found.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
@@ -144,14 +157,19 @@ class _Run:
         found.state_bytes = report.state_bytes
         latest = self._engine.meter.latest
         found.backlog_seconds.append(0.0 if latest is None else latest.backlog_seconds)
-        for epoch, step in self._script.steps:
-            if epoch == number:
-                self._doing = threading.Thread(target=self._do, args=(number, step))
-                self._doing.start()
+        found.utilisation.append(0.0 if latest is None else _utilisation(latest))
+        if self._steps and number >= max(self._steps[0][0], self._rested):
+            self._rested = _NOT_YET  # the next one waits for the end of this
+            self._doing = threading.Thread(target=self._do, args=(number, self._steps.pop(0)[1]))
+            self._doing.start()
 
     # -- what is done while epochs go on ---------------------------------------------------------
 
     def _do(self, number: int, step: Step) -> None:
+        self._done(number, step)
+        self._rested = len(self._found.seconds) + _REST
+
+    def _done(self, number: int, step: Step) -> None:
         began = time.monotonic()
         if step == "place":
             self._moved(number, step, self._seats(), "immediate")
@@ -203,6 +221,11 @@ class _Run:
 
     def _seats(self) -> list[Place]:
         return [Place(one.host, one.id) for one in self._executors().staying()]
+
+
+def _utilisation(measured: Snapshot) -> float:
+    busy = sum(one.busy_seconds for one in measured.sub_queries.values())
+    return busy / (measured.period_seconds * max(measured.fleet.all_cores, 1))
 
 
 def digest(out: Path) -> str:
