@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -90,6 +90,15 @@ class SparkFleet:
         self._executors.retire(executors)
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A change of maps that was asked for: for which sub-queries, if any, and what the maps will be."""
+
+    sub_queries: tuple[str, ...]
+    maps: Maps
+    ticket: Future[moves.Moved]
+
+
 class Elasticity:
     """Turns the loop of one engine."""
 
@@ -115,13 +124,11 @@ class Elasticity:
         self._keep_spare = 0
         self._working = 0
         self._leaving: set[str] = set()
-        self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
+        self._moving: list[_UnderWay] = []
         #: the numbers of the slices that are left, while these get others
         self._renumbering: tuple[tuple[int, ...], Future[moves.Moved]] | None = None
         #: when executors were asked for that have not all come
         self._asked_at: float | None = None
-        #: the maps that were asked for last
-        self._wanted: Maps | None = None
         self._events: list[Event] = []
         self._greeting: dict[str, Future[object]] = {}
         self._greeters = ThreadPoolExecutor(1, "penstock-greeter")
@@ -277,13 +284,12 @@ class Elasticity:
 
     def _asked(self) -> Maps:
         """The maps as they will be once all changes under way are made, of the sub-queries there are."""
-        maps = self._wanted if self._wanted is not None and self._moving else self._maps()
+        maps = self._moving[-1].maps if self._moving else self._maps()
         there = {name: owners for name, owners in maps.operators.items() if name in self._plan().subqueries}
         return replace(maps, operators=there)
 
     def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocols | None = None) -> None:
-        self._wanted = maps
-        self._moving.append((sub_queries, self._remap(moves.Change(maps, protocol))))
+        self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.Change(maps, protocol))))
 
     def _seats(self) -> list[Place | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]
@@ -291,15 +297,15 @@ class Elasticity:
     def _take_moves(self) -> None:
         """Notice which moves are over."""
         under_way = []
-        for sub_queries, ticket in self._moving:
-            if not ticket.done():
-                under_way.append((sub_queries, ticket))
+        for one in self._moving:
+            if not one.ticket.done():
+                under_way.append(one)
                 continue
-            moved = ticket.result()
-            if moved.done and sub_queries:
+            moved = one.ticket.result()
+            if moved.done and one.sub_queries:
                 self._cost(pause_seconds=moved.pause_seconds, bytes_per_second=moved.read_rate)
             self._events += [
-                Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in sub_queries
+                Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in one.sub_queries
             ]
         self._moving = under_way
 
@@ -309,12 +315,12 @@ class Elasticity:
     def _withdraw(self, void: set[str]) -> None:
         """Give up what is under way: all of it, since each change was made of what the one before it leaves."""
         under_way, self._moving = self._moving, []
-        for sub_queries, ticket in under_way:
-            if not ticket.cancel():
-                self._moving.append((sub_queries, ticket))  # it comes into force just now
+        for one in under_way:
+            if not one.ticket.cancel():
+                self._moving.append(one)  # it comes into force just now
                 continue
             why = "another move that it was made of was withdrawn"
-            self._events += [MoveFailed(name, why) for name in sub_queries if name not in void]
+            self._events += [MoveFailed(name, why) for name in one.sub_queries if name not in void]
 
     # -- carrying out ----------------------------------------------------------------------------
 

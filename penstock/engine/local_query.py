@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.admission import Admission, Offset
-from penstock.engine.greeting import rehearsed_slice, shares_of
-from penstock.engine.stages import Shares, one_after_the_other
+from penstock.engine.greeting import shares_of
+from penstock.engine.stages import REHEARSED, Shares, one_after_the_other
 from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.engine.whereabouts import standing_at
 from penstock.logs.contract import Span
@@ -36,7 +36,7 @@ class LocalStages:
         return done
 
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
-        one_after_the_other(task, shares_of(task, spans), rehearsed_slice)
+        one_after_the_other(task, shares_of(task, spans), REHEARSED)
 
 
 class LocalQuery:

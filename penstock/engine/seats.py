@@ -21,9 +21,10 @@ def adopted(maps: Maps, plan: Plan, placement: Sequence[str], leaving: Collectio
     spread over all that stay. No other bucket moves."""
     there = [slice_ for slice_, owner in enumerate(placement) if owner != VACANT]
     stay = [slice_ for slice_ in there if placement[slice_] not in leaving] or there
+    known = frozenset(there)
     for operator in (None, *maps.operators):
         owners = maps.default if operator is None else maps.of(operator)
-        lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
+        lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in known]
         if lost:
             maps = maps.moved(operator, {bucket: stay[n % len(stay)] for n, bucket in enumerate(lost)})
     anew = tuple(stay[at] for at in spread(maps.buckets, min(len(stay), maps.buckets)))
