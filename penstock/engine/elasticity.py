@@ -236,8 +236,8 @@ class Elasticity:
             self._greeting[name] = self._greeters.submit(self._greet, place, worker.cores)
         if not self._greeting[name].done():
             return False
-        if self._greeting.pop(name).exception() is not None:
-            _LOG.warning("executor %s could not be warmed up", name)
+        if (failure := self._greeting.pop(name).exception()) is not None:
+            _LOG.warning("executor %s could not be warmed up: %s", name, failure)
         return True
 
     @property

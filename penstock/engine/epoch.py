@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import time
@@ -46,6 +47,8 @@ from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -164,8 +167,9 @@ class EpochRunner:
         for _ in range(REHEARSALS):
             if self._last is None:
                 return
-            task, spans = self._last
+            began, (task, spans) = time.perf_counter(), self._last
             self._stages.rehearse(rehearsal(task, place, cores), a_little(spans))
+            _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - began)
 
     def resliced(self, slices: int) -> None:
         """From the next epoch on, deal all buckets out evenly over so many slices."""

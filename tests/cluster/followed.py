@@ -6,7 +6,9 @@ Receives a folder and the cluster's directory; leaves the rows of each run below
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,8 +33,8 @@ RULES = ElasticSettings(
     patience_seconds=0.5,
     cool_down_seconds=0.0,
     most_executors=3,
-    start_timeout_seconds=8.0,
-    move_timeout_seconds=20.0,
+    start_timeout_seconds=90.0,
+    move_timeout_seconds=60.0,
     retries=1,
 )
 
@@ -77,6 +79,7 @@ class Followed:
 
     def run(self, at: dict[int, list[Callable[[Followed], None]]]) -> dict[str, Any]:
         def watch(report: EpochReport) -> None:
+            logging.info("%s: epoch %s took %.2f s", self._name, report.epoch, report.seconds)
             for step in at.get(report.epoch, []):
                 step(self)
 
@@ -135,9 +138,10 @@ class Followed:
         return self.engine.elasticity
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SOON
+        deadline = time.monotonic() + 2 * SOON
         while not reached():
             if time.monotonic() > deadline:
+                faulthandler.dump_traceback(all_threads=True)
                 raise TimeoutError(f"{self._name}: waited in vain for {what}")
             time.sleep(0.05)
 
@@ -148,6 +152,8 @@ def seated(count: int) -> Callable[[Followed], None]:
 
 
 def main(folder: Path, cluster: LocalCluster) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     elasticity.LOOK_SECONDS, elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 0.1, 0.1, 0.3
     seen: dict[str, Any] = {}
     spark = session(settings(folder, master=cluster.status().url, executors=1), folder / "spark.log")

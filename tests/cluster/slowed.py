@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -30,10 +32,10 @@ RULES = ElasticSettings(
     cool_down_seconds=0.0,
     least_executors=2,
     most_executors=2,
-    upper_imbalance=0.05,
+    upper_imbalance=0.005,
     move_timeout_seconds=30.0,
 )
-PARTITIONS, LINES, A_TIME = 2, 12_000, 60
+PARTITIONS, LINES, A_TIME = 2, 40_000, 200
 #: epochs before one of the executors becomes slow, and seconds until its buckets must have moved
 CALM, SOON = 6, 120.0
 
@@ -77,7 +79,8 @@ def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
     folder.mkdir()
     log = Dealt(lines())
     log.show(A_TIME)
-    asked = settings(folder, master=cluster.status().url, executors=2, elastic=RULES)
+    asked = settings(folder, master=cluster.status().url, executors=2, elastic=RULES, buckets=16)
+    asked = replace(asked, most_epoch_units=None)
     engine = Engine(query.build(folder / "out", log), asked, spark)
     strain: subprocess.Popen[bytes] | None = None
     seen: dict[str, Any] = {}
@@ -93,6 +96,8 @@ def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
     def watch(report: EpochReport) -> None:
         nonlocal strain, deadline
         loop = engine.elasticity
+        resting = None if loop is None else loop.loop.resting
+        logging.info("slowed: epoch %s took %.2f s; %s", report.epoch, report.seconds, resting)
         if loop is None or len(loop.placement) < 2 or report.epoch < CALM or "after" in seen:
             log.show(A_TIME if "after" not in seen else LINES)
             return
@@ -109,7 +114,7 @@ def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
         log.show(A_TIME)
 
     usual = elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS
-    elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 0.5, 30.0
+    elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 1.0, 30.0
     try:
         engine.run(watch)
     finally:

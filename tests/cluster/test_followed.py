@@ -17,7 +17,7 @@ from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
 from tests.cluster import query, slowed
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(700)]
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,12 +33,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=350,
+            timeout=650,
             check=False,
         )
     finally:
         cluster.down()
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    (folder / "told.log").write_text(ended.stderr)
+    assert ended.returncode == 0, ended.stderr[-12_000:]
     return folder, json.loads((folder / "seen.json").read_text())
 
 
