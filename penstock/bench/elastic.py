@@ -39,24 +39,22 @@ _CALM = 12
 
 @dataclass(frozen=True)
 class Size:
-    """How much. `visitors` decide the state: some 70 bytes each."""
+    """How much. `visitors` decide the state: some 67 bytes each that has come."""
 
     visitors: int = 3_300_000
     filling_events: int = 9_000_000
     epoch_events: int = 20_000
-    #: of the run that finds the rate which fills `_USUAL` of an executor
-    surge_rate: float = 30_000.0
+    #: of what one executor can do, before the load triples
+    surge_share: float = 0.35
     surge_seconds: float = 150.0
     overhead_events: int = 1_500_000
     runs: int = 3
 
 
-QUICK = Size(60_000, 200_000, 8_000, 20_000.0, 70.0, 200_000, 1)
+QUICK = Size(60_000, 200_000, 8_000, 0.35, 100.0, 200_000, 1)
+#: more events a second than any executor can do, to see how many it can; and for how long, in seconds
+_FLOOD, _FLOOD_SECONDS = 1e6, 25.0
 _LOOP = ("window_seconds=6s", "patience_seconds=12s", "cool_down_seconds=15s", "most_executors=3")
-_STATIC = ("least_executors=1", "most_executors=1", "window_seconds=6s", "patience_seconds=12s")
-#: how much of one executor the load uses before it triples: then it is too much for one, and not for three
-_USUAL = 0.42
-_PROBE_SECONDS = 40.0
 
 
 class Elastic:
@@ -100,56 +98,39 @@ class Elastic:
             yield from self._of_moves("one bucket", "warm", found, 0.3)
 
     def surge(self) -> Iterator[Finding]:
-        """A load that triples, and falls again."""
-        size = self._size
+        """A load that triples, and falls again: at first a third of what one executor can do, then more than that."""
+        size, case = self._size, "load triples and falls"
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(3) as url:
             place, lasting = Path(folder), size.surge_seconds
-            probe = Script(
+            flood = Script(
+                url, "", f"{place}/state-flood", f"{place}/out-flood", rate=_FLOOD, seconds=_FLOOD_SECONDS
+            )
+            can = self._run("what one executor can do", flood, place)
+            most = sum(can.events[1:]) / sum(can.seconds[1:])
+            script = Script(
                 url,
                 "",
-                str(place / "state-probe"),
-                str(place / "out-probe"),
-                rate=size.surge_rate,
-                seconds=_PROBE_SECONDS,
-                elastic=_STATIC,
-            )
-            used = self._run("one executor under a steady load", probe, place).utilisation
-            share = statistics.median(used[len(used) // 2 :])
-            rate = size.surge_rate * _USUAL / share
-            script = replace(
-                probe,
-                state=str(place / "state"),
-                out=str(place / "out"),
-                rate=rate,
+                str(place / "state"),
+                str(place / "out"),
+                rate=most * size.surge_share,
                 spike=(lasting / 4, lasting * 0.35, 3.0),
                 seconds=lasting,
                 elastic=_LOOP,
             )
-            found = self._run(f"{rate:,.0f} events a second, then three times as many", script, place)
-        yield self._finding("load triples and falls", "load before", "events/s", rate)
-        yield self._finding("load triples and falls", "utilisation before", "share", _before(found, lasting))
+            found = self._run("a load that triples", script, place)
         made = [one["decision"] for one in found.decisions]
+        grown = [used for used, there in zip(found.utilisation, found.executors, strict=True) if there > 1]
+        yield self._finding(case, "one executor", "events/s", most)
+        yield self._finding(case, "load before", "events/s", most * size.surge_share)
+        yield self._finding(case, "provisions", "times", made.count("provision"), Target(1, "at most"))
+        yield self._finding(case, "decommissions", "times", made.count("decommission"), Target(1, "at most"))
+        yield self._finding(case, "most executors", "executors", max(found.executors), Target(2))
         yield self._finding(
-            "load triples and falls", "provisions", "times", made.count("provision"), Target(1, "at most")
+            case, "executors at the end", "executors", found.executors[-1], Target(1, "at most")
         )
-        yield self._finding(
-            "load triples and falls",
-            "decommissions",
-            "times",
-            made.count("decommission"),
-            Target(1, "at most"),
-        )
-        yield self._finding(
-            "load triples and falls", "most executors", "executors", max(found.executors), Target(2)
-        )
-        yield self._finding("load triples and falls", "longest backlog", "s", max(found.backlog_seconds))
-        yield self._finding(
-            "load triples and falls",
-            "backlog at the end",
-            "s",
-            found.backlog_seconds[-1],
-            Target(2, "at most"),
-        )
+        yield self._finding(case, "utilisation once grown", "share", statistics.median(grown or [0.0]))
+        yield self._finding(case, "longest backlog", "s", max(found.backlog_seconds))
+        yield self._finding(case, "backlog at the end", "s", found.backlog_seconds[-1], Target(2, "at most"))
 
     def overhead(self) -> Iterator[Finding]:
         """With the loop turning, and without."""
@@ -239,6 +220,9 @@ class Elastic:
             raise InternalError("BENCH_DISAGREES", "a run with moves told other rows than the one without")
 
     def _of_moves(self, case: str, engine: str, found: Found, most_seconds: float) -> Iterator[Finding]:
+        if found.left:
+            steps = ", ".join(found.left)
+            raise InternalError("BENCH_FAILED", f"the run was over before all steps were: {steps}")
         usual = statistics.median(found.seconds[2:_CALM])
         yield self._finding(case, "state", "MB", found.state_bytes / 1e6, engine=engine)
         yield self._finding(case, "usual epoch", "s", usual, engine=engine)
@@ -265,13 +249,3 @@ class Elastic:
         engine: str = "penstock",
     ) -> Finding:
         return Finding(BENCH, case, engine, metric, unit, (float(value),), target)
-
-
-def _before(found: Found, lasting: float) -> float:
-    """The usual utilisation in the second half of the time before the load triples."""
-    calm = [
-        used
-        for used, ended in zip(found.utilisation, found.ended, strict=True)
-        if lasting / 8 < ended < lasting / 4
-    ]
-    return statistics.median(calm) if calm else 0.0

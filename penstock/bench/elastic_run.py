@@ -34,11 +34,14 @@ from penstock.state.bucket_map import Place
 BUCKETS = 16
 Step = Literal["place", "grow", "shrink", "bucket"]
 _DEADLINE_SECONDS = 120.0
+#: epochs between the end of a step and the next; and a number that no epoch has
+_REST, _NOT_YET = 5, 1 << 62
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a run does. `steps`: at which epoch of the run what is done to the executors, and by which protocol."""
+    """What a run does. `steps`: from which epoch of the run on what is done to the executors, by which protocol; one
+    after the other, however long each takes."""
 
     master: str
     files: str
@@ -66,14 +69,14 @@ class Found:
     executors: list[int] = field(default_factory=list)
     #: epoch of the run, what was done, and what became of it
     moves: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    #: steps that were not done when all was read
+    left: list[str] = field(default_factory=list)
     run_seconds: float = 0.0
     state_bytes: int = 0
     digest: str = ""
     decisions: list[dict[str, Any]] = field(default_factory=list)
     backlog_seconds: list[float] = field(default_factory=list)
-    #: when each epoch had ended, in seconds from the first one's end
-    ended: list[float] = field(default_factory=list)
-    #: share of the cores' time that tasks took
+    #: of all cores, at the end of each epoch
     utilisation: list[float] = field(default_factory=list)
 
 
@@ -125,14 +128,18 @@ class _Run:
         )
         self._engine = Engine(query(log, script.out), settings)
         self._found = Found()
-        self._began = 0.0
         self._doing: threading.Thread | None = None
+        self._steps = list(script.steps)
+        #: the epoch before which no further step begins
+        self._rested = 0
 
     def found(self) -> Found:
         run = self._engine.run(self._watch, for_seconds=self._script.seconds or None)
         if self._doing is not None:
             self._doing.join(_DEADLINE_SECONDS)
         self._found.run_seconds = run.seconds
+        made = [step for _, step, _ in self._found.moves]
+        self._found.left = [step for _, step in self._script.steps if step not in made]
         self._found.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
@@ -144,23 +151,25 @@ class _Run:
             return
         found = self._found
         number = len(found.seconds)
-        self._began = self._began if number else time.monotonic()
         found.seconds.append(report.seconds)
-        found.ended.append(time.monotonic() - self._began)
         found.events.append(report.events)
         found.executors.append(len(self._engine.workers()))
         found.state_bytes = report.state_bytes
         latest = self._engine.meter.latest
         found.backlog_seconds.append(0.0 if latest is None else latest.backlog_seconds)
         found.utilisation.append(0.0 if latest is None else _utilisation(latest))
-        for epoch, step in self._script.steps:
-            if epoch == number:
-                self._doing = threading.Thread(target=self._do, args=(number, step))
-                self._doing.start()
+        if self._steps and number >= max(self._steps[0][0], self._rested):
+            self._rested = _NOT_YET  # the next one waits for the end of this
+            self._doing = threading.Thread(target=self._do, args=(number, self._steps.pop(0)[1]))
+            self._doing.start()
 
     # -- what is done while epochs go on ---------------------------------------------------------
 
     def _do(self, number: int, step: Step) -> None:
+        self._done(number, step)
+        self._rested = len(self._found.seconds) + _REST
+
+    def _done(self, number: int, step: Step) -> None:
         began = time.monotonic()
         if step == "place":
             self._moved(number, step, self._seats(), "immediate")
@@ -214,9 +223,9 @@ class _Run:
         return [Place(one.host, one.id) for one in self._executors().staying()]
 
 
-def _utilisation(now: Snapshot) -> float:
-    busy = sum(one.busy_seconds for one in now.sub_queries.values())
-    return busy / (now.period_seconds * max(now.fleet.all_cores, 1))
+def _utilisation(measured: Snapshot) -> float:
+    busy = sum(one.busy_seconds for one in measured.sub_queries.values())
+    return busy / (measured.period_seconds * max(measured.fleet.all_cores, 1))
 
 
 def digest(out: Path) -> str:

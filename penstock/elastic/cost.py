@@ -5,8 +5,9 @@ Receives loads, bytes and the settings; hands figures that a decision records be
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from penstock.elastic.settings import ElasticSettings
 
@@ -25,9 +26,40 @@ class Costs:
     #: how long an epoch is held up when a bucket map changes
     pause_seconds: float = 0.3
 
+    def seen(
+        self,
+        start_seconds: float | None = None,
+        bytes_per_second: float | None = None,
+        pause_seconds: float | None = None,
+    ) -> Costs:
+        """With what a change has cost now: half of each figure is the newest."""
+        return Costs(
+            _halfway(self.start_seconds, start_seconds),
+            _halfway(self.bytes_per_second, bytes_per_second),
+            _halfway(self.pause_seconds, pause_seconds),
+        )
+
+    def to_json(self) -> str:
+        """The costs as one line."""
+        return json.dumps({one.name: float(f"{getattr(self, one.name):.6g}") for one in fields(self)})
+
+    @staticmethod
+    def from_json(text: str) -> Costs:
+        """The costs of a line; the defaults where it cannot be read."""
+        try:
+            found = Costs(**{name: float(value) for name, value in json.loads(text).items()})
+        except (ValueError, TypeError, AttributeError):
+            return Costs()
+        possible = found.bytes_per_second > 0 and min(found.start_seconds, found.pause_seconds) >= 0
+        return found if possible else Costs()
+
     def move_seconds(self, state_bytes: float, readers: int) -> float:
         """How long a move of so much state to so many executors takes; work goes on meanwhile."""
         return state_bytes / (self.bytes_per_second * max(readers, 1)) + self.pause_seconds
+
+
+def _halfway(before: float, now: float | None) -> float:
+    return before if now is None else (before + now) / 2
 
 
 def needed_executors(load: float, waiting: float, cores_each: float, settings: ElasticSettings) -> int:

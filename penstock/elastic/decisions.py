@@ -110,3 +110,20 @@ def to_plain(decision: Decision) -> dict[str, Any]:
             "ways": decision.ways,
         }
     return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> Decision:
+    """The decision that `to_plain` has told."""
+    reason, inputs = plain["reason"], plain["inputs"]
+    match plain["decision"]:
+        case "provision":
+            return Provision(plain["count"], reason, inputs)
+        case "decommission":
+            return Decommission(tuple(plain["executors"]), reason, inputs)
+        case "move":
+            moves = {int(bucket): (old, new) for bucket, (old, new) in plain["buckets"].items()}
+            return Move(plain["sub_query"], moves, reason, inputs)
+        case "split key":
+            return SplitKey(plain["sub_query"], int(plain["key_hash"], 16), plain["ways"], reason, inputs)
+        case other:
+            raise ValueError(f"{other!r} is not a decision")

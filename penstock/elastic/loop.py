@@ -60,11 +60,15 @@ class Loop:
 
     @classmethod
     def begun(
-        cls, settings: ElasticSettings, manager: Manager | None = None, costs: Costs | None = None
+        cls,
+        settings: ElasticSettings,
+        manager: Manager | None = None,
+        costs: Costs | None = None,
+        record: Record | None = None,
     ) -> Loop:
-        """A loop that has seen nothing yet."""
+        """A loop that has seen nothing yet, but may know what earlier ones have decided."""
         history = History(settings.window_seconds, settings.patience_seconds)
-        return cls(settings, history, manager or DefaultManager(), costs or Costs())
+        return cls(settings, history, manager or DefaultManager(), costs or Costs(), record or Record())
 
     def turn(self, snapshot: Snapshot, events: Sequence[Event] = ()) -> tuple[Loop, tuple[Instruction, ...]]:
         """One period."""

@@ -49,7 +49,7 @@ MEASUREMENTS = (
     Measurement("executors", "1", "engine", "executors that work"),
     Measurement("spare_executors", "1", "engine", "executors that are kept warm and have no slices"),
     Measurement("executor_cpu", "share", "executor", "of its cores in use"),
-    Measurement("executor_memory", "share", "executor", "of its memory in use"),
+    Measurement("executor_memory", "B", "executor", "resident memory of its Java process and Python workers"),
 )
 
 

@@ -32,6 +32,7 @@ from penstock.elastic.realise import (
     Refused,
     Release,
     Split,
+    Withdraw,
 )
 
 SUB_QUERY = "q1"
@@ -274,6 +275,9 @@ class ModelCluster:
             load[[executor == VACANT for executor in self._placement]] = np.inf
             self._splits[instruction.key_hash] = [int(at) for at in np.argsort(load)[: instruction.ways]]
             self._events.append(Moved(instruction.sub_query))
+        elif isinstance(instruction, Withdraw):
+            void = instruction.sub_queries
+            self._moving = [one for one in self._moving if one[1].sub_query not in void]
         elif isinstance(instruction, Release):
             for name in instruction.executors:
                 if name in self._ids:

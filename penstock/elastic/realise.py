@@ -7,9 +7,10 @@ the engine, or the simulator's model), until the order is done or undone.
     decommission:                     arrived ─▶ moving ─▶ leaving ─▶ done
     move, split:                      arrived ─▶ moving ─▶ done
 
-A step that fails or takes too long is tried again; after too many tries the order goes on with what there is, or is
-undone: a provision through `undoing` (buckets leave the new executors, which are let go), the others at once, since a
-bucket map changes as a whole at an epoch boundary or not at all. `undoing` is repeated until it is done.
+A step that fails is tried again; one that takes too long is waited for a few times more and withdrawn, so that there is
+never a second move beside the first. After too many tries the order goes on with what there is, or is undone: a
+provision through `undoing` (buckets leave the new executors, which are let go), the others at once, since a bucket map
+changes as a whole at an epoch boundary or not at all. `undoing` is repeated until it is done.
 """
 
 from __future__ import annotations
@@ -124,6 +125,13 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Withdraw:
+    """Give up what is under way for these sub-queries' maps: what is not in use yet never will be."""
+
+    sub_queries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Release:
     """Let executors go."""
 
@@ -137,7 +145,7 @@ class KeepSpare:
     count: int
 
 
-Instruction = Ask | MoveBuckets | Split | Release | KeepSpare
+Instruction = Ask | MoveBuckets | Split | Withdraw | Release | KeepSpare
 
 
 class Realiser(Protocol):
@@ -229,6 +237,7 @@ def step(order: Order, event: Event, at: float, settings: ElasticSettings) -> St
         order = replace(order, pending=order.pending - {event.sub_query})
         return _all_moved(order, at) if not order.pending else (order, ())
     if isinstance(event, MoveFailed) and event.sub_query in order.pending:
+        order = replace(order, pending=order.pending - {event.sub_query})
         return _try_moving_again(order, event.reason, at, settings)
     if isinstance(event, Left) and event.executor in order.executors and _lets_go(order):
         return _left(order, event.executor, at)
@@ -273,13 +282,17 @@ def _passed(order: Order, at: float, settings: ElasticSettings) -> Stepped:
         or waited < settings.move_timeout_seconds
     ):
         return order, ()
+    if order.stage == Stage.moving and order.tries < settings.retries:
+        return replace(order, since=at, tries=order.tries + 1), ()  # never another beside the first
     if order.stage == Stage.moving:
-        return _try_moving_again(order, f"no end after {waited:.0f} s", at, settings)
+        return _try_moving_again(
+            order, f"no end after {waited:.0f} s and {order.tries} more waits", at, settings
+        )
     if order.stage == Stage.leaving and order.tries >= settings.retries:
         return replace(order, stage=Stage.undone, since=at, why="executors did not leave"), ()
     order = replace(order, since=at, tries=order.tries + 1)
     if order.stage == Stage.undoing and order.pending:
-        return replace(order, planned=False, pending=frozenset()), ()
+        return replace(order, planned=False, pending=frozenset()), _withdrawn(order.pending)
     return order, (Release(order.executors),)
 
 
@@ -291,14 +304,20 @@ def _ask_again(order: Order, at: float, settings: ElasticSettings) -> Stepped:
 
 
 def _try_moving_again(order: Order, why: str, at: float, settings: ElasticSettings) -> Stepped:
+    """What is under way still is given up before anything else is planned."""
+    first = _withdrawn(order.pending)
     if order.stage == Stage.undoing:
-        return replace(order, since=at, planned=False, pending=frozenset()), ()
+        return replace(order, since=at, planned=False, pending=frozenset()), first
     order = replace(order, pending=frozenset())
     if order.tries < settings.retries:
-        return replace(order, stage=Stage.arrived, since=at, tries=order.tries + 1, why=why), ()
+        return replace(order, stage=Stage.arrived, since=at, tries=order.tries + 1, why=why), first
     if isinstance(order.decision, Provision):
-        return replace(order, stage=Stage.undoing, since=at, planned=False, why=why), ()
-    return replace(order, stage=Stage.undone, since=at, why=why), ()
+        return replace(order, stage=Stage.undoing, since=at, planned=False, why=why), first
+    return replace(order, stage=Stage.undone, since=at, why=why), first
+
+
+def _withdrawn(pending: frozenset[str]) -> tuple[Instruction, ...]:
+    return (Withdraw(tuple(sorted(pending))),) if pending else ()
 
 
 def _lost(order: Order, executor: str, at: float, settings: ElasticSettings) -> Stepped:
@@ -307,13 +326,15 @@ def _lost(order: Order, executor: str, at: float, settings: ElasticSettings) -> 
     if ours:
         order = replace(order, executors=tuple(name for name in order.executors if name != executor))
     if order.stage in (Stage.leaving, Stage.undoing) and ours and not order.executors:
-        return _gone(replace(order, pending=frozenset()), at)
+        left = _gone(replace(order, pending=frozenset()), at)[0]
+        return left, _withdrawn(order.pending)
     if order.stage == Stage.leaving:
         # the buckets of the dead one may lie on one that leaves: look again before anybody goes
         return replace(order, stage=Stage.arrived, since=at, pending=frozenset()), ()
     if order.stage in (Stage.moving, Stage.undoing):
         if order.stage == Stage.moving and isinstance(order.decision, Provision) and not order.executors:
-            return replace(order, stage=Stage.undone, since=at, why=f"{executor} died"), ()
+            void = _withdrawn(order.pending)
+            return replace(order, stage=Stage.undone, since=at, why=f"{executor} died"), void
         return _try_moving_again(order, f"{executor} died", at, settings)
     if order.stage == Stage.coming and ours:
         if order.tries >= settings.retries:

@@ -1,6 +1,7 @@
 """What was decided and what came of it: a decision's inputs, its reason, its outcome; one JSON line each.
 
-Receives decisions and their ends; hands the past to the deciding stage, which does not repeat what did not help.
+Receives decisions and their ends; hands the past to the deciding stage, which does not repeat what did not help, and
+lines to a file, from which the next engine reads them back.
 
 Invariants:
 - A `Record` is a value: `added`, `over` and `judged` hand a new one. Only the outcome of an entry ever changes.
@@ -9,18 +10,30 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from penstock.elastic.decisions import Decision, Decommission, Move, Provision, SplitKey, about, to_plain
+from penstock.elastic.decisions import (
+    Decision,
+    Decommission,
+    Move,
+    Provision,
+    SplitKey,
+    about,
+    from_plain,
+    to_plain,
+)
 from penstock.elastic.evaluate import slices_of
 from penstock.elastic.history import History
 from penstock.elastic.settings import ElasticSettings
 
 #: circumstances that differ by this share are others: what did not help then may help now
 OTHER = 0.2
+#: so many entries of earlier engines are kept
+MOST_KEPT = 1_000
 #: what did not help is tried again after this long even if nothing has changed, in seconds
 FORGOTTEN_SECONDS = 3600.0
 
@@ -34,6 +47,8 @@ class Outcome(StrEnum):
     did_not_help = "did not help"
     failed = "failed"
     undone = "undone"
+    #: the engine ended before anything could be said of it
+    cut_short = "cut short"
     dry_run = "dry run"
 
 
@@ -56,7 +71,31 @@ class Entry:
         """The entry as one line."""
         told = {"number": self.number, "at": round(self.at, 3), **to_plain(self.decision)}
         told |= {"outcome": str(self.outcome), "outcome_at": round(self.outcome_at, 3)}
+        told |= {"changed_at": round(self.changed_at, 3)}
         return json.dumps(told | ({"why": self.why} if self.why else {}))
+
+    @staticmethod
+    def from_json(line: str) -> Entry:
+        """The entry of a line."""
+        told = json.loads(line)
+        return Entry(
+            told["number"],
+            float(told["at"]),
+            from_plain(told),
+            Outcome(told["outcome"]),
+            float(told["outcome_at"]),
+            told.get("why", ""),
+            float(told.get("changed_at", told["outcome_at"])),
+        )
+
+    def later(self, seconds: float) -> Entry:
+        """The entry by a clock that is so many seconds ahead."""
+        return replace(
+            self,
+            at=self.at + seconds,
+            outcome_at=self.outcome_at + seconds,
+            changed_at=self.changed_at + seconds,
+        )
 
 
 @dataclass(frozen=True)
@@ -117,9 +156,23 @@ class Record:
             return None
         return None
 
-    def lines(self) -> str:
-        """All entries as JSON lines."""
-        return "".join(entry.to_json() + "\n" for entry in self.entries)
+    def lines(self, ahead: float = 0.0) -> str:
+        """All entries as JSON lines, their times by a clock that is `ahead` seconds ahead."""
+        return "".join(entry.later(ahead).to_json() + "\n" for entry in self.entries)
+
+    @staticmethod
+    def from_lines(lines: str, ahead: float, now: float) -> Record:
+        """What an earlier engine has decided, by this one's clock, on which it is `now`. Lines that cannot be read are
+        left out; what was under way or watched when that engine ended says nothing about whether it helps."""
+        found: list[Entry] = []
+        for line in lines.splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                entry = Entry.from_json(line)
+                entry = entry.later(-max(ahead, max(entry.changed_at, entry.outcome_at) - now))
+                if entry.outcome in (Outcome.under_way, Outcome.watched):
+                    entry = replace(entry, outcome=Outcome.cut_short, why="the engine ended")
+                found.append(entry)
+        return Record(tuple(replace(one, number=at) for at, one in enumerate(found[-MOST_KEPT:])))
 
 
 def _alike(one: Decision, other: Decision) -> bool:

@@ -52,7 +52,9 @@ class ElasticSettings:
     start_timeout_seconds: float = _said(
         120.0, "seconds", "an executor that takes longer to come is asked anew"
     )
-    move_timeout_seconds: float = _said(60.0, "seconds", "a move that takes longer is tried again")
+    move_timeout_seconds: float = _said(
+        60.0, "seconds", "a move that takes longer is waited for `retries` times more, then withdrawn"
+    )
     retries: int = _said(2, "times", "so often a step that failed is tried again; then the change is undone")
 
     def __post_init__(self) -> None:

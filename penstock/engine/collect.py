@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.engine.epoch import EpochReport
+from penstock.engine.work import TaskWork
 from penstock.state.bucket_map import BucketMap
 
 #: the name of the scan among the sub-queries
@@ -27,7 +28,7 @@ MOST_REPORTS = 256
 
 @dataclass(frozen=True)
 class Worker:
-    """An executor that is there: its id, its cores, and the share of its memory in use."""
+    """An executor that is there: its id, its cores, and the bytes that its processes held when last seen."""
 
     id: str
     cores: int
@@ -150,6 +151,19 @@ def _fleet(
     )
 
 
+def held(tasks: Iterable[TaskWork]) -> dict[str, float]:
+    """The bytes that each executor's processes hold: what is each one's own and, once, the most that one has mapped:
+    Python workers of one executor have the same caches mapped."""
+    seen: dict[str, dict[int, tuple[int, int]]] = {}
+    for task in tasks:
+        seen.setdefault(task.executor, {}).update(task.memory)
+    return {
+        executor: float(sum(own for own, _ in found.values()) + max(shared for _, shared in found.values()))
+        for executor, found in seen.items()
+        if found
+    }
+
+
 class Meter:
     """Keeps the reports of a period until they are asked for. From any thread."""
 
@@ -165,8 +179,15 @@ class Meter:
         self._since = clock()
         self._waited: Mapping[str, int] = {}
         self._density = 0.0
+        #: what executors held when a task last said so
+        self._held: dict[str, float] = {}
         #: the newest snapshot
         self.latest: Snapshot | None = None
+
+    @property
+    def now(self) -> float:
+        """The time by the clock of its snapshots."""
+        return self._clock()
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
@@ -194,6 +215,9 @@ class Meter:
         period, self._since = max(now - self._since, 1e-3), now
         waiting = Waiting(before, self._waited)
         self._density = events_per_unit(reports) or self._density
+        self._held |= held(task for report in reports for task in report.tasks)
+        self._held = {worker.id: self._held.get(worker.id, worker.memory) for worker in workers}
+        workers = [replace(worker, memory=self._held[worker.id]) for worker in workers]
         self.latest = snapshot(
             now, period, reports, workers, placement, waiting, self._target, spare, owners, self._density
         )

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from penstock.elastic.realise import (
     Refused,
     Release,
     Split,
+    Withdraw,
 )
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
@@ -45,6 +46,8 @@ from penstock.engine.collect import Meter, Worker
 from penstock.engine.estimate import Protocol as Protocols
 from penstock.engine.executors import Executors
 from penstock.engine.maps import resolved
+from penstock.engine.past import Past
+from penstock.engine.seats import adopted, renumbered
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place, evenly
 
@@ -87,6 +90,15 @@ class SparkFleet:
         self._executors.retire(executors)
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A change of maps that was asked for: for which sub-queries, if any, and what the maps will be."""
+
+    sub_queries: tuple[str, ...]
+    maps: Maps
+    ticket: Future[moves.Moved]
+
+
 class Elasticity:
     """Turns the loop of one engine."""
 
@@ -98,23 +110,25 @@ class Elasticity:
         maps: Callable[[], Maps],
         plan: Callable[[], Plan],
         meter: Meter,
-        greet: Callable[[Place], object],
-        record: Path,
+        greet: Callable[[Place, int], object],
+        folder: Path,
         manager: Manager | None = None,
     ) -> None:
         self._cluster, self._remap, self._maps, self._plan, self._meter = cluster, remap, maps, plan, meter
-        self._greet, self._record = greet, record
-        self._loop = Loop.begun(settings, manager)
-        self._told = ""
+        self._greet = greet
+        self._past = Past(folder, meter.now)
+        self._loop = Loop.begun(settings, manager, self._past.costs(), self._past.record())
         self._placement: list[str] = []
         self._workers: Mapping[str, tuple[Worker, Place]] = {}
         self._spare: set[str] = set()
         self._keep_spare = 0
         self._working = 0
         self._leaving: set[str] = set()
-        self._moving: list[tuple[tuple[str, ...], Future[moves.Moved]]] = []
-        #: the maps that were asked for last
-        self._wanted: Maps | None = None
+        self._moving: list[_UnderWay] = []
+        #: the numbers of the slices that are left, while these get others
+        self._renumbering: tuple[tuple[int, ...], Future[moves.Moved]] | None = None
+        #: when executors were asked for that have not all come
+        self._asked_at: float | None = None
         self._events: list[Event] = []
         self._greeting: dict[str, Future[object]] = {}
         self._greeters = ThreadPoolExecutor(1, "penstock-greeter")
@@ -130,6 +144,11 @@ class Elasticity:
     def placement(self) -> tuple[str, ...]:
         """The executor of each slice."""
         return tuple(self._placement)
+
+    @property
+    def ahead(self) -> float:
+        """By how many seconds the wall clock is ahead of the record's times."""
+        return self._past.ahead
 
     def begin(self) -> None:
         """Begin turning."""
@@ -155,6 +174,8 @@ class Elasticity:
 
     def turn(self) -> None:
         """One period: what happened, what was measured, what to do."""
+        if not self._renumbered():
+            return
         self._meet(self._cluster.workers())
         self._take_moves()
         workers = [worker for worker, _ in self._workers.values()]
@@ -169,9 +190,12 @@ class Elasticity:
             # an order has ended, perhaps without those it asked for: who comes later is not waited for
             self._working = len(self._seated - self._leaving)
             self._cluster.request(self._working + self._keep_spare)
+            self._asked_at = None
         if self._seated and not self._moving:
             self._adopt()
-        self._tell()
+        if not self._moving and not self._loop.orders:
+            self._renumber()
+        self._past.keep(self._loop.record, self._loop.costs)
 
     def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
         """Notice who has come and who is gone."""
@@ -194,6 +218,8 @@ class Elasticity:
                 asked = any(order.stage in ("asked", "coming") for order in self._loop.orders)
                 if asked and not first:
                     self._events.append(Arrived(name))
+                    if self._asked_at is not None:
+                        self._cost(start_seconds=self._meter.now - self._asked_at)
                 self._seat(name)
             elif len(self._spare) < self._keep_spare:
                 self._spare.add(name)
@@ -206,11 +232,12 @@ class Elasticity:
     def _greeted(self, name: str) -> bool:
         """Whether an executor that has come is ready: its Python workers have loaded what tasks need."""
         if name not in self._greeting:
-            self._greeting[name] = self._greeters.submit(self._greet, self._workers[name][1])
+            worker, place = self._workers[name]
+            self._greeting[name] = self._greeters.submit(self._greet, place, worker.cores)
         if not self._greeting[name].done():
             return False
-        if self._greeting.pop(name).exception() is not None:
-            _LOG.warning("executor %s could not be warmed up", name)
+        if (failure := self._greeting.pop(name).exception()) is not None:
+            _LOG.warning("executor %s could not be warmed up: %s", name, failure)
         return True
 
     @property
@@ -227,16 +254,29 @@ class Elasticity:
 
     def _adopt(self) -> None:
         """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
-        there = [slice_ for slice_, owner in enumerate(self._placement) if owner != VACANT]
-        before = maps = self._asked()
-        for operator in (None, *before.operators):
-            owners = maps.default if operator is None else maps.of(operator)
-            lost = [bucket for bucket, slice_ in enumerate(owners) if slice_ not in there]
-            if lost:
-                maps = maps.moved(operator, {bucket: there[n % len(there)] for n, bucket in enumerate(lost)})
+        before = self._asked()
+        maps = adopted(before, self._plan(), self._placement, self._leaving)
         seats = self._seats()
         if maps != before or list(before.places) != seats:
             self._ask_for((), maps.placed(seats), "immediate")
+
+    def _renumber(self) -> None:
+        """Leave out the slices that nobody has, once they are most of them."""
+        found = renumbered(self._asked(), self._placement)
+        if found is not None:
+            self._renumbering = found.kept, self._remap(moves.Change(found.maps, "immediate"))
+
+    def _renumbered(self) -> bool:
+        """Whether slices have the numbers of `placement`: not while they are to get others."""
+        if self._renumbering is None:
+            return True
+        kept, ticket = self._renumbering
+        if not ticket.done():
+            return False
+        if ticket.result().done:
+            self._placement = [self._placement[slice_] for slice_ in kept]
+        self._renumbering = None
+        return True
 
     def _place_all(self) -> None:
         """Have the slices run where they are seated, all operators evenly over them."""
@@ -244,13 +284,12 @@ class Elasticity:
 
     def _asked(self) -> Maps:
         """The maps as they will be once all changes under way are made, of the sub-queries there are."""
-        maps = self._wanted if self._wanted is not None and self._moving else self._maps()
+        maps = self._moving[-1].maps if self._moving else self._maps()
         there = {name: owners for name, owners in maps.operators.items() if name in self._plan().subqueries}
         return replace(maps, operators=there)
 
     def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocols | None = None) -> None:
-        self._wanted = maps
-        self._moving.append((sub_queries, self._remap(moves.Change(maps, protocol))))
+        self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.Change(maps, protocol))))
 
     def _seats(self) -> list[Place | None]:
         return [self._workers[name][1] if name in self._workers else None for name in self._placement]
@@ -258,19 +297,37 @@ class Elasticity:
     def _take_moves(self) -> None:
         """Notice which moves are over."""
         under_way = []
-        for sub_queries, ticket in self._moving:
-            if not ticket.done():
-                under_way.append((sub_queries, ticket))
+        for one in self._moving:
+            if not one.ticket.done():
+                under_way.append(one)
                 continue
-            moved = ticket.result()
+            moved = one.ticket.result()
+            if moved.done and one.sub_queries:
+                self._cost(pause_seconds=moved.pause_seconds, bytes_per_second=moved.read_rate)
             self._events += [
-                Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in sub_queries
+                Moved(name) if moved.done else MoveFailed(name, moved.reason) for name in one.sub_queries
             ]
         self._moving = under_way
+
+    def _cost(self, **seen: float | None) -> None:
+        self._loop = replace(self._loop, costs=self._loop.costs.seen(**seen))
+
+    def _withdraw(self, void: set[str]) -> None:
+        """Give up what is under way: all of it, since each change was made of what the one before it leaves."""
+        under_way, self._moving = self._moving, []
+        for one in under_way:
+            if not one.ticket.cancel():
+                self._moving.append(one)  # it comes into force just now
+                continue
+            why = "another move that it was made of was withdrawn"
+            self._events += [MoveFailed(name, why) for name in one.sub_queries if name not in void]
 
     # -- carrying out ----------------------------------------------------------------------------
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        void = {name for one in instructions if isinstance(one, Withdraw) for name in one.sub_queries}
+        if void:
+            self._withdraw(void)
         wanted = [one for one in instructions if isinstance(one, MoveBuckets)]
         if wanted:
             maps, moved = self._asked(), set[tuple[str, ...]]()
@@ -303,6 +360,7 @@ class Elasticity:
         """Spare executors first; the cluster is asked for the rest, and for new spare ones."""
         self._working = len(self._seated - self._leaving) + count
         granted = self._cluster.request(self._working + self._keep_spare)
+        self._asked_at = self._meter.now if self._asked_at is None else self._asked_at
         self._events.append(Granted(count) if granted else Refused("the cluster manager gives no more"))
         if not granted:
             self._working = len(self._seated - self._leaving)
@@ -318,12 +376,3 @@ class Elasticity:
         self._leaving.update(executors)
         self._cluster.retire(executors)
         self._cluster.request(self._working + self._keep_spare)
-
-    def _tell(self) -> None:
-        """Keep what was decided and what came of it: one line for every entry whose outcome has changed."""
-        lines = self._loop.record.lines()
-        if lines != self._told:
-            self._told = lines
-            temporary = self._record.with_suffix(".new")
-            temporary.write_text(lines)
-            temporary.replace(self._record)

@@ -113,10 +113,10 @@ class Engine:
             raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
         return self._runner.remap(change)
 
-    def greet(self, place: Place) -> None:
+    def greet(self, place: Place, cores: int = 1) -> None:
         """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
         if self._runner is not None:
-            self._runner.greet(place)
+            self._runner.greet(place, cores)
 
     def stop(self) -> None:
         """Ask a run to end after the epoch under way. May be called from another thread or a signal handler."""
@@ -293,7 +293,7 @@ class Engine:
             lambda: self.plan,
             self.meter,
             runner.greet,
-            self.state.path / "elastic.jsonl",
+            self.state.path,
             self.settings.manager,
         )
         self.elasticity.begin()

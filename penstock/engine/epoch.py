@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import time
@@ -28,6 +29,7 @@ from penstock.engine.admission import Offset, leaped, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
+from penstock.engine.greeting import a_little, rehearsal
 from penstock.engine.job_shares import JobShares
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
@@ -45,6 +47,8 @@ from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class EpochReport:
 
 #: of how much state, in bytes, an epoch may be one task though slices have places, away from which all is to be read
 SMALL_STATE = 16_000_000
+#: as often does an executor that has come rehearse: Java is slow the first time, and not yet quick the second
+REHEARSALS = 3
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,8 @@ class EpochRunner:
         self.outlet = outlet or Outlet(lambda: state.generation, state.path)
         self._manifest = state.latest()
         self._gone: tuple[str, ...] = ()
+        #: the last epoch that read something: what it was, and what it read
+        self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
         maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
         self._moves = Moves(maps, stages, place, rules)
 
@@ -152,9 +160,16 @@ class EpochRunner:
         """Have the maps changed between two epochs to come. May be called from any thread."""
         return self._moves.ask(change)
 
-    def greet(self, place: Place) -> None:
-        """Have an executor that has just come load what tasks need. From any thread, while epochs go on."""
+    def greet(self, place: Place, cores: int = 1) -> None:
+        """Have an executor that has just come load what tasks need, and rehearse an epoch, so that its first real one
+        is like any other. From any thread, while epochs go on."""
         self._stages.warm(self._place, {place: ()})
+        for _ in range(REHEARSALS):
+            if self._last is None:
+                return
+            began, (task, spans) = time.perf_counter(), self._last
+            self._stages.rehearse(rehearsal(task, place, cores), a_little(spans))
+            _LOG.info("%s has rehearsed in %.2f s", place, time.perf_counter() - began)
 
     def resliced(self, slices: int) -> None:
         """From the next epoch on, deal all buckets out evenly over so many slices."""
@@ -250,6 +265,7 @@ class EpochRunner:
             try:
                 tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
                 sent = self._stages.run(task, dealt(wanted, tasks))
+                self._last = (task, wanted) if wanted else self._last
                 return plan, gathered(task, self._manifest, sent)
             except JobsFailed as failed:
                 self._may_write()

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.admission import Admission, Offset
-from penstock.engine.stages import Shares, one_after_the_other
+from penstock.engine.greeting import shares_of
+from penstock.engine.stages import REHEARSED, Shares, one_after_the_other
 from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.engine.whereabouts import standing_at
+from penstock.logs.contract import Span
 from penstock.state.bucket_map import Place
 from penstock.state.run import Piece
 
@@ -32,6 +34,9 @@ class LocalStages:
             with standing_at(at.executor):
                 done.append(warmed(place, at, pieces))
         return done
+
+    def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
+        one_after_the_other(task, shares_of(task, spans), REHEARSED)
 
 
 class LocalQuery:

@@ -6,6 +6,7 @@ Invariants:
 - Maps change in `before` only, which the engine's thread calls between epochs. So an epoch has one set of maps.
 - One move at a time, in the order they were asked for. It is carried out whole, or undone and said why; nothing is
   written for one that is under way, so an engine that dies in the middle has nothing to mend.
+- Whoever asked may cancel the future until the switch: then the move is forgotten, and is never made.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Moved:
     seconds: float = 0.0
     pause_seconds: float | None = None
     estimates: tuple[Estimate, ...] = ()
+    #: bytes an executor reads a second, where this move has measured it
+    read_rate: float | None = None
 
 
 @dataclass
@@ -89,6 +92,8 @@ class _Active:
     missed: int = 0
     bytes: int = 0
     buckets: int = 0
+    #: as in `Moved`
+    read_rate: float | None = None
 
 
 class Moves:
@@ -133,6 +138,8 @@ class Moves:
 
     def before(self, epoch: int, plan: Plan, manifest: Manifest) -> Maps:
         """The maps of the epoch that comes now."""
+        if self._active is not None and self._active.ticket.cancelled():
+            self._active = None
         active = self._active or self._begun(epoch, plan, manifest)
         if active is not None:
             found = moving(plan, manifest.collections, self.maps, active.change.maps)
@@ -165,7 +172,7 @@ class Moves:
             waiting.insert(0, (self._active.change, self._active.ticket))
             self._active = None
         for change, ticket in waiting:
-            ticket.set_result(self._undone(change, -1, "the engine has ended"))
+            _told(ticket, self._undone(change, -1, "the engine has ended"))
         if self._switched is not None:
             self._switched[1].set_result(self._switched[0])
             self._switched = None
@@ -176,6 +183,8 @@ class Moves:
 
     def _begun(self, epoch: int, plan: Plan, manifest: Manifest) -> _Active | None:
         with self._lock:
+            while self._queue and self._queue[0][1].cancelled():
+                self._queue.popleft()
             if not self._queue:
                 return None
             change, ticket = self._queue.popleft()
@@ -227,13 +236,14 @@ class Moves:
                 active.warm.setdefault(warmed.place, set()).update(warmed.pieces)
             if warmed.bytes > 1 << 20 and warmed.seconds > 0:
                 self._read_rate = (self._read_rate + warmed.bytes / warmed.seconds) / 2
+                active.read_rate = self._read_rate
         if failure is not None or astray:
             active.missed += 1
             active.rounds -= 1  # it is tried again
         if active.missed < 2:
             return True
         why = f"{', '.join(astray)} did not take the work" if astray else f"the warm-up failed: {failure}"
-        active.ticket.set_result(self._undone(active.change, active.asked_epoch, why, active))
+        _told(active.ticket, self._undone(active.change, active.asked_epoch, why, active))
         self._active = None
         return False
 
@@ -253,6 +263,9 @@ class Moves:
     # -- the switch ------------------------------------------------------------------------------
 
     def _switch(self, active: _Active, found: Moving, epoch: int) -> None:
+        if not active.ticket.set_running_or_notify_cancel():
+            self._active = None
+            return
         self.maps = replace(active.change.maps, version=self.maps.version + 1)
         self._active = None
         report = Moved(
@@ -267,6 +280,7 @@ class Moves:
             rounds=active.rounds,
             seconds=time.monotonic() - active.asked_at,
             estimates=active.choice.estimates,
+            read_rate=active.read_rate,
         )
         self._switched = report, active.ticket
         reached("switched", epoch)
@@ -317,6 +331,12 @@ class Moves:
             return 1.0
         (began, first), (ended, last) = self._marks[0], self._marks[-1]
         return max((last - first) / 1e6 / max(ended - began, 1e-6), 1e-3)
+
+
+def _told(ticket: Future[Moved], moved: Moved) -> None:
+    """Say what became of a move, unless nobody wants to know any more."""
+    if ticket.set_running_or_notify_cancel():
+        ticket.set_result(moved)
 
 
 def fresh(plan: Plan, manifest: Manifest, found: Moving) -> int | None:

@@ -19,7 +19,7 @@ from penstock.engine.crowds import Told, best, chosen, prepared, read_by, result
 from penstock.engine.failures import Failures
 from penstock.engine.message import Message
 from penstock.engine.task import EpochTask, addressed
-from penstock.engine.whereabouts import whereabouts
+from penstock.engine.whereabouts import memory, whereabouts
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
@@ -84,6 +84,7 @@ def scan(
         "seconds": time.perf_counter() - began,
         "cpu": time.thread_time() - cpu_began,
         "executor": whereabouts().executor,
+        "memory": list(memory().items()),
         "seconds_read": sums.seconds_read,
         "seconds_decode": sums.seconds_decode,
         "jobs": sums.failures.kept(),

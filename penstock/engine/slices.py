@@ -18,7 +18,7 @@ from penstock.engine.failures import Failures
 from penstock.engine.message import SHELVED_BYTES, Message, address
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, addressed, hashed, run_store
-from penstock.engine.whereabouts import whereabouts
+from penstock.engine.whereabouts import memory, whereabouts
 from penstock.engine.work import counted
 from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, SliceState
 from penstock.operators.job_windows import JOB
@@ -77,6 +77,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         "rows": arrived,
         "cpu": time.thread_time() - cpu_began,
         "executor": whereabouts().executor,
+        "memory": list(memory().items()),
         "work": work_done,
         "jobs": failures.kept(),
     }

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
 
 from penstock.engine.exchange import RawBytes, exchange
+from penstock.engine.greeting import rehearsed_scan, rehearsed_slice, shares_of
 from penstock.engine.located import Located
 from penstock.engine.message import error_message
 from penstock.engine.scan import scan
@@ -45,6 +46,9 @@ class Stages(Protocol):
     def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         """Have executors bring pieces of runs into their caches, while epochs go on; returns what each has done."""
 
+    def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
+        """Carry out an epoch for nothing at the places of its slices, while others go on."""
+
 
 class SparkStages:
     """The stages on Spark. A plan travels once, as a broadcast, with the user's functions in it by value."""
@@ -64,19 +68,7 @@ class SparkStages:
 
             return self._collected(self._tasks(task, 1).mapPartitions(everything))
 
-        def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
-            _exhausted(numbers)
-            return scan_task(light(_unpacked(shipped.value)), shares[index], first=not index)
-
-        def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
-            return lambda index, incoming: slice_task(light(_unpacked(shipped.value)), level, index, incoming)
-
-        stage: Any = self._tasks(task, len(shares)).mapPartitionsWithIndex(scan_stage)
-        for level in range(1, task.plan.levels + 1):
-            stage = exchange(self._context, stage, task.slices)
-            if any(task.maps.places):
-                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
-            stage = stage.mapPartitionsWithIndex(slice_stage(level))
+        stage = self._staged(task, shares, shipped, self._tasks(task, len(shares)), PARTS)
         tasks = task.slices if task.plan.levels else len(shares)
         while tasks > FAN_IN:
             stage = stage.mapPartitionsWithIndex(
@@ -89,6 +81,37 @@ class SparkStages:
                 )
             )
         return self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
+
+    def _staged(
+        self, task: EpochTask, shares: Shares, shipped: Broadcast[bytes], scans: Any, parts: Parts
+    ) -> Any:
+        """The scan and every level of slices, one after the other."""
+        light = _without_plan(task)
+
+        def scan_stage(index: int, numbers: Iterable[int]) -> Addressed:
+            _exhausted(numbers)
+            return parts.scan(light(_unpacked(shipped.value)), shares[index], first=not index)
+
+        def slice_stage(level: int) -> Callable[[int, Iterable[bytes]], Addressed]:
+            return lambda index, incoming: parts.slice(
+                light(_unpacked(shipped.value)), level, index, incoming
+            )
+
+        stage: Any = scans.mapPartitionsWithIndex(scan_stage)
+        for level in range(1, task.plan.levels + 1):
+            stage = exchange(self._context, stage, task.slices)
+            if any(task.maps.places):
+                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            stage = stage.mapPartitionsWithIndex(slice_stage(level))
+        return stage
+
+    def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
+        shipped = self._shipped
+        if shipped is None or shipped[0] is not task.plan:
+            return  # another plan has come since: its epochs are not waited for here
+        scans = self._places.partitions(task.maps.places)
+        stage = self._staged(task, shares_of(task, spans), shipped[1], scans, REHEARSED)
+        self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
     def warm(self, place: StatePlace, wanted: Mapping[Place, Sequence[Piece]]) -> list[Warmed]:
         targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
@@ -130,9 +153,10 @@ class SparkStages:
         return found
 
 
-def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
+def one_after_the_other(task: EpochTask, shares: Shares, parts: Parts | None = None) -> list[bytes]:
     """All tasks of an epoch in this process, one after the other."""
-    sent = [list(scan_task(task, share, first=not number)) for number, share in enumerate(shares)]
+    parts = parts or PARTS
+    sent = [list(parts.scan(task, share, first=not number)) for number, share in enumerate(shares)]
     for level in range(1, task.plan.levels + 1):
         boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
         for slice_, data in (pair for pairs in sent for pair in pairs):
@@ -141,7 +165,7 @@ def one_after_the_other(task: EpochTask, shares: Shares) -> list[bytes]:
         for slice_, box in enumerate(boxes):
             place = task.maps.place_of(slice_)
             with standing_at(None if place is None else place.executor):
-                sent.append(list(slice_task(task, level, slice_, box)))
+                sent.append(list(parts.slice(task, level, slice_, box)))
     told = [[data for _, data in pairs] for pairs in sent]
     while len(told) > FAN_IN:
         groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]
@@ -164,6 +188,17 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
         yield from work(task, level, slice_, incoming)
     except PenstockError as error:
         yield 0, error_message(error).to_bytes()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a scan task and a slice task do."""
+
+    scan: Callable[..., Addressed]
+    slice: Callable[[EpochTask, int, int, Iterable[bytes]], Addressed]
+
+
+PARTS, REHEARSED = Parts(scan_task, slice_task), Parts(rehearsed_scan, rehearsed_slice)
 
 
 def _exhausted(items: Iterable[object]) -> None:

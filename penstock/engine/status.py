@@ -69,12 +69,14 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
     }
     if latest is not None:
         said |= _measured(latest)
-    loop = None if engine.elasticity is None else engine.elasticity.loop
-    if loop is not None:
+    if engine.elasticity is not None:
+        loop, ahead = engine.elasticity.loop, engine.elasticity.ahead
+        newest = [entry.later(ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]]
         said["elastic"] = {
             "resting": loop.resting,
             "orders": [f"{order.stage}: {told(order.decision)}" for order in loop.orders],
-            "decisions": [json.loads(entry.to_json()) for entry in loop.record.entries[-SHOWN_DECISIONS:]],
+            "decisions": [json.loads(entry.to_json()) for entry in newest],
+            "costs": json.loads(loop.costs.to_json()),
         }
     return said
 
@@ -101,8 +103,8 @@ def _measured(latest: Snapshot) -> dict[str, Any]:
             for name, one in latest.sub_queries.items()
         },
         "executors": {
-            name: {"cores": int(cores), "cpu": float(cpu)}
-            for name, cores, cpu in zip(fleet.ids, fleet.cores, fleet.cpu, strict=True)
+            name: {"cores": int(cores), "cpu": float(cpu), "memory_bytes": float(memory)}
+            for name, cores, cpu, memory in zip(fleet.ids, fleet.cores, fleet.cpu, fleet.memory, strict=True)
         },
         "spare": list(fleet.spare),
     }

@@ -6,6 +6,7 @@ Receives the driver's decisions for one epoch, frozen; hands them to scan and sl
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,6 +166,8 @@ def kept_store(place: StatePlace, executor: str | None) -> RunStore:
         return RunStore(Path(place.runs), HostCache(Path(place.cache), place.cache_bytes))
     cache = HostCache(Path(place.cache), place.cache_bytes).of(executor)
     cache.claim(whereabouts().pid)
+    if whereabouts().pid != os.getpid():
+        cache.ends_with(whereabouts().pid)
     return RunStore(Path(place.runs), cache)
 
 

@@ -24,8 +24,8 @@ from penstock.state.run import RunEntry
 
 @dataclass(frozen=True)
 class TaskWork:
-    """One task: its stage (`scan`, `slice 1`, ...), its number in it, where it ran, how long it took and how much of
-    that it had a core."""
+    """One task: its stage (`scan`, `slice 1`, ...), its number in it, where it ran, how long it took, how much of
+    that it had a core, and what the processes that carried it out held in memory at its end."""
 
     stage: str
     number: int
@@ -33,6 +33,7 @@ class TaskWork:
     seconds: float
     cpu_seconds: float
     rows: int
+    memory: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def tasks_of(facts: Iterable[Mapping[str, Any]]) -> tuple[TaskWork, ...]:
             fact["seconds"],
             fact.get("cpu", 0.0),
             fact.get("rows", fact.get("events", 0)),
+            {pid: (own, shared) for pid, (own, shared) in fact.get("memory", ())},
         )
         for fact in facts
     )

@@ -49,6 +49,8 @@ _OWN = [
     "results",
     "elastic.jsonl",
     "elastic.new",
+    "elastic-costs.json",
+    "elastic-costs.new",
     SHARED,
 ]
 #: what a writer that was killed leaves beside penstock.json

@@ -123,11 +123,13 @@ def _heat(values: list[float]) -> list[float]:
 
 
 def _executors(said: dict[str, Any]) -> RenderableType:
-    table = _table("executor", "cores", "CPU", "")
+    table = _table("executor", "cores", "CPU", "memory", "")
     for name, one in said["executors"].items():
-        table.add_row(name, str(one["cores"]), f"{one['cpu']:.0%}", "")
+        table.add_row(
+            name, str(one["cores"]), f"{one['cpu']:.0%}", f"{one['memory_bytes'] / 1e6:,.0f} MB", ""
+        )
     for name in said["spare"]:
-        table.add_row(name, "", "", "spare")
+        table.add_row(name, "", "", "", "spare")
     return table
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -28,10 +30,34 @@ def default_cache_root() -> Path:
 
 #: names the process whose engine uses a cache directory
 _OWNER = "owner"
+#: begins the name of a file that is there when somebody waits for a process, to remove the directory
+_KEPT = "ends-with-"
 #: stands between the name of a run and that of a part of it
 PART = "@"
 #: where parts of runs are, and the caches of executors
 _PARTS, _EXECUTOR = "parts", "executor-"
+
+
+#: waits for a process to end and removes the directory, unless that has another owner by then; then the one above it,
+#: if nothing else is there. Who ends a whole group of processes asks first (SIGTERM), and this must come last
+_KEEPER = """
+import os, select, shutil, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pid, directory = sys.argv[1:]
+try:
+    ended = select.poll()
+    ended.register(os.pidfd_open(int(pid)), select.POLLIN)
+    ended.poll()
+except ProcessLookupError:
+    pass
+try:
+    mine = open(os.path.join(directory, "owner")).read() == pid
+    if mine:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rmdir(os.path.dirname(directory))
+except OSError:
+    pass
+"""
 
 
 def _alive(owner: Path) -> bool:
@@ -63,6 +89,20 @@ class HostCache:
             for other in self.directory.parent.glob(f"{_EXECUTOR}*" if executor else "*"):
                 if other.is_dir() and not _alive(other / _OWNER):
                     shutil.rmtree(other, ignore_errors=True)
+
+    def ends_with(self, pid: int) -> None:
+        """Have the directory removed when its owner, the process `pid`, has ended, however that ends: nobody else may
+        come to this host who would. It takes a process of its own; one, whoever asks for it."""
+        with contextlib.suppress(OSError):
+            (self.directory / f"{_KEPT}{pid}").touch(exist_ok=False)
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEPER, str(pid), str(self.directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            ).returncode = 0  # it is not waited for: it outlives us
 
     def put(self, name: str, frame: pl.DataFrame | pa.Table) -> None:
         """Keep a frame, or the table that was made of it, under a run's name, unless there is no room."""

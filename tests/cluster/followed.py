@@ -6,10 +6,13 @@ Receives a folder and the cluster's directory; leaves the rows of each run below
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,8 @@ from penstock.engine import elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.session import session
-from tests.cluster import query
+from penstock.engine.status import status
+from tests.cluster import query, slowed
 from tests.cluster.driven import SOON, settings
 
 RULES = ElasticSettings(
@@ -29,8 +33,8 @@ RULES = ElasticSettings(
     patience_seconds=0.5,
     cool_down_seconds=0.0,
     most_executors=3,
-    start_timeout_seconds=8.0,
-    move_timeout_seconds=20.0,
+    start_timeout_seconds=90.0,
+    move_timeout_seconds=60.0,
     retries=1,
 )
 
@@ -57,16 +61,25 @@ def the_last_goes(now: Situation) -> Decision:
 class Followed:
     """A run of the query whose epochs wait for what should happen at their ends."""
 
-    def __init__(self, folder: Path, name: str, cluster: LocalCluster, spark: Any, executors: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        cluster: LocalCluster,
+        spark: Any,
+        executors: int,
+        rules: ElasticSettings = RULES,
+    ) -> None:
         self.wish, self.cluster, self._name = Wish(), cluster, name
         (folder / name).mkdir()
         asked = settings(
-            folder / name, master=cluster.status().url, executors=executors, elastic=RULES, manager=self.wish
+            folder / name, master=cluster.status().url, executors=executors, elastic=rules, manager=self.wish
         )
         self.engine = Engine(query.build(folder / name / "out"), asked, spark)
 
     def run(self, at: dict[int, list[Callable[[Followed], None]]]) -> dict[str, Any]:
         def watch(report: EpochReport) -> None:
+            logging.info("%s: epoch %s took %.2f s", self._name, report.epoch, report.seconds)
             for step in at.get(report.epoch, []):
                 step(self)
 
@@ -79,6 +92,8 @@ class Followed:
         return {
             "epochs": run.epochs,
             "outcomes": [str(entry.outcome) for entry in elastic.loop.record.entries],
+            "status": status(self.engine, self.engine.meter.latest)["elastic"],
+            "memory": status(self.engine, self.engine.meter.latest)["executors"],
             "owners": sorted({str(elastic.placement[slice_]) for slice_ in used}),
             "there": sorted(elastic._seated),
         }
@@ -93,6 +108,18 @@ class Followed:
 
     def until_seated(self, count: int) -> None:
         self._until(lambda: len(self._elastic._seated) == count, f"{count} executors seated")
+
+    def until_settled(self) -> None:
+        self._until(lambda: not self._elastic.loop.orders, "all orders ended")
+
+    def until_refused(self) -> None:
+        self._until(lambda: "failed last time" in self._elastic.loop.resting, "the same wish to be refused")
+
+    def until_caches(self, count: int) -> None:
+        """The caches of executors that have gone are gone."""
+        assert self.engine._runner is not None
+        cache = Path(str(self.engine._runner._place.cache))
+        self._until(lambda: len(list(cache.glob("executor-*"))) == count, f"{count} caches")
 
     def until_a_second(self) -> None:
         self._until(lambda: len(self.engine.workers()) == 2, "a second executor")
@@ -111,9 +138,10 @@ class Followed:
         return self.engine.elasticity
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SOON
+        deadline = time.monotonic() + 2 * SOON
         while not reached():
             if time.monotonic() > deadline:
+                faulthandler.dump_traceback(all_threads=True)
                 raise TimeoutError(f"{self._name}: waited in vain for {what}")
             time.sleep(0.05)
 
@@ -124,6 +152,8 @@ def seated(count: int) -> Callable[[Followed], None]:
 
 
 def main(folder: Path, cluster: LocalCluster) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     elasticity.LOOK_SECONDS, elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 0.1, 0.1, 0.3
     seen: dict[str, Any] = {}
     spark = session(settings(folder, master=cluster.status().url, executors=1), folder / "spark.log")
@@ -148,9 +178,21 @@ def main(folder: Path, cluster: LocalCluster) -> None:
             4: [Followed.until_still],
             5: [Followed.until_still, Followed.shrink],
             6: [Followed.until_still],
-            7: [seated(1)],
+            7: [seated(1), lambda run: run.until_caches(1)],
         }
     )
+    # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
+    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=1.5))
+    seen["full"] = full.run(
+        {
+            0: [seated(2)],
+            1: [Followed.grow, Followed.until_asked],
+            3: [Followed.until_settled, Followed.grow, Followed.until_refused],
+        }
+    )
+    seen["full"]["workers"] = [len(worker.executors) for worker in cluster.status().workers]
+    # -- one becomes slow ------------------------------------------------------------------------------
+    seen["slowed"] = slowed.run(folder / "slowed", cluster, spark)
     # -- the worker of the new executor dies as soon as it is there: in the warm-up or in the move ---
     seen["coming"] = followed("coming", 1).run(
         {

@@ -10,10 +10,9 @@ from penstock.testing.list_log import ListLog
 from tests.engine import golden
 
 
-def build(out: Path) -> ps.App:
-    events = ps.stream(
-        "events", ListLog(golden.lines()), golden.decoder(), time="time", lateness=golden.LATENESS
-    )
+def build(out: Path, log: ListLog | None = None) -> ps.App:
+    log = log or ListLog(golden.lines())
+    events = ps.stream("events", log, golden.decoder(), time="time", lateness=golden.LATENESS)
     paths = events.key_by("user").last(3, "page").map(pattern=col("page").list.join(">"))
     sums = events.key_by("user").window("30s").aggregate(ps.sum_("amount", "sum"), ps.count())
     top = paths.key_by("pattern").running("10s").count().top(3)

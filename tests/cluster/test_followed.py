@@ -1,5 +1,5 @@
-"""Executors that follow the loop, and workers that die while they come, while buckets move and while they leave: none
-of it shows in the rows, and every bucket has an owner that lives."""
+"""Executors that follow the loop, workers that die while they come, while buckets move and while they leave, a cluster
+that has no more, a worker that is slow: none of it shows in the rows, and every bucket has an owner that lives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from penstock.cluster import LocalCluster
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
-from tests.cluster import query
+from tests.cluster import query, slowed
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(700)]
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,12 +33,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=350,
+            timeout=650,
             check=False,
         )
     finally:
         cluster.down()
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    (folder / "told.log").write_text(ended.stderr)
+    assert ended.returncode == 0, ended.stderr[-12_000:]
     return folder, json.loads((folder / "seen.json").read_text())
 
 
@@ -49,7 +50,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return rows_below(folder / "out")
 
 
-@pytest.mark.parametrize("name", ["calm", "coming", "leaving"])
+@pytest.mark.parametrize("name", ["calm", "full", "coming", "leaving"])
 def test_the_rows_are_those_of_an_undisturbed_run(
     name: str, runs: tuple[Path, dict[str, Any]], straight: dict[str, list[str]]
 ) -> None:
@@ -57,7 +58,7 @@ def test_the_rows_are_those_of_an_undisturbed_run(
     assert rows_below(folder / name / "out") == straight
 
 
-@pytest.mark.parametrize("name", ["calm", "coming", "leaving"])
+@pytest.mark.parametrize("name", ["calm", "full", "coming", "leaving"])
 def test_every_bucket_has_an_owner_that_lives(name: str, runs: tuple[Path, dict[str, Any]]) -> None:
     _, seen = runs
     assert set(seen[name]["owners"]) <= set(seen[name]["there"])
@@ -76,3 +77,42 @@ def test_no_order_is_left_in_between(runs: tuple[Path, dict[str, Any]]) -> None:
     _, seen = runs
     for name in ("coming", "leaving"):
         assert "under way" not in seen[name]["outcomes"]
+
+
+def test_a_cluster_that_has_no_more_is_told_of_and_asked_no_further(
+    runs: tuple[Path, dict[str, Any]],
+) -> None:
+    _, seen = runs
+    full = seen["full"]
+    assert full["outcomes"] == ["failed"], "what failed is not tried again in the same circumstances"
+    (decision,) = full["status"]["decisions"]
+    assert "never came" in decision["why"]
+    assert "failed last time" in full["status"]["resting"]
+    assert full["workers"] == [1, 1]
+
+
+def test_buckets_move_away_from_a_slow_worker(runs: tuple[Path, dict[str, Any]]) -> None:
+    _, seen = runs
+    slow = seen["slowed"]
+    moves = [(reason, outcome) for kind, reason, outcome in slow["decisions"] if kind == "Move"]
+    assert moves, slow
+    assert any(f"{slow['slow']} needs" in reason for reason, _ in moves), moves
+    assert any(left < 0.75 * slow["before"][sub] for sub, left in slow["after"].items()), slow
+    assert {kind for kind, _, _ in slow["decisions"]} == {"Move"}
+
+
+def test_a_slow_worker_loses_and_repeats_nothing(runs: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder, _ = runs
+    log = slowed.Dealt(slowed.lines())
+    log.show(slowed.LINES)
+    run_inline(query.build(tmp_path / "out", log), tmp_path / "state", slices=1)
+    assert rows_below(folder / "slowed" / "out") == rows_below(tmp_path / "out")
+
+
+def test_the_memory_of_executors_is_that_of_their_java_and_python_processes(
+    runs: tuple[Path, dict[str, Any]],
+) -> None:
+    _, seen = runs
+    found = {name: one["memory_bytes"] for name, one in seen["full"]["memory"].items()}
+    assert len(found) == 2
+    assert all(100e6 < size < 4e9 for size in found.values()), found

@@ -21,8 +21,10 @@ from penstock.elastic.realise import (
     Lost,
     MoveBuckets,
     Moved,
+    MoveFailed,
     Refused,
     Release,
+    Withdraw,
 )
 from penstock.elastic.record import Outcome
 from penstock.elastic.settings import ElasticSettings
@@ -100,10 +102,10 @@ def test_the_last_executors_are_not_let_go() -> None:
     only = measured([0.3] * 2, [0, 1], ["b", "c"])
     loop, _ = turned(begun(Decommission(("b",), "mine")), 5)
     loop, told = turned(loop, 10, only, Lost("a"))  # b is to leave, and a, who was to take all, has died
-    assert [type(one) for one in told] == [MoveBuckets]
+    assert [type(one) for one in told] == [Withdraw, MoveBuckets]
     alone = measured([0.3] * 2, [0, 0], ["b"])
     loop, told = turned(loop, 15, alone, Lost("c"))
-    assert (told, loop.orders) == ((), ())
+    assert (told, loop.orders) == ((Withdraw(("q1",)),), ())
     assert "others are left" in loop.record.entries[0].why
 
 
@@ -130,7 +132,8 @@ def test_a_move_that_names_a_slice_gone_meanwhile_is_cut_down() -> None:
     loop, _ = turned(begun(Move("q1", {0: (0, 1)}, "")), 5)
     assert len(loop.orders) == 1
     gone = measured([0.3] * 4, [0, 0, 0, 0], ["a", ""])
-    loop, told = turned(loop, 80, gone)  # timed out: planned again, and nothing of it is possible
+    # planned again, and nothing of it is possible
+    loop, told = turned(loop, 80, gone, MoveFailed("q1", "its executor is gone"))
     assert (told, loop.orders) == ((), ())
 
 

@@ -24,6 +24,7 @@ from penstock.elastic.realise import (
     Release,
     Split,
     Stage,
+    Withdraw,
     abandoned,
     opened,
     step,
@@ -137,13 +138,14 @@ def test_a_death_that_leaves_nobody_undoes_a_provision() -> None:
     order, _ = after(moving(), Lost("a"))
     order, _ = with_moves(order, MOVES, 1.0)
     order, told = after(order, Lost("b"))
-    assert (order.stage, told) == (Stage.undone, [])
+    assert (order.stage, told) == (Stage.undone, [Withdraw(("q1",))])
 
 
 @pytest.mark.parametrize("event", [MoveFailed("q1", "why"), Lost("a"), Lost("somebody else")])
 def test_a_move_that_fails_is_planned_again_then_undone(event: Event) -> None:
     order, told = after(moving(), event)
-    assert (order.stage, order.needs_moves, told) == (Stage.arrived, True, [])
+    under_way = [] if isinstance(event, MoveFailed) else [Withdraw(("q1",))]
+    assert (order.stage, order.needs_moves, told) == (Stage.arrived, True, under_way)
     order, _ = with_moves(order, MOVES, 2.0)
     order, _ = after(order, MoveFailed("q1", "again"))
     assert (order.stage, order.needs_moves) == (Stage.undoing, True)
@@ -155,8 +157,20 @@ def test_a_move_that_fails_is_planned_again_then_undone(event: Event) -> None:
     assert order.stage == Stage.undone
 
 
-def test_a_move_without_an_end_is_a_move_that_failed() -> None:
-    assert after(moving(), Passed(), at=LATE)[0].stage == Stage.arrived
+def test_a_move_that_takes_long_is_waited_for_and_then_withdrawn() -> None:
+    order, at = moving(), 0.0
+    for tries in range(1, SETTINGS.retries + 1):
+        at += LATE
+        order, told = after(order, Passed(), at=at)
+        assert (order.stage, order.tries, told) == (Stage.moving, tries, []), "never another beside the first"
+    order, told = after(order, Passed(), at=at + LATE)
+    assert (order.stage, told) == (Stage.undoing, [Withdraw(("q1",))])
+
+
+def test_what_is_under_way_is_withdrawn_before_it_is_planned_again() -> None:
+    order, told = after(moving(), Lost("a"))
+    assert told == [Withdraw(("q1",))]
+    assert order.needs_moves
 
 
 def test_undoing_is_never_given_up() -> None:

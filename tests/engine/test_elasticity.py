@@ -2,153 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import penstock as ps
 from penstock.elastic.record import Outcome
-from penstock.elastic.settings import ElasticSettings
-from penstock.engine import moves
-from penstock.engine.collect import SCAN, Meter, Waiting, Worker, snapshot
-from penstock.engine.elasticity import Elasticity
-from penstock.engine.epoch import EpochReport
-from penstock.engine.work import TaskWork, Work
-from penstock.query.compile import forms
-from penstock.state.bucket_map import Maps, Place, evenly
-
-BUCKETS = 16
-PLAN = forms(
-    ps.app(
-        "clicks",
-        ps.output(
-            "n",
-            ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
-            .key_by("path")
-            .window("10s")
-            .count(),
-        ),
-    )
-).plan
-SUB = next(iter(PLAN.subqueries))
-SETTINGS = ElasticSettings(
-    window_seconds=4, patience_seconds=8, cool_down_seconds=5, most_executors=4, tolerated_backlog_seconds=5
-)
-
-
-def report(
-    number: int, maps: Maps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
-) -> EpochReport:
-    """An epoch whose work lies evenly on all buckets."""
-    slices = set(maps.of(sub))
-    by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
-    work = Work(
-        seconds, events, 100, by_slice, dict.fromkeys(slices, 1), (events // BUCKETS,) * BUCKETS, maps.of(sub)
-    )
-    tasks = (TaskWork(SCAN, 0, "1", seconds / 10, seconds / 10, events),)
-    return EpochReport(
-        number,
-        events,
-        events,
-        0,
-        0,
-        seconds,
-        {},
-        {"clicks": events},
-        None,
-        0,
-        tasks=tasks,
-        work={sub: work},
-        maps=maps,
-    )
-
-
-@dataclass
-class Playground:
-    """A cluster and an engine made of dictionaries, and a clock that is turned by hand."""
-
-    tmp: Path
-    now: float = 0.0
-    workers_: dict[str, tuple[Worker, Place]] = field(default_factory=dict)
-    most: int = 4
-    wanted: list[int] = field(default_factory=list)
-    retired: list[str] = field(default_factory=list)
-    maps: Maps = field(default_factory=lambda: evenly(BUCKETS, 1))
-    backlog: int = 0
-    deaf: bool = False
-    failing: bool = False
-    greeted: list[Place] = field(default_factory=list)
-    epoch: int = 0
-
-    def __post_init__(self) -> None:
-        self.come("1")
-        self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
-        self.loop = Elasticity(
-            SETTINGS,
-            self,
-            self.remap,
-            lambda: self.maps,
-            lambda: PLAN,
-            self.meter,
-            self.greet,
-            self.tmp / "elastic.jsonl",
-        )
-
-    def come(self, name: str) -> None:
-        self.workers_[name] = (Worker(name, 1), Place("here", name))
-
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
-        return dict(self.workers_)
-
-    def request(self, total: int) -> bool:
-        self.wanted.append(total)
-        return not self.deaf
-
-    def retire(self, executors: Sequence[str]) -> None:
-        self.retired += executors
-        for name in executors:
-            self.workers_.pop(name, None)
-
-    def greet(self, place: Place) -> None:
-        self.greeted.append(place)
-
-    def remap(self, change: moves.Change) -> Future[moves.Moved]:
-        ticket: Future[moves.Moved] = Future()
-        if not self.failing:
-            self.maps = change.maps.checked(BUCKETS)
-        ticket.set_result(moves.Moved(not self.failing, 1, "immediate", "because", 0))
-        return ticket
-
-    def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1) -> None:
-        for _ in range(times):
-            self.now += seconds
-            self.meter.add(report(self.epoch, self.maps, seconds=busy))
-            self.epoch += 1
-            self.loop.turn()
-            while any(not future.done() for future in self.loop._greeting.values()):
-                pass
-
-    def owners(self) -> set[str]:
-        """Who works on some bucket."""
-        slices = set(self.maps.default) if not self.maps.operators else set()
-        for owners in self.maps.operators.values():
-            slices |= set(owners)
-        return {str(getattr(self.maps.place_of(slice_), "executor", None)) for slice_ in slices}
+from penstock.engine.collect import SCAN, Meter, Waiting, Worker, held, snapshot
+from penstock.engine.whereabouts import memory
+from penstock.engine.work import tasks_of
+from penstock.state.bucket_map import Place, evenly
+from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
 
 
 @pytest.fixture
 def playground(tmp_path: Path) -> Playground:
     return Playground(tmp_path)
-
-
-def overload(playground: Playground, times: int = 8) -> None:
-    playground.turn(busy=1.0)
-    for _ in range(times):
-        playground.backlog += 20_000
-        playground.turn(busy=2.0)
 
 
 def test_the_slices_are_placed_where_the_first_executors_are(playground: Playground) -> None:
@@ -329,3 +200,35 @@ def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> No
     assert one.utilisation == pytest.approx(2.0 / (2 * 2))
     assert made.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
     assert made.fleet.cpu[0] == pytest.approx(0.1)
+
+
+def test_a_process_knows_what_it_holds() -> None:
+    own, shared = memory()[os.getpid()]
+    assert 10e6 < own < 100e9
+    assert 0 < shared < 100e9
+
+
+def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
+    def task(executor: str, **by_pid: tuple[int, int]) -> dict[str, object]:
+        found = [[int(pid[1:]), sizes] for pid, sizes in by_pid.items()]
+        fact = {"stage": SCAN, "seconds": 1.0, "executor": executor, "memory": found}
+        return dict(json.loads(json.dumps(fact)))
+
+    facts = [
+        task("1", p10=(500, 20), p11=(40, 300)),
+        task("1", p10=(600, 20), p12=(50, 200)),
+        task("2", p20=(7, 0)),
+        {"stage": SCAN, "seconds": 1.0, "executor": "3"},
+    ]
+    assert held(tasks_of(facts)) == {"1": 600 + 40 + 50 + 300, "2": 7}
+
+
+def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forgotten_with_them() -> None:
+    meter = Meter(dict, 1.0)
+    one = report(1, evenly(BUCKETS, 1))
+    meter.add(replace(one, tasks=(replace(one.tasks[0], memory={10: (500, 20)}),)))
+    workers = [Worker("1", 1), Worker("2", 1)]
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [520, 0]
+    meter.measured(workers[1:], ["2"])
+    assert meter.measured(workers, ["1", "2"]).fleet.memory.tolist() == [0, 0]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -40,3 +43,33 @@ def test_an_executor_that_comes_leaves_frames_on_their_way_alone(tmp_path: Path)
     engine.of("8").claim()
     assert (shelf / "frame.arrow").exists()
     assert not left.exists()
+
+
+def test_the_cache_of_an_executor_ends_with_its_process(tmp_path: Path) -> None:
+    host = HostCache(tmp_path / "host", 1 << 20)
+    with subprocess.Popen(["sleep", "90"]) as owner, subprocess.Popen(["sleep", "90"]) as other:
+        for name, process in (("1", owner), ("2", other)):
+            cache = host.of(name)
+            cache.claim(process.pid)
+            cache.put("a/run", pl.DataFrame({"x": [1]}))
+            for _ in range(2):
+                cache.ends_with(process.pid)
+        host.of("3").claim(owner.pid)
+        host.of("3").ends_with(owner.pid)
+        host.of("3").claim(os.getpid())  # another has it by now
+        owner.kill()
+        owner.wait()
+        until(lambda: not host.of("1").directory.exists())
+        assert host.of("2").has("a/run")
+        assert host.of("3").directory.exists()
+        host.of("3").clear()
+        other.kill()
+        other.wait()
+        until(lambda: not host.directory.exists())
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

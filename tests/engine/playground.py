@@ -1,0 +1,157 @@
+"""An engine and a cluster made of dictionaries, for tests of the elastic loop's end at the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import penstock as ps
+from penstock.elastic.settings import ElasticSettings
+from penstock.engine import moves
+from penstock.engine.collect import SCAN, Meter, Worker
+from penstock.engine.elasticity import Elasticity
+from penstock.engine.epoch import EpochReport
+from penstock.engine.maps import resolved
+from penstock.engine.work import TaskWork, Work
+from penstock.query.compile import forms
+from penstock.query.physical import Plan
+from penstock.state.bucket_map import Maps, Place, evenly
+
+BUCKETS = 16
+PLAN = forms(
+    ps.app(
+        "clicks",
+        ps.output(
+            "n",
+            ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
+            .key_by("path")
+            .window("10s")
+            .count(),
+        ),
+    )
+).plan
+SUB = next(iter(PLAN.subqueries))
+SETTINGS = ElasticSettings(
+    window_seconds=4, patience_seconds=8, cool_down_seconds=5, most_executors=4, tolerated_backlog_seconds=5
+)
+
+
+def report(
+    number: int, maps: Maps, *, events: int = 1_000, seconds: float = 1.0, sub: str = SUB
+) -> EpochReport:
+    """An epoch whose work lies evenly on all buckets."""
+    slices = set(maps.of(sub))
+    by_slice = {s: seconds * maps.of(sub).count(s) / BUCKETS for s in slices}
+    work = Work(
+        seconds, events, 100, by_slice, dict.fromkeys(slices, 1), (events // BUCKETS,) * BUCKETS, maps.of(sub)
+    )
+    tasks = (TaskWork(SCAN, 0, "1", seconds / 10, seconds / 10, events),)
+    return EpochReport(
+        number,
+        events,
+        events,
+        0,
+        0,
+        seconds,
+        {},
+        {"clicks": events},
+        None,
+        0,
+        tasks=tasks,
+        work={sub: work},
+        maps=maps,
+    )
+
+
+@dataclass
+class Playground:
+    """A cluster and an engine made of dictionaries, and a clock that is turned by hand."""
+
+    tmp: Path
+    now: float = 0.0
+    workers_: dict[str, tuple[Worker, Place]] = field(default_factory=dict)
+    most: int = 4
+    wanted: list[int] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    maps: Maps = field(default_factory=lambda: evenly(BUCKETS, 1))
+    backlog: int = 0
+    deaf: bool = False
+    failing: bool = False
+    #: moves are not made before `made` is called
+    slow: bool = False
+    under_way: list[tuple[moves.Change, Future[moves.Moved]]] = field(default_factory=list)
+    plan: Plan = PLAN
+    greeted: list[Place] = field(default_factory=list)
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.come("1")
+        self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
+        self.loop = Elasticity(
+            SETTINGS,
+            self,
+            self.remap,
+            lambda: self.maps,
+            lambda: self.plan,
+            self.meter,
+            self.greet,
+            self.tmp,
+        )
+
+    def come(self, name: str) -> None:
+        self.workers_[name] = (Worker(name, 1), Place("here", name))
+
+    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
+        return dict(self.workers_)
+
+    def request(self, total: int) -> bool:
+        self.wanted.append(total)
+        return not self.deaf
+
+    def retire(self, executors: Sequence[str]) -> None:
+        self.retired += executors
+        for name in executors:
+            self.workers_.pop(name, None)
+
+    def greet(self, place: Place, cores: int) -> None:
+        self.greeted.append(place)
+
+    def remap(self, change: moves.Change) -> Future[moves.Moved]:
+        ticket: Future[moves.Moved] = Future()
+        self.under_way.append((change, ticket))
+        if not self.slow:
+            self.made()
+        return ticket
+
+    def made(self) -> None:
+        """Have the moves made that are under way and not withdrawn."""
+        under_way, self.under_way = self.under_way, []
+        for change, ticket in under_way:
+            if ticket.set_running_or_notify_cancel():
+                if not self.failing:
+                    self.maps = change.maps.checked(BUCKETS)
+                report = moves.Moved(not self.failing, 1, "immediate", "because", 0)
+                ticket.set_result(replace(report, pause_seconds=0.5, read_rate=200e6))
+
+    def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += seconds
+            self.meter.add(report(self.epoch, self.maps, seconds=busy))
+            self.epoch += 1
+            self.loop.turn()
+            while any(not future.done() for future in self.loop._greeting.values()):
+                pass
+
+    def owners(self) -> set[str]:
+        """Who works on some bucket."""
+        slices = {slice_ for owners in resolved(self.maps, self.plan).values() for slice_ in owners}
+        return {str(getattr(self.maps.place_of(slice_), "executor", None)) for slice_ in slices}
+
+
+def overload(playground: Playground, times: int = 8) -> None:
+    playground.turn(busy=1.0)
+    for _ in range(times):
+        playground.backlog += 20_000
+        playground.turn(busy=2.0)
