@@ -267,12 +267,12 @@ class Desk:
                 made.do(command, f"dropped job {said.name}")
             case "flush":
                 job = self._workshop.job(said.name, made.catalogue)
-                if job.standard is None or job.standard.aggregated is None:
+                if not job.flushes:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {said.name} has no open windows it could tell early",
                         hint="Windows of time over a stream can be flushed, as in WINDOWING 30 SECONDS, where "
-                        "no function of Python is called.",
+                        "no function of Python is called, and sessions.",
                     )
                 made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
             case "empty":
