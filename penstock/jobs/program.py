@@ -70,10 +70,9 @@ class Jobs:
         self._workshop = Workshop(given)
         self._desk = Desk(self._workshop, given, most)
         self._results: Results = FollowedResults(state) if follows else Results(state)
-        self._follows = follows
         #: the commands since the first `_folded`, of which only what they came to is known
         self._entries: list[list[Command]] = []
-        self._folded, self._fold_after = 0, fold_after
+        self._folded, self._fold_after, self._follows = 0, fold_after, follows
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
@@ -150,11 +149,15 @@ class Jobs:
                 made = accepted(self.catalogue)
                 if not made.commands:
                     return made.answers
-                if self._opened is not None:
+                # where another may be first, nothing is opened before it is certain
+                shared = self._desk.carrier is not None
+                if self._opened is not None and not shared:
                     self._open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
                 number = self._log.append(made.commands)
                 if number is not None:
                     self._add([made.commands], made.catalogue)
+                    if shared:
+                        self._admit(made.commands)
                     return [answer.numbered(number) for answer in made.answers]
 
     def _follow(self) -> None:
@@ -162,16 +165,18 @@ class Jobs:
         entries = self._log.news()
         if entries is None:
             self._load(ours=False)
-        if not entries:
-            return
-        self._add(entries)
-        if self._opened is None:
+        elif entries:
+            self._add(entries)
+            self._admit([command for entry in entries for command in entry])
+
+    def _admit(self, commands: Sequence[Command]) -> None:
+        """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
+        if self._opened is None or not _named(commands):
             return
         after = self._catalogue(self._known)
-        # who took it in may have been given something else, and does not open sinks
         said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
         known = {command["name"] for command in said}
-        for name in (_named([one for entry in entries for one in entry]) & after.jobs.keys()) - known:
+        for name in (_named(commands) & after.jobs.keys()) - known:
             try:
                 self._open(after, [name])
             except PenstockError as error:

@@ -282,13 +282,17 @@ def test_commands_to_many_are_each_carried_out_once(tmp_path: Path) -> None:
         late.say("DROP JOB pages", "a name with blanks")
 
 
-def test_a_job_whose_sink_cannot_be_opened_fails_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_engine", [False, True])
+def test_a_job_whose_sink_cannot_be_opened_fails_alone(by_engine: bool, tmp_path: Path) -> None:
     stream = kit.clicks(kit.events(60), finished=False)
     engine = InlineEngine(owner := _jobs(tmp_path / "state", stream), tmp_path / "state", epoch_units=10)
     assert engine.step() is not None
     (tmp_path / "file").write_text("in the way")
     other = _joined(tmp_path / "state", stream)
-    other.say(f"CREATE JOB lost AS SELECT page FROM clicks INTO jsonl('{tmp_path / 'file' / 'out'}')")
+    owner.carried_by(lambda job: "one")
+    (owner if by_engine else other).say(
+        f"CREATE JOB lost AS SELECT page FROM clicks INTO jsonl('{tmp_path / 'file' / 'out'}')"
+    )
     other.say("CREATE JOB reads AS SELECT page FROM lost")
     assert engine.step() is not None
     lives = {name: entry.master.life for name, entry in owner.catalogue.jobs.items()}
