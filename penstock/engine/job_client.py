@@ -1,4 +1,4 @@
-"""Speaks to the engine that runs on a state directory.
+"""Speaks to the engine that runs on a state directory, or to a coordinator of its jobs where that does not run.
 
 Receives statements and questions; hands its answers, or raises what it refused them with.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.engine.job_server import socket_of
+from penstock.engine.job_server import socket_of, sockets_of
 from penstock.engine.message import as_error
 from penstock.words.errors import ExternalError, UserError
 
@@ -21,16 +21,19 @@ class JobClient:
     """A line to a running engine. To be closed."""
 
     def __init__(self, state: Path) -> None:
-        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._line.connect(socket_of(state))
-        except OSError:
-            self._line.close()
+        for path in sockets_of(state):
+            self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self._line.connect(path)
+                break
+            except OSError:
+                self._line.close()
+        else:
             raise ExternalError(
                 "ENGINE_NOT_RUNNING",
                 f"no engine with jobs runs on {state}",
                 hint=f"Start one: penstock run jobs.sql --state {state}.",
-            ) from None
+            )
         self._file = self._line.makefile("rwb")
 
     def __enter__(self) -> JobClient:
@@ -80,7 +83,11 @@ def running_state(state: Path | None, kind: str = "") -> Path:
         return state
     root = Path(".penstock")
     found = [p for p in sorted(root.iterdir()) if p.is_dir()] if root.is_dir() else []
-    running = [place for place in found if os.path.exists(socket_of(place, kind))]
+    running = [
+        place
+        for place in found
+        if any(map(os.path.exists, [socket_of(place, kind)] if kind else sockets_of(place)))
+    ]
     if len(running) == 1:
         return running[0]
     names = ", ".join(map(str, running)) if running else "none"

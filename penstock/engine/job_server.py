@@ -8,6 +8,7 @@ Guarantees: every line gets one answer. Does not guarantee order between connect
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -23,13 +24,15 @@ from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
 from penstock.words.errors import InternalError, PenstockError
 
+_AT = "at-"
+
 
 class JobServer:
     """Answers until it is closed, each caller in a thread of its own."""
 
-    def __init__(self, jobs: Jobs, state: Path) -> None:
+    def __init__(self, jobs: Jobs, state: Path, coordinator: str | None = None) -> None:
         self._jobs = jobs
-        self.path = socket_of(state)
+        self.path = socket_of(state) if coordinator is None else coordinator_socket(state, coordinator)
         self._server = LineServer.at(self.path, "penstock-jobs", self._answered)
 
     def __enter__(self) -> JobServer:
@@ -68,6 +71,16 @@ class JobServer:
 def told(answer: Answer) -> dict[str, Any]:
     """An answer as JSON."""
     return {"epoch": answer.epoch, "columns": answer.rows.columns, "rows": answer.rows.rows()}
+
+
+def coordinator_socket(state: Path, name: str) -> str:
+    """Where a coordinator listens that does not run the epochs itself."""
+    return socket_of(state, f"{_AT}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
+
+
+def sockets_of(state: Path) -> list[str]:
+    """Where somebody may answer for the jobs of a state directory: first the engine, then coordinators."""
+    return [socket_of(state), *sorted(glob.glob(socket_of(state, f"{_AT}*")))]
 
 
 def socket_of(state: Path, kind: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.logs.contract import Log
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import InternalError
@@ -22,7 +23,7 @@ class Logs:
             )
         self._state, self._facts = state, facts
         self._known, self._reached = dict(facts["logs"]), state.last_offsets()
-        self._started: set[str] = set()
+        self._started: dict[str, Log] = {}
 
     def start(self, plan: Plan, *, again: bool = False) -> None:
         """Start the logs of a plan's streams; `again`: also those that are started."""
@@ -32,10 +33,11 @@ class Logs:
             self.start_one(name, scan)
 
     def start_one(self, name: str, scan: ScanPlan) -> None:
-        """Start the log of a stream unless it is."""
-        if name not in self._started:
+        """Start the log of a stream unless it is. One of its name may have been started for a command that was
+        refused in the end."""
+        if self._started.get(name) is not scan.stream.log:
             self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
-            self._started.add(name)
+            self._started[name] = scan.stream.log
             self._state.remember(self._facts)
 
     def follow(self, plan: Plan, memory: Mapping[str, Any]) -> None:

@@ -119,7 +119,7 @@ def _run(
     progress = Progress(
         min(NEVER if w is None else w for w in before),
         min(NEVER if w is None else w for w in after),
-        task.flush,
+        task.flushed(sub.id),
     )
     outcome: Results = {}
     where = f"the rows of {sub.id} in epoch {task.epoch}"

@@ -102,6 +102,12 @@ class EpochTask:
         """Whether a sub-query is that of a group of jobs."""
         return self.plan.jobs is not None and subquery in self.plan.jobs.members
 
+    def flushed(self, subquery: str) -> frozenset[int]:
+        """The jobs that are flushed, of those whose sub-query this is."""
+        if self.has_members(subquery):
+            return self.flush
+        return self.flush & {number for number in (self.owner_of(subquery),) if number is not None}
+
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""
         times = {

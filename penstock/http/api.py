@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 import penstock
 from penstock.http import schemas, statements
 from penstock.http.events import Hub
+from penstock.http.forwarding import REQUEST, Forwarding
 from penstock.http.gate import Gate, Refused, client_of
 from penstock.http.host import Host
 from penstock.http.limits import Limits
@@ -81,7 +82,8 @@ class Service:
         _streams(self.api, self)
         _jobs(self.api, self)
         _answers(self.api, self)
-        self.gate = Gate(self.api, self.limits, token)
+        self.forwarding = Forwarding(self.api)
+        self.gate = Gate(self.forwarding, self.limits, token)
 
     @asynccontextmanager
     async def _life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -97,7 +99,7 @@ class Service:
                 f"the statement has {len(sql):,} characters",
                 hint=f"At most {self.limits.sql_characters:,} are taken over HTTP.",
             )
-        answers = self.host.say(sql)
+        answers = self.host.say(sql, REQUEST.get())
         log("said", sql=sql[:2_000], answers=[answer.says[:200] for answer in answers if not answer.question])
         return schemas.Said(answers=[schemas.Answered(**asdict(answer)) for answer in answers])
 
@@ -134,6 +136,11 @@ def _general(api: FastAPI, service: Service) -> None:
         """The same for Prometheus."""
         jobs = [] if host.phase == "starting" else host.jobs()
         return Response(metrics(service.status(), jobs, service.gate.answers), media_type=CONTENT_TYPE)
+
+    @api.get("/coordinators", tags=["service"])
+    def coordinators() -> list[schemas.Coordinator]:
+        """The coordinators that share the jobs' masters; none where this process carries all."""
+        return [schemas.Coordinator(**one) for one in host.coordinators()]
 
     @api.post("/sql", tags=["service"], openapi_extra=_SQL_BODY)
     async def sql(request: Request) -> schemas.Said:

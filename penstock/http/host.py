@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from penstock.http.push import Takes
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json, columns_of
 from penstock.jobs.commands import Answered, shown
+from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
 from penstock.jobs.script import Script, placed
@@ -48,6 +49,8 @@ class Host:
         #: how much waits in the log of each stream, in its units
         self.backlog: Callable[[], Mapping[str, int]] = dict
         self.listeners: list[Listener] = []
+        #: who else carries masters of its jobs; None where all are here
+        self.spread: Coordinators | None = None
         self._guard = guard or FileGuard((), state)
         self._gauges, self._lock = Gauges(), threading.Lock()
         self._last_seconds: float | None = None
@@ -55,7 +58,7 @@ class Host:
         self._epochs: Counter[str] = Counter()
         #: answers as JSON, until there are newer ones; `_changes` counts what was said
         self._answers: dict[str, bytes] = {}
-        self._changes = 0
+        self._changes = self._commands = 0
         self._began = time.monotonic()
 
     # -- what the engine's thread tells ----------------------------------------------------------
@@ -81,6 +84,22 @@ class Host:
             self._rows.update(told)
             self._epochs.update(told.keys())
         self.committed = max(self.committed, report.epoch)
+        self._renew(told)
+
+    def followed(self, committed: int, told: Mapping[str, int]) -> None:
+        """Another process has committed epochs, in which jobs told something so many times."""
+        with self._lock:
+            self._epochs.update(told)
+        self.committed = committed
+        self._renew(told)
+
+    def _renew(self, told: Iterable[str]) -> None:
+        """Forget the answers that may be old now."""
+        commands = self.program.commands
+        if commands != self._commands:  # others may have said something
+            self._commands = commands
+            self._changes += 1
+            self._answers.clear()
         for name in told:
             self._answers.pop(name, None)
         self._heard()
@@ -101,8 +120,8 @@ class Host:
 
     # -- statements ------------------------------------------------------------------------------
 
-    def say(self, text: str) -> list[Answered]:
-        """Have statements carried out, if they may be said over HTTP."""
+    def say(self, text: str, request: str | None = None) -> list[Answered]:
+        """Have statements carried out, if they may be said over HTTP; once, if the request has a name."""
         self.check_open()
         if isinstance(self.program, Kept):
             raise UserError(
@@ -113,7 +132,7 @@ class Host:
         statements = parse(text)
         self._guard.check(statements)
         try:
-            return self.program.say(text)
+            return self.program.say(text, request)
         except PenstockError as error:
             if error.where and len(statements) == 1:
                 with placed(Script(text, statements), statements[0]):
@@ -251,7 +270,8 @@ class Host:
         assert isinstance(self.program, Jobs)
         entry = self.program.catalogue.jobs[name]
         facts = {key: value for key, value in shown(entry).items() if key != "job"}
-        return {"name": name, **facts, "version": entry.version, **self._told(name)}
+        carrier = None if self.spread is None else self.spread.roster.carrier(name)
+        return {"name": name, **facts, "version": entry.version, **self._told(name), "coordinator": carrier}
 
     def _output(self, name: str) -> dict[str, Any]:
         plan = self.program.plan(0)
@@ -271,6 +291,17 @@ class Host:
         with self._lock:
             rows, epochs = self._rows[name], self._epochs[name]
         return {"epoch": None if latest is None else latest.epoch, "rows": rows, "epochs": epochs}
+
+    def coordinators(self) -> list[dict[str, Any]]:
+        """The coordinators that share the jobs' masters."""
+        if self.spread is None or isinstance(self.program, Kept):
+            return []
+        self.check_open()
+        jobs = Counter(map(self.spread.roster.carrier, self.program.catalogue.jobs))
+        return [
+            {"name": one.name, "url": one.url, "engine": one.engine, "jobs": jobs[one.name]}
+            for _, one in sorted(self.spread.alive.items())
+        ]
 
     def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
         """The latest records of a stream that were put aside, the latest first."""

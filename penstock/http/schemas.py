@@ -133,6 +133,8 @@ class JobFacts(BaseModel):
     #: what it told since the service was started
     rows: int
     epochs: int
+    #: which coordinator carries its master, where there are several
+    coordinator: str | None = None
 
 
 class JobPage(JobFacts):
@@ -203,6 +205,15 @@ class Status(BaseModel):
     jobs: dict[str, int]
     subscribers: int
     subscribers_dropped: dict[str, int]
+
+
+class Coordinator(BaseModel):
+    """A coordinator, and for how many jobs it carries the master. `engine`: it runs the epochs too."""
+
+    name: str
+    url: str
+    engine: bool
+    jobs: int
 
 
 class Health(BaseModel):

@@ -33,6 +33,7 @@ class Server:
     """Serves until it is closed."""
 
     def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
+        self.service = service
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:

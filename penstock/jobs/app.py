@@ -30,8 +30,8 @@ class JobsApp:
         """What EXPLAIN says of every job; nothing is run."""
         return explained([script(self.sql)], Given(self.streams, self.queries, self.functions))
 
-    def on(self, state: Path) -> Jobs:
-        """The jobs on a state directory."""
+    def on(self, state: Path, *, follows: bool = False) -> Jobs:
+        """The jobs on a state directory; `follows`: another process runs their epochs."""
         return Jobs(
             self.name,
             state,
@@ -40,6 +40,7 @@ class JobsApp:
             functions=self.functions,
             deliver=self.deliver,
             begin=self.sql,
+            follows=follows,
         )
 
 

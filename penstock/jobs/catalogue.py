@@ -14,6 +14,8 @@ from penstock.jobs.master import Master
 
 #: a command as it is kept: plain JSON
 Command = Mapping[str, Any]
+#: requests whose answers are kept
+_ANSWERED = 1_000
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,15 @@ class JobEntry:
 @dataclass(frozen=True)
 class Catalogue:
     """All streams and jobs. `last` is the highest number given to any of them; `former` are names of streams that
-    were dropped; `said` is what the text that the engine began with says of a job, by its name."""
+    were dropped; `said` is what the text that the engine began with says of a job, by its name; `answered` is what the
+    latest requests that have a name said (its digest), and what was answered to them."""
 
     streams: Mapping[str, StreamEntry] = field(default_factory=dict)
     jobs: Mapping[str, JobEntry] = field(default_factory=dict)
     last: int = 0
     former: frozenset[str] = frozenset()
     said: Mapping[str, str] = field(default_factory=dict)
+    answered: Mapping[str, Any] = field(default_factory=dict)
 
     def after(self, command: Command) -> Catalogue:
         """The catalogue once a command is carried out."""
@@ -82,6 +86,11 @@ class Catalogue:
                 return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
             case "said":
                 return replace(self, said={**self.said, name: command["text"]})
+            case "answer":
+                answered = {**self.answered, name: [command["text"], command["answers"]]}
+                for old in list(answered)[:-_ANSWERED]:
+                    del answered[old]
+                return replace(self, answered=answered)
             case "drop stream":
                 return replace(self, streams=_without(self.streams, name), former=self.former | {name})
             case "create job":

@@ -7,21 +7,24 @@ catalogue before them, as a snapshot of what they came to.
     DIR/commands/NUMBER.snapshot   the catalogue after the entries up to this number, with a checksum
 
 Guarantees: what has a number is on disk, whole; numbers have no gaps. A snapshot is there before the entries in it go,
-so a kill in between leaves some of them, which the next start removes. Written by one engine at a time, the one that
-holds the state directory.
+so a kill in between leaves some of them, which the next start removes. Any number of processes may append: a number is
+given by `link`, which one of them wins; the others are told that they have not seen all (`append` hands None). Folded
+by one engine at a time, the one that holds the state directory. Before entries go, so do all drafts: who looked before
+then, and was paused, finds its draft gone instead of a number free that once was taken.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.snapshot import packed, unpacked
-from penstock.state.durable import write_once, write_whole
+from penstock.state.durable import sync_directory, write_whole
 from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
@@ -42,34 +45,53 @@ class CommandLog:
         self._folder = directory / "commands"
         self._folded = self._last = 0
 
-    def loaded(self) -> Loaded:
-        """All there is."""
-        snapshots, catalogue = self._numbers(".snapshot"), Catalogue()
-        if snapshots:
-            self._folded = self._last = snapshots[-1]
-            catalogue = self._snapshot(self._path(self._folded, ".snapshot"))
-            self._clear()
-        entries = []
-        for number in self._numbers(".json"):
-            entries.append(self._entry(number))
-            self._last = number
-        return Loaded(self._folded, catalogue, entries)
+    def loaded(self, *, ours: bool = True) -> Loaded:
+        """All there is. `ours`: what a fold has left over is removed."""
+        while True:
+            self._folded = self._last = max(self._numbers(".snapshot"), default=0)
+            try:
+                catalogue = Catalogue()
+                if self._folded:
+                    catalogue = self._snapshot(self._path(self._folded, ".snapshot"))
+                if ours:
+                    self._clear()
+                return Loaded(self._folded, catalogue, self._entries())
+            except InternalError:
+                if max(self._numbers(".snapshot"), default=0) == self._folded:
+                    raise  # nobody has folded meanwhile
 
-    def append(self, commands: Sequence[Command]) -> int:
-        """Keep what was said in one go; returns its number."""
+    def news(self) -> list[list[Command]] | None:
+        """The entries that others have added since; None: some were folded before they were seen, load all again."""
+        if not self._has(self._last + 1):
+            # entries go in order: while the last one seen is there, none after it has gone
+            return [] if self._has(self._last) or self._all_seen() else None
+        try:
+            return self._entries()
+        except InternalError:
+            if max(self._numbers(".snapshot"), default=0) <= self._last:
+                raise
+            return None
+
+    def append(self, commands: Sequence[Command]) -> int | None:
+        """Keep what was said in one go; returns its number, or None when another was first: look for news."""
         path = self._path(self._last + 1, ".json")
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = write_once(path, json.dumps(commands, separators=(",", ":")).encode())
+            with open(draft, "xb") as file:
+                file.write(json.dumps(commands, separators=(",", ":")).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            if not self._all_seen():  # first the draft, then the look: see the head of this file
+                return None
+            os.link(draft, path)
+            sync_directory(path.parent)
+        except (FileExistsError, FileNotFoundError):  # it is taken, or was and is folded
+            return None
         except OSError as failure:
             raise unwritable(path, failure) from failure
-        if not fresh:
-            raise InternalError(
-                "COMMAND_TAKEN",
-                f"command {self._last + 1} is there already",
-                detail=str(path),
-                hint="Another engine wrote to this state directory; stop both and start one of them again.",
-            )
+        finally:
+            draft.unlink(missing_ok=True)
         self._last += 1
         return self._last
 
@@ -84,13 +106,33 @@ class CommandLog:
             raise unwritable(path, failure) from failure
 
     def _clear(self) -> None:
-        """Remove what the newest snapshot says."""
+        """Remove what the newest snapshot says, the first entries first."""
+        for name in os.listdir(self._folder) if self._folded else ():
+            if name[0] == "." and ".json." in name:
+                (self._folder / name).unlink(missing_ok=True)
         for number in self._numbers(".json"):
             if number <= self._folded:
                 self._path(number, ".json").unlink(missing_ok=True)
         for number in self._numbers(".snapshot"):
             if number < self._folded:
                 self._path(number, ".snapshot").unlink(missing_ok=True)
+
+    def _all_seen(self) -> bool:
+        """Whether the log goes on after the last entry seen: that is there, or was the last to be folded."""
+        folded = max(self._numbers(".snapshot"), default=0)
+        return folded == self._last or (folded < self._last and self._has(self._last))
+
+    def _has(self, number: int) -> bool:
+        return os.path.exists(f"{self._folder}/{number:09d}.json")  # asked often: no Path is made for it
+
+    def _entries(self) -> list[list[Command]]:
+        """The entries after the last one seen."""
+        entries = []
+        for number in self._numbers(".json"):
+            if number > self._last:
+                entries.append(self._entry(number))
+                self._last = number
+        return entries
 
     def _entry(self, number: int) -> list[Command]:
         path = self._path(number, ".json")

@@ -6,17 +6,18 @@ answer. Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
 import polars as pl
 
-from penstock.jobs.broken import broken, failing, uses
+from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.workshop import Given, Workshop, told_apart
+from penstock.sinks.contract import Sink
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
     AlterJob,
@@ -77,6 +78,12 @@ class Accepted:
         self.commands.append(command)
         self.catalogue = self.catalogue.after(command)
 
+    def noted(self, commands: Sequence[Command]) -> Accepted:
+        """It, with all of these carried out."""
+        for command in commands:
+            self.note(command)
+        return self
+
 
 def _as_said(said: CreateJob) -> AlterJob:
     return AlterJob(said.name, said.select, None, None, said.parameters, False, said.text)
@@ -87,7 +94,9 @@ class Desk:
 
     def __init__(self, workshop: Workshop, given: Given, most: int) -> None:
         self._workshop, self._given, self._most = workshop, given, most
-        self._opened: set[int] = set()
+        self._opened: dict[int, tuple[Sink, ...]] = {}
+        #: which coordinator carries a job, where there are several
+        self.carrier: Callable[[str], str] | None = None
 
     def accepted(self, statements: Sequence[Statement], catalogue: Catalogue) -> Accepted:
         """What comes of statements, one after the other; raises if one of them cannot be."""
@@ -138,10 +147,11 @@ class Desk:
 
     def open_sinks(self, entry: JobEntry, schema: Mapping[str, pl.DataType], state: str) -> None:
         """Open a job's sinks, once."""
-        if entry.created not in self._opened:
-            for sink in self._workshop.sinks(entry):
+        sinks = self._workshop.sinks(entry)
+        if self._opened.get(entry.created) is not sinks:
+            for sink in sinks:
                 sink.open(f"{entry.name}@{state}", dict(schema))
-            self._opened.add(entry.created)
+            self._opened[entry.created] = sinks
 
     # -- one statement ---------------------------------------------------------------------------
 
@@ -257,12 +267,12 @@ class Desk:
                 made.do(command, f"dropped job {said.name}")
             case "flush":
                 job = self._workshop.job(said.name, made.catalogue)
-                if job.standard is None or job.standard.aggregated is None:
+                if not job.flushes:
                     raise UserError(
                         "NOTHING_TO_FLUSH",
                         f"the job {said.name} has no open windows it could tell early",
                         hint="Windows of time over a stream can be flushed, as in WINDOWING 30 SECONDS, where "
-                        "no function of Python is called.",
+                        "no function of Python is called, and sessions.",
                     )
                 made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
             case "empty":
@@ -289,6 +299,8 @@ class Desk:
             streams = tuple({"stream": e.name, "said": e.text} for e in catalogue.streams.values())
             return Answered(f"{len(streams)} streams", rows=streams, question=True)
         jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
+        if self.carrier is not None:
+            jobs = tuple({**job, "coordinator": self.carrier(job["job"])} for job in jobs)
         return Answered(f"{len(jobs)} jobs", rows=jobs, question=True)
 
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
@@ -322,7 +334,7 @@ class Desk:
             )
 
     def _check_unread(self, what: str, name: str, catalogue: Catalogue) -> None:
-        others = (other for other in catalogue.jobs if other != name)
+        others = (other for other in naming(name, catalogue) if other != name)
         readers = [other for other in others if name in uses(self._workshop, other, catalogue)]
         if readers:
             raise UserError(
@@ -333,8 +345,8 @@ class Desk:
 
     def _check_readers(self, name: str, catalogue: Catalogue) -> None:
         """Whether all jobs can still be made that read a job, however far away."""
-        for other, entry in catalogue.jobs.items():
-            if entry.left_out and other != name:
+        for other in naming(name, catalogue):
+            if catalogue.jobs[other].left_out and other != name:
                 continue
             try:
                 self._workshop.job(other, catalogue)

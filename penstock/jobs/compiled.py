@@ -14,6 +14,7 @@ import polars as pl
 
 from penstock.jobs.standard import Standard, calls_python, said_by, standard
 from penstock.operators.group_top import GroupTop, columns_of
+from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import forms
 from penstock.query.physical import Plan, ScanPlan
@@ -62,6 +63,15 @@ class Compiled:
         if self.standard is not None:
             return self.standard.aggregated is None
         return self.plan is not None and not self.plan.subqueries
+
+    @property
+    def flushes(self) -> bool:
+        """Whether it has open windows that can be told early: of time, or sessions of which nothing else is made."""
+        if self.standard is not None:
+            return self.standard.aggregated is not None
+        assert self.plan is not None
+        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.subqueries.values()]
+        return windows == [True] and all(output.top is None for output in self.plan.outputs.values())
 
     def read(self) -> Stream:
         """Its rows, for another job: ranked there, where they are ranked."""

@@ -4,13 +4,14 @@ Receives SQL statements and what Python gives; hands an answer to every command 
 
 Guarantees: what was said in one go is accepted as a whole or not at all, and what is accepted is on disk. It takes
 effect at the boundary of the epoch whose offsets name it, in a repeated epoch too. A job that failed is left out of the
-epoch in which it did, and that is kept as well.
+epoch in which it did, and that is kept as well. Other processes may take in commands for the same jobs (`joined`): each
+is checked against all before it, whoever took those in, and what is said again under the same request is done once.
 """
 
 from __future__ import annotations
 
-import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,18 +22,20 @@ import polars as pl
 from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
-from penstock.jobs.commands import Answered, Desk
+from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.compiled import Compiled
+from penstock.jobs.failures import Failures
+from penstock.jobs.followed import FollowedResults
 from penstock.jobs.messages import Deliver, routed
 from penstock.jobs.planner import Placed, planned
-from penstock.jobs.results import Answer, Results
+from penstock.jobs.repeated import answering, repeated
+from penstock.jobs.results import Answer, Results, as_declared
 from penstock.jobs.workshop import Given, Workshop
 from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
-from penstock.state.durable import write_whole
 from penstock.state.ipc import stream_bytes
 from penstock.words.errors import PenstockError, UserError
 
@@ -55,21 +58,21 @@ class Jobs:
         begin: str = "",
         most: int = 10_000,
         fold_after: int = 1_000,
+        follows: bool = False,
     ) -> None:
         self.name = name
         self.fingerprint = f"jobs:{name}"
         self.summary = "jobs that come and go"
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
         self._deliver = given.deliver
-        self._state = state
         self._lock = threading.RLock()
-        self._log = CommandLog(state)
+        self._log, self._failures = CommandLog(state), Failures(state)
         self._workshop = Workshop(given)
         self._desk = Desk(self._workshop, given, most)
-        self._results = Results(state)
+        self._results: Results = FollowedResults(state) if follows else Results(state)
         #: the commands since the first `_folded`, of which only what they came to is known
         self._entries: list[list[Command]] = []
-        self._folded, self._fold_after = 0, fold_after
+        self._folded, self._fold_after, self._follows = 0, fold_after, follows
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
@@ -84,21 +87,35 @@ class Jobs:
 
     @property
     def commands(self) -> int:
-        return self._folded + len(self._entries)
+        with self._lock:
+            self._follow()
+            return self._known
 
     @property
     def catalogue(self) -> Catalogue:
         """The catalogue with all commands so far."""
         with self._lock:
-            return self._catalogue(self.commands)
+            self._follow()
+            return self._catalogue(self._known)
 
-    def say(self, text: str) -> list[Answered]:
-        """Take statements in, all or none; hands an answer to each."""
+    @property
+    def _known(self) -> int:
+        return self._folded + len(self._entries)
+
+    def say(self, text: str, request: str | None = None) -> list[Answered]:
+        """Take statements in, all or none; hands an answer to each. Said again under the same `request`, they are
+        answered as they were and nothing else happens."""
         statements = parse(text)
-        with self._lock:
-            before = self.catalogue
-            accepted = self._desk.accepted(statements, before)
-            return self._taken(accepted.commands, accepted.catalogue, accepted.answers)
+
+        def accepted(catalogue: Catalogue) -> Accepted:
+            made = None if request is None else repeated(request, text, catalogue)
+            if made is None:
+                made = self._desk.accepted(statements, catalogue)
+                if request is not None and made.commands:
+                    made.note(answering(request, text, made.answers, self._known + 1))
+            return made
+
+        return self._taken(accepted)
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -116,25 +133,73 @@ class Jobs:
                 raise self._desk.unknown(job, self.catalogue)
             return self._workshop.job(job, self.catalogue)
 
+    def carried_by(self, carrier: Callable[[str], str]) -> None:
+        """Have it shown which coordinator carries a job's master, where there are several."""
+        self._desk.carrier = carrier
+
     @property
     def kept_from(self) -> int:
         """What jobs told before this epoch may be gone."""
         return self._results.kept_from
 
-    def _taken(
-        self, commands: Sequence[Command], after: Catalogue, answers: Sequence[Answered]
-    ) -> list[Answered]:
-        if not commands:
-            return list(answers)
-        if self._opened is not None:
-            self._open(after, {command["name"] for command in commands} & after.jobs.keys())
-        gone = {entry.told_as for entry in self.catalogue.jobs.values()} if _drops(commands) else set()
-        number = self._log.append(commands)
-        self._catalogues[number] = after
-        self._entries.append(list(commands))
-        for job in gone - {entry.told_as for entry in after.jobs.values()} if gone else ():
+    def _taken(self, accepted: Callable[[Catalogue], Accepted]) -> list[Answered]:
+        """Take in what is accepted once all there is is known: asked again where others were first."""
+        with self._lock:
+            while True:
+                made = accepted(self.catalogue)
+                if not made.commands:
+                    return made.answers
+                # where another may be first, nothing is opened before it is certain
+                shared = self._desk.carrier is not None
+                if self._opened is not None and not shared:
+                    self._open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
+                number = self._log.append(made.commands)
+                if number is not None:
+                    self._add([made.commands], made.catalogue)
+                    if shared:
+                        self._admit(made.commands)
+                    return [answer.numbered(number) for answer in made.answers]
+
+    def _follow(self) -> None:
+        """Take in what other processes have added to the log."""
+        entries = self._log.news()
+        if entries is None:
+            self._load(ours=False)
+        elif entries:
+            self._add(entries)
+            self._admit([command for entry in entries for command in entry])
+
+    def _admit(self, commands: Sequence[Command]) -> None:
+        """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
+        if self._opened is None or not _named(commands):
+            return
+        after = self._catalogue(self._known)
+        said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
+        known = {command["name"] for command in said}
+        for name in (_named(commands) & after.jobs.keys()) - known:
+            try:
+                self._open(after, [name])
+            except PenstockError as error:
+                said.append(failing(after.jobs[name], error))
+        if said:
+            self._taken(lambda now: Accepted(now).noted(said))
+
+    def _add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
+        drops = any(command["do"] == "drop" for entry in entries for command in entry)
+        gone = {entry.told_as for entry in self._catalogue(self._known).jobs.values()} if drops else set()
+        self._entries += map(list, entries)
+        if after is not None:
+            self._catalogues[self._known] = after
+        now = self._catalogue(self._known)
+        for job in gone - {entry.told_as for entry in now.jobs.values()} if drops else ():
             self._results.forget(job)
-        return [answer.numbered(number) for answer in answers]
+        if self._follows and len(self._entries) > self._fold_after:  # it repeats no epochs
+            self._folded, self._entries, self._catalogues = self._known, [], {self._known: now}
+
+    def _load(self, *, ours: bool) -> None:
+        loaded = self._log.loaded(ours=ours)
+        self._folded, self._entries = loaded.folded, loaded.entries
+        self._catalogues = {loaded.folded: loaded.catalogue}
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -162,6 +227,13 @@ class Jobs:
             raise self._desk.unknown(job, self.catalogue)
         return jobs[job].told_as
 
+    def followed(self, committed: int) -> Counter[str]:
+        """Where another process runs the epochs: take in what it told up to a committed one; hands how often each job
+        has told something since."""
+        assert isinstance(self._results, FollowedResults)
+        told = self._results.follow(committed)
+        return Counter({name: told[e.told_as] for name, e in self.catalogue.jobs.items() if told[e.told_as]})
+
     # -- what the engine asks for ----------------------------------------------------------------
 
     def begun(self) -> None:
@@ -169,18 +241,22 @@ class Jobs:
         alter what is said otherwise now. What the text does not name is left."""
         statements = parse(self._first)
         with self._lock:
-            loaded = self._log.loaded()
-            self._folded, self._entries = loaded.folded, loaded.entries
-            self._catalogues = {loaded.folded: loaded.catalogue}
-            accepted = self._desk.begun(statements, self.catalogue, first=not self.commands)
-            self.answers = self._taken(accepted.commands, accepted.catalogue, accepted.answers)
+            self._load(ours=True)
+            self.answers = self._taken(lambda now: self._desk.begun(statements, now, first=not self._known))
             self._sound = self.commands
+            self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
+
+    def joined(self) -> None:
+        """Know the jobs that an engine elsewhere runs, and take in commands for it."""
+        with self._lock:
+            self._load(ours=False)
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
         with self._lock:
+            catalogue = self.catalogue
             self._opened, self._start_log = state, start_log
-            self._open(self.catalogue, self.catalogue.jobs)
+            self._open(catalogue, catalogue.jobs)
 
     def closed(self) -> None:
         with self._lock:
@@ -217,7 +293,7 @@ class Jobs:
         for job, columns in plan.jobs.previous.items():
             rows = self._results.of(jobs[job].told_as, epoch - 1) if job in jobs else None
             if rows is not None:
-                found[job] = stream_bytes(_columns(rows, columns)).to_pybytes()
+                found[job] = stream_bytes(as_declared(rows, columns)).to_pybytes()
         return found
 
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
@@ -225,16 +301,16 @@ class Jobs:
             if commands < self._sound:  # an epoch that was begun before a restart
                 catalogue = self._catalogue(commands)
                 errors = {catalogue.jobs[n].number: e for n, e in broken(self._workshop, catalogue).items()}
-                known = self._failures(epoch)
+                known = self._failures.of(epoch)
                 unknown = {number: error for number, error in errors.items() if not known.get(number)}
                 if unknown:
                     self._fail(epoch, commands, unknown, lost=unknown)
-        return self._failures(epoch)
+        return self._failures.of(epoch)
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         with self._lock:
             lives = {entry.number: entry.master.life for entry in self._catalogue(commands).jobs.values()}
-            known = self._failures(epoch)
+            known = self._failures.of(epoch)
             # it got no events and failed all the same: time alone is too much for what it keeps
             lost = [number for number in errors if number in known or lives.get(number) != "running"]
             self._fail(epoch, commands, errors, lost)
@@ -245,9 +321,7 @@ class Jobs:
     def _fail(
         self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
     ) -> None:
-        known = {number: {"lost": gone} for number, gone in self._failures(epoch).items()}
-        told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
-        write_whole(self._failure_path(epoch), json.dumps({**known, **told}).encode())
+        self._failures.put(epoch, errors, lost)
         self._note(commands, errors, lost)
 
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
@@ -255,10 +329,7 @@ class Jobs:
         with self._lock:
             found = [entry for entry in self._catalogue(commands).jobs.values() if entry.number in errors]
             said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
-            after = self.catalogue
-            for command in said:
-                after = after.after(command)
-            self._taken(said, after, [])
+            self._taken(lambda now: Accepted(now).noted(said))
 
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         with self._lock:
@@ -315,27 +386,10 @@ class Jobs:
                 for stream, scan in job.scans.items():
                     self._start_log(stream, scan)
 
-    def _failures(self, epoch: int) -> dict[int, bool]:
-        """The jobs that failed in an epoch, by number, and whether their state went with it."""
-        path = self._failure_path(epoch)
-        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-        # a text alone: written when a state always went
-        return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
 
-    def _failure_path(self, epoch: int) -> Path:
-        return self._state / "failures" / f"{epoch:012d}.json"
-
-
-def _drops(commands: Sequence[Command]) -> bool:
-    return any(command["do"] == "drop" for command in commands)
-
-
-def _columns(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Rows with these columns; null where there is no such thing."""
-    return rows.select(
-        pl.col(name).cast(dtype, strict=False) if name in rows.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in wanted.items()
-    )
+def _named(commands: Sequence[Command]) -> set[str]:
+    """What commands are about whose carrying out may need something opened."""
+    return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
 
 
 def _close(sink: Any) -> None:

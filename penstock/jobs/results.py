@@ -147,6 +147,14 @@ class Results:
         return self._folder / f"{epoch:012d}.arrow"
 
 
+def as_declared(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Rows with these columns; null where there is no such thing."""
+    return rows.select(
+        pl.col(name).cast(dtype, strict=False) if name in rows.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in wanted.items()
+    )
+
+
 def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The rows of all jobs, those with the same columns together."""
     alike: dict[tuple[str, ...], list[str]] = {}

@@ -24,6 +24,7 @@ def packed(catalogue: Catalogue) -> bytes:
         "last": catalogue.last,
         "former": sorted(catalogue.former),
         "said": dict(catalogue.said),
+        "answered": dict(catalogue.answered),
     }
     text = json.dumps(body, separators=(",", ":")).encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
@@ -43,6 +44,7 @@ def unpacked(content: bytes) -> Catalogue:
         body["last"],
         frozenset(body["former"]),
         body["said"],
+        body.get("answered", {}),  # older ones have none
     )
 
 

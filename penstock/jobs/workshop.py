@@ -40,9 +40,10 @@ class Workshop:
 
     def __init__(self, given: Given) -> None:
         self._given = given
-        self._streams: dict[str, Stream] = {}
+        #: with what was said of them: a number or a name that was refused is given again
+        self._streams: dict[str, tuple[str, Stream]] = {}
         self._jobs: dict[str, tuple[Hashable, tuple[Compiled, ...], Compiled]] = {}
-        self._sinks: dict[int, tuple[Sink, ...]] = {}
+        self._sinks: dict[int, tuple[tuple[str, object], tuple[Sink, ...]]] = {}
 
     def job(self, name: str, catalogue: Catalogue) -> Compiled:
         """A job of the catalogue, compiled."""
@@ -51,7 +52,9 @@ class Workshop:
     def stream(self, name: str, catalogue: Catalogue) -> Stream:
         """A stream of the catalogue."""
         entry = catalogue.streams[name]
-        if entry.known_as not in self._streams:
+        known = self._streams.get(entry.known_as)
+        if known is None or known[0] != entry.text:
+            self._jobs = {n: job for n, job in self._jobs.items() if not _reads(job[2], entry.known_as)}
             made = (
                 stream_of(_created(entry.text)) if entry.text else _given(name, self._given.streams, "stream")
             )
@@ -59,14 +62,15 @@ class Workshop:
             assert isinstance(node, logical.Source)
             if node.stream.name != entry.known_as:
                 made = Stream(replace(node, stream=replace(node.stream, name=entry.known_as)))
-            self._streams[entry.known_as] = made
-        return self._streams[entry.known_as]
+            self._streams[entry.known_as] = entry.text, made
+        return self._streams[entry.known_as][1]
 
     def sinks(self, entry: JobEntry) -> tuple[Sink, ...]:
         """Where a job's rows go."""
-        if entry.created not in self._sinks:
-            self._sinks[entry.created] = sinks_of([as_call(said) for said in entry.sinks])
-        return self._sinks[entry.created]
+        said, known = (entry.name, entry.sinks), self._sinks.get(entry.created)
+        if known is None or known[0] != said:
+            self._sinks[entry.created] = said, sinks_of([as_call(sink) for sink in entry.sinks])
+        return self._sinks[entry.created][1]
 
     def uses(self, name: str, catalogue: Catalogue) -> frozenset[str]:
         """The streams and jobs that a job reads, also those of the epoch before that it cannot do without."""
@@ -79,7 +83,7 @@ class Workshop:
         known = {entry.known_as for entry in catalogue.streams.values()}
         self._streams = {name: made for name, made in self._streams.items() if name in known}
         needed = {entry.created for entry in catalogue.jobs.values()}
-        return [self._sinks.pop(number) for number in self._sinks.keys() - needed]
+        return [self._sinks.pop(number)[1] for number in self._sinks.keys() - needed]
 
     def _job(self, name: str, catalogue: Catalogue, within: tuple[str, ...]) -> Compiled:
         entry = catalogue.jobs[name]
@@ -127,6 +131,11 @@ def _given(name: str, given: Mapping[str, Stream], kind: str) -> Stream:
             hint=f"Give it again, under the same name, or DROP {kind.upper()} {name} before you leave it out.",
         )
     return given[name]
+
+
+def _reads(job: Compiled, stream: str) -> bool:
+    """Whether a job reads a stream, with others or by itself."""
+    return any(name == stream or name.startswith(f"{stream}~") for name in job.streams)
 
 
 def as_call(said: Mapping[str, object]) -> Call:

@@ -39,7 +39,8 @@ FOREVER = 2**62
 class Progress:
     """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`.
 
-    `flush`: the numbers of jobs that are to tell their open windows now, as they stand.
+    `flush`: the numbers of jobs, of those whose operator this is, that are to tell their open windows now, as they
+    stand.
     """
 
     before: int

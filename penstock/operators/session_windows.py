@@ -5,19 +5,21 @@ session has become as long as one may be.
 
 A session of which the last event is at time t goes on with an event before t + gap, and ends at t + gap; with
 `longest`, one that began at s ends at s + longest, if it has not ended before. Its row happens at the last
-instant before its end.
+instant before its end. A job that is flushed tells its open sessions too, as they stand with the events that still wait
+for their turn; they are told again when they end.
 State: `open`, a table of one row per open session: when it began, when it would end, and its partial answer.
 Rows grow old with their ends, so what has ended needs no deleting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from penstock.operators.contract import NEVER, TIME, Progress, SliceState
+from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.event_windows import (
     DUE,
     START,
@@ -26,8 +28,9 @@ from penstock.operators.event_windows import (
     first_from,
     without,
 )
+from penstock.operators.panes import together
 from penstock.operators.search import chained
-from penstock.operators.strict import Ordered, in_order
+from penstock.operators.strict import Ordered, grouped, in_order, total_order
 from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
@@ -48,26 +51,74 @@ class SessionWindows(EventWindows):
         sessions.expire(progress.before)
         sessions.compact(progress.before)
         ended = sessions.due(progress.before, progress.after)
+        early = self._waiting(frame, sessions, state, progress) if progress.flush else None
         ordered = in_order(frame, self.keys, state, progress)
         made = [] if ended is None else [ended]
+        now = None
         if ordered is not None:
-            now, gone_on = self._sessions(ordered, sessions, progress)
+            now, gone_on = self._sessions(ordered, lambda heads: sessions.lookup(heads, self._kept()))
             over = pl.col(DUE) < progress.after
             sessions.insert(now.filter(~over))
             made = [without(rows, gone_on, self.keys) for rows in made]
             made.append(now.filter(over))
         rows = pl.concat([rows.select(made[-1].columns) for rows in made]) if made else None
+        closed = self._told(rows, pl.col(DUE))
+        if early is None:
+            return closed
+        at = max(progress.before, progress.after - 1)
+        return together(closed, self._told(self._standing(*early, now, progress), pl.lit(at, pl.Int64)))
+
+    def _told(self, rows: pl.DataFrame | None, at: pl.Expr) -> pl.DataFrame | None:
         if rows is None or not rows.height:
             return None
-        return self.answers(rows.with_columns((pl.col(DUE) + 1).alias("_end"), pl.col(DUE).alias(TIME)))
+        return self.answers(rows.with_columns((pl.col(DUE) + 1).alias("_end"), at.alias(TIME)))
+
+    def _kept(self) -> list[str]:
+        return [START, DUE, *self.parts()]
+
+    # -- flushed ---------------------------------------------------------------------------------
+
+    def _waiting(
+        self, frame: pl.DataFrame | None, sessions: Table, state: SliceState, progress: Progress
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+        """The sessions that were open before this epoch and still are, and the events that wait after it."""
+        earlier = state.journal("waiting", time=TIME).rows(progress.after, FOREVER)
+        early = None if frame is None else frame.filter(pl.col(TIME) >= progress.after)
+        return sessions.due(progress.after, FOREVER), together(earlier, early)
+
+    def _standing(
+        self,
+        before: pl.DataFrame | None,
+        waiting: pl.DataFrame | None,
+        now: pl.DataFrame | None,
+        progress: Progress,
+    ) -> pl.DataFrame | None:
+        """All open sessions, if no other event came."""
+        if now is not None and before is not None:
+            before = without(before, now.select(HASH, *self.keys).unique(), self.keys)
+        still = together(before, None if now is None else now.filter(pl.col(DUE) >= progress.after))
+        if waiting is None:
+            return still
+
+        def kept(heads: pl.DataFrame) -> pl.DataFrame:
+            if still is None:
+                return heads.with_columns(pl.lit(None, pl.Int64).alias(name) for name in (START, DUE))
+            on = [HASH, *self.keys]
+            found = heads.join(still, on=on, how="left", nulls_equal=True, maintain_order="left")
+            return found.select(self._kept())
+
+        more, gone_on = self._sessions(grouped(waiting, self.keys, total_order(waiting)), kept)
+        return together(None if still is None else without(still, gone_on, self.keys), more)
+
+    # -- sessions --------------------------------------------------------------------------------
 
     def _sessions(
-        self, ordered: Ordered, sessions: Table, progress: Progress
+        self, ordered: Ordered, kept_of: Callable[[pl.DataFrame], pl.DataFrame]
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The sessions the events are in, and the keys of those that were open before."""
+        """The sessions the events are in, and the keys of those that were open before: `kept_of` says which were."""
         rows, first = ordered.rows, ordered.first
         heads = rows.select(HASH, *self.keys).filter(pl.Series(first))
-        kept = sessions.lookup(heads, [START, DUE, *self.parts()])
+        kept = kept_of(heads)
         times = rows[TIME].to_numpy()
         # what has ended may still be found; it ended before the first of these events
         goes_on = times[first] <= kept[DUE].cast(pl.Int64).fill_null(NEVER).to_numpy()

@@ -21,6 +21,7 @@ import penstock
 from penstock.bench.cli import bench_app
 from penstock.main import light
 from penstock.service.cluster import cluster_app
+from penstock.service.coordinator import coordinator
 from penstock.service.demo import demo
 from penstock.service.elastic import elastic_app
 from penstock.service.engine_process import engine_process
@@ -49,6 +50,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(demo)
 app.command()(serve)
+app.command()(coordinator)
 app.command()(explain)
 app.command()(sql)
 app.command()(ask)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,16 +20,15 @@ from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
 from penstock.engine.settings import Settings
-from penstock.http.api import Service
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
-from penstock.http.security import FileGuard, address, check_guarded, loopback, token_of
-from penstock.http.server import Server, Tls
+from penstock.http.security import FileGuard
 from penstock.jobs.app import JobsApp
+from penstock.jobs.coordinators import coordinator
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
-from penstock.service.load import load
+from penstock.service.door import Door, served_app, spread_over
 from penstock.service.options import Epoch, For, Fresh, Master, Slices, State, as_seconds, default_state
 from penstock.service.serve import Stopping
 from penstock.service.state import forget
@@ -37,73 +37,99 @@ from penstock.words.errors import PenstockError, UserError
 _DEFAULTS = Limits()
 
 
+Served = Annotated[
+    Path | None,
+    typer.Argument(help="A Python file with one penstock.App or jobs_app in it, or SQL (.sql)."),
+]
+Empty = Annotated[
+    bool, typer.Option("--empty", help="Begin without a file: streams and jobs come over HTTP.")
+]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="A file with the token requests must carry; needed where others reach us."),
+]
+TlsCert = Annotated[Path | None, typer.Option(help="A certificate (PEM), for https.")]
+TlsKey = Annotated[Path | None, typer.Option(help="Its key (PEM).")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="DIR", help="SQL over HTTP may name files below this directory; may be repeated."),
+]
+Rate = Annotated[float, typer.Option(min=0.1, help="Requests a second that one client may make.")]
+Subscribers = Annotated[int, typer.Option(min=1, help="Subscriptions open at once.")]
+CoordinatorName = Annotated[
+    str | None, typer.Option("--name", help="What this coordinator is called.", show_default="MACHINE:PORT")
+]
+
+
 def serve(
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="A Python file with one penstock.App or jobs_app in it, or SQL (.sql)."),
-    ] = None,
-    empty: Annotated[
-        bool, typer.Option("--empty", help="Begin without a file: streams and jobs come over HTTP.")
-    ] = False,
+    file: Served = None,
+    empty: Empty = False,
     state: State = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:8080",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="A file with the token requests must carry; needed where others reach us."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="A certificate (PEM), for https.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR", help="SQL over HTTP may name files below this directory; may be repeated."
-        ),
-    ] = None,
-    rate: Annotated[
-        float, typer.Option(min=0.1, help="Requests a second that one client may make.")
-    ] = _DEFAULTS.requests_per_second,
-    subscribers: Annotated[
-        int, typer.Option(min=1, help="Subscriptions open at once.")
-    ] = _DEFAULTS.subscribers,
+    listen: Listen = "127.0.0.1:8080",
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    files: Files = None,
+    rate: Rate = _DEFAULTS.requests_per_second,
+    subscribers: Subscribers = _DEFAULTS.subscribers,
     master: Master = "local[*]",
     slices: Slices = None,
     epoch: Epoch = "1s",
     for_: For = None,
     fresh: Fresh = False,
+    coordination: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Share the jobs' masters with coordinators that meet here: a directory, or zk://host:port/root.",
+        ),
+    ] = None,
+    name: CoordinatorName = None,
 ) -> None:
     """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
-    if (file is None) is not empty:
-        raise UserError("BAD_OPTION", "say what to serve: a file or --empty", hint="penstock serve jobs.sql")
-    host, port = address(listen)
-    token = None if token_file is None else token_of(token_file)
-    check_guarded(host, token)
-    tls = _tls(tls_cert, tls_key)
-    app = JobsApp("service") if file is None else load(file)
+    app = served_app(file, empty)
+    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
     program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
+    if coordination is not None and isinstance(program, Kept):
+        raise UserError(
+            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
+        )
     settings = Settings(state=place, master=master, slices=slices, epoch_seconds=as_seconds(epoch, "--epoch"))
     engine = Engine(program, settings)
-    limits = Limits(requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers)
     hosted = Host(program, place, FileGuard(files or (), place))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     to_lines()
-    with Server(Service(hosted, limits, token), host, port, tls) as server:
-        log("listening", url=server.url, state=str(place), token=token is not None)
-        if tls is None and not loopback(host):
-            log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
-        _run(engine, program, hosted, None if for_ is None else as_seconds(for_, "--for"))
+    with door.server(hosted) as server, contextlib.ExitStack() as spread:
+        log("listening", url=server.url, state=str(place), token=door.token is not None)
+        door.warn()
+
+        def opened() -> None:
+            hosted.opened(engine.state.latest().epoch)
+            if coordination is not None:
+                me = coordinator(name, server.url, engine=True)
+                spread.enter_context(spread_over(coordination, server, hosted, me, door))
+
+        _run(engine, program, hosted, None if for_ is None else as_seconds(for_, "--for"), opened)
 
 
-def _run(engine: Engine, program: Jobs | Kept, hosted: Host, for_seconds: float | None) -> None:
+def _run(
+    engine: Engine,
+    program: Jobs | Kept,
+    hosted: Host,
+    for_seconds: float | None,
+    opened: Callable[[], None],
+) -> None:
     stopping = Stopping(engine)
     with stopping.signals(), contextlib.ExitStack() as listening:
 
         def tell(phase: str) -> None:
-            if phase == "starting Spark":
-                hosted.opened(engine.state.latest().epoch)
-            else:
+            if hosted.phase == "starting":
+                opened()
+            if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has put its own handler in our place
             if phase == "running" and isinstance(program, Jobs):
                 listening.enter_context(JobServer(program, engine.settings.state))
@@ -121,16 +147,3 @@ def _run(engine: Engine, program: Jobs | Kept, hosted: Host, for_seconds: float 
             raise SystemExit(130) from None
         finally:
             hosted.ended()
-
-
-def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
-    if certificate is None and key is None:
-        return None
-    for path in (certificate, key):
-        if path is None or not path.is_file():
-            raise UserError(
-                "BAD_OPTION", "https needs a certificate and its key", detail=f"there is no {path}"
-            )
-    assert certificate is not None
-    assert key is not None
-    return Tls(certificate, key)

@@ -52,9 +52,10 @@ def list_(state: State = None, json: Json = False) -> None:
     if json:
         print(json_text.dumps(rows, indent=1))
         return
+    spread = ("coordinator",) if any("coordinator" in row for row in rows) else ()
     _table(
-        ("job", "life", "query", "into"),
-        [(r["job"], r["life"], r["query"], " ".join(r["into"])) for r in rows],
+        ("job", "life", *spread, "query", "into"),
+        [(r["job"], r["life"], *map(r.get, spread), r["query"], " ".join(r["into"])) for r in rows],
     )
 
 
@@ -69,8 +70,8 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
         print(json_text.dumps({**found, "plan": explained, "answer": answer}, indent=1))
         return
     console = Console(highlight=False)
-    for what in ("job", "life", "query", "parameters", "into", "error"):
-        if found[what]:
+    for what in ("job", "life", "coordinator", "query", "parameters", "into", "error"):
+        if found.get(what):
             console.print(f"{what}: {found[what]}", markup=False, soft_wrap=True)
     console.print(explained, markup=False, soft_wrap=True)
     if answer is not None:

@@ -101,6 +101,7 @@ def test_an_answer_as_json_and_as_arrow(shared: kit.Site) -> None:
 def test_openapi_says_every_page(shared: kit.Site) -> None:
     paths = shared.get("/openapi.json")["paths"]
     assert paths.keys() == {
+        "/coordinators",
         "/health",
         "/status",
         "/metrics",

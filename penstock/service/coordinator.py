@@ -1,0 +1,169 @@
+"""`penstock coordinator`: a process that carries masters of jobs which an engine elsewhere runs.
+
+Receives the file that the engine serves, its state directory and a coordination store; hands others the same API as
+`serve`, without running epochs: what it takes in is in the log that the engine follows, what it answers is what the
+engine has told.
+
+Guarantees: it goes on while the engine is away; what it takes in then takes effect when an engine is back. When it ends
+or dies, the other coordinators carry its masters.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from penstock.coordination.contract import TIMEOUT_SECONDS
+from penstock.engine.job_server import JobServer
+from penstock.http.host import Host
+from penstock.http.limits import Limits
+from penstock.http.logs import log, to_lines
+from penstock.http.security import FileGuard
+from penstock.jobs.app import JobsApp
+from penstock.jobs.coordinators import coordinator as as_coordinator
+from penstock.jobs.program import Jobs
+from penstock.service.door import Door, served_app, spread_over
+from penstock.service.http import (
+    CoordinatorName,
+    Empty,
+    Files,
+    Listen,
+    Rate,
+    Served,
+    Subscribers,
+    TlsCert,
+    TlsKey,
+    TokenFile,
+)
+from penstock.service.options import State, default_state
+from penstock.state.directory import SHARED, StateDirectory
+from penstock.words.errors import ExternalError, PenstockError, UserError
+
+_DEFAULTS = Limits()
+#: how often it looks what the engine has done
+_LOOK_SECONDS = 0.05
+
+
+def coordinator(
+    coordination: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="Where the coordinators of an engine meet: a directory, or zk://host:port/root.",
+        ),
+    ],
+    file: Served = None,
+    empty: Empty = False,
+    state: State = None,
+    listen: Listen = "127.0.0.1:0",
+    name: CoordinatorName = None,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    files: Files = None,
+    rate: Rate = _DEFAULTS.requests_per_second,
+    subscribers: Subscribers = _DEFAULTS.subscribers,
+) -> None:
+    """Carry masters of the jobs that an engine runs elsewhere (`penstock serve --coordination`), over HTTP."""
+    app = served_app(file, empty)
+    if not isinstance(app, JobsApp):
+        raise UserError(
+            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
+        )
+    door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
+    place = state or default_state(app.name)
+    directory = StateDirectory(place)
+    jobs = app.on(place, follows=True)
+    identity = _checked(directory, jobs)
+    hosted = Host(jobs, place, FileGuard(files or (), place))
+    stop = threading.Event()
+    _stopped_by_signals(stop)
+    to_lines()
+    with door.server(hosted) as server:
+        log("listening", url=server.url, state=str(place), token=door.token is not None)
+        door.warn()
+        jobs.joined()
+        hosted.opened(_committed(directory))
+        me = as_coordinator(name, server.url)
+        with (
+            spread_over(coordination, server, hosted, me, door) as members,
+            JobServer(jobs, place, me.name),
+        ):
+            if not members.wait_joined(10 * TIMEOUT_SECONDS):
+                raise ExternalError(
+                    "NOT_JOINED",
+                    f"cannot join the coordinators at {coordination} as {me.name}",
+                    hint="The store may be away, or another that is alive has that name: see --name.",
+                )
+            hosted.entered("running")
+            log("running", name=me.name)
+            try:
+                _follow(jobs, hosted, directory, identity, stop)
+            finally:
+                hosted.ended()
+    log("ended")
+
+
+def _checked(directory: StateDirectory, jobs: Jobs) -> str:
+    """The identity of a state; raises unless it is that of an engine with these jobs."""
+    if (directory.path / SHARED / "agreed").exists():
+        raise UserError(
+            "STATE_OF_A_UNIT",
+            f"the state directory {directory.path} belongs to an HA unit, whose jobs cannot be shared out yet",
+        )
+    facts = directory.existing()
+    if facts["query"] != jobs.fingerprint:
+        raise UserError(
+            "STATE_OF_ANOTHER_QUERY",
+            f"the state directory {directory.path} belongs to another query",
+            detail=f"it holds {facts['query']}, this is {jobs.fingerprint}",
+            hint="Give the file that the engine serves, and its state directory.",
+        )
+    found: str = facts["id"]
+    return found
+
+
+def _follow(
+    jobs: Jobs, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
+) -> None:
+    """Tell the host what the engine does, until it is time to stop."""
+    seen, told_at = (-2, -1), 0.0
+    while not stop.wait(_LOOK_SECONDS):
+        try:
+            found = _committed(directory), jobs.commands
+            if found == seen:
+                continue
+            hosted.followed(found[0], jobs.followed(found[0]))
+            seen = found
+            facts = directory.facts()
+        except PenstockError as error:
+            if time.monotonic() - told_at > 10:
+                log("cannot follow", logging.WARNING, condition=error.condition, error=error.text())
+                told_at = time.monotonic()
+            continue
+        if facts is not None and facts["id"] != identity:
+            raise ExternalError(
+                "STATE_BEGAN_ANEW",
+                f"the state in {directory.path} is another one than before",
+                hint="The engine was started with --fresh; start the coordinator again.",
+            )
+
+
+def _committed(directory: StateDirectory) -> int:
+    epochs = directory.epochs()
+    return epochs[-1] if epochs else -1
+
+
+def _stopped_by_signals(stop: threading.Event) -> None:
+    def received(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, received)
