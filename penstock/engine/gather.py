@@ -55,6 +55,11 @@ class Gathered:
             sums[fact["stage"]] = sums.get(fact["stage"], 0.0) + fact["seconds"]
         return dict(sorted(sums.items()))
 
+    def run_bytes(self) -> int:
+        """The bytes of the runs that were written."""
+        changes = [change for fact in self.facts for _, _, change in fact.get("changes", ())]
+        return sum(entry[3] for added, _ in changes for entry in added)
+
     def job_seconds(self) -> dict[int, float]:
         """For how long jobs kept the epoch with what is their own: in each stage, as long as in its longest task."""
         stages: dict[tuple[str, str], float] = {}

@@ -43,6 +43,8 @@ class StatePlace:
     shelf: str | None = None
     #: whether every executor has a cache of its own, below `cache`
     apart: bool = False
+    #: a directory of the host's memory for new runs, until a manifest that names them is made durable
+    memory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class EpochTask:
     job_seconds: float = 0.0
     #: runs that no epoch reads any more, for caches to forget
     gone: tuple[str, ...] = ()
+    #: whether epochs were left out before this one: results older than the watermark have been told, or are lost
+    after_gap: bool = False
 
     @cached_property
     def slices(self) -> int:
@@ -159,13 +163,14 @@ def run_store(place: StatePlace) -> RunStore:
 @functools.lru_cache(maxsize=16)
 def kept_store(place: StatePlace, executor: str | None) -> RunStore:
     """The store of an executor that has a cache of its own, or of the host."""
+    memory = None if place.memory is None else Path(place.memory)
     if place.cache is None:
-        return RunStore(Path(place.runs), None)
-    if executor is None:
-        return RunStore(Path(place.runs), HostCache(Path(place.cache), place.cache_bytes))
-    cache = HostCache(Path(place.cache), place.cache_bytes).of(executor)
-    cache.claim(whereabouts().pid)
-    return RunStore(Path(place.runs), cache)
+        return RunStore(Path(place.runs), None, memory=memory)
+    cache = HostCache(Path(place.cache), place.cache_bytes)
+    if executor is not None:
+        cache = cache.of(executor)
+        cache.claim(whereabouts().pid)
+    return RunStore(Path(place.runs), cache, memory=memory)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from penstock.ha.schemes import Scheme, Semantics, Step, steps
 CORRECTION = "correction"
 #: part of an estimate that is no step: kept free for what varies
 MARGIN = "margin"
+#: what a follower's recovery consists of where nothing new is decided until another leads
+_PROMOTED = (Step.overtake, Step.detect, Step.deliver)
 
 
 class Part(NamedTuple):
@@ -83,11 +85,16 @@ def estimate(
     history: History,
     ahead: Outlook,
     margin: float = 0.15,
+    *,
+    one_leader: bool = False,
 ) -> Estimate:
-    """The recovery time of a scheme with so many epochs from one durable manifest to the next."""
+    """The recovery time of a scheme with so many epochs from one durable manifest to the next; `one_leader` as in the
+    settings."""
     done = steps(scheme, semantics)
+    if one_leader and done[0] is Step.overtake:
+        done = _PROMOTED
     parts = [_part(step, checkpoint_every, history, ahead) for step in done]
-    if done[0] is Step.overtake and Step.detect in done:
+    if done[0] is Step.overtake and Step.detect in done and not one_leader:
         # the secondary works on while the failure is being detected
         parts[0] = Part("overtake", max(parts[0].seconds - history.safe("detect"), 0.0))
     seconds = sum([part.seconds for part in parts])

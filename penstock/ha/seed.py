@@ -8,6 +8,7 @@ it recycles before it is linked makes the seeding begin again, from a newer mani
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run_file import unwritable
-from penstock.words.errors import ExternalError
+from penstock.state.run_file import read_run, unwritable
+from penstock.words.errors import ExternalError, PenstockError
 
 _ATTEMPTS = 50
 
@@ -38,6 +39,18 @@ def seeded(target: Path, leader: StateDirectory) -> int:
         detail="What its newest manifest names was gone, again and again.",
         hint="See `penstock state verify DIR`.",
     )
+
+
+def read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
+    """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
+    began, read = time.perf_counter(), 0
+    for run in sorted(state.latest().runs()):
+        if read >= most_bytes:
+            break
+        with contextlib.suppress(PenstockError, OSError):
+            read_run(state.runs / run)
+            read += (state.runs / run).stat().st_size
+    return read / max(time.perf_counter() - began, 1e-6) if read >= 1 << 20 else None
 
 
 def _copied(target: Path, leader: StateDirectory) -> int:

@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.state.collection import Changes
 from penstock.state.run import RunEntry
@@ -47,6 +48,7 @@ class Manifest:
 
     `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
     `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
+    `gap`: epochs were left out before the next one, so the state may be older than the streams' times.
     """
 
     epoch: int = -1
@@ -55,6 +57,7 @@ class Manifest:
     answers: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
+    gap: bool = False
 
     def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
         return self.collections.get(operator, {}).get(collection, ())
@@ -83,17 +86,11 @@ class Manifest:
         for operator, name, change in changes:
             group = collections.setdefault(operator, {})
             group[name] = applied(group.get(name, ()), change)
-        return replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
+        return replace(self, epoch=epoch, collections=collections, gap=False, **parts)  # type: ignore[arg-type]
 
-    def to_bytes(self) -> bytes:
-        """One line of JSON and its checksum."""
-        body = {
-            "epoch": self.epoch,
-            "generation": self.generation,
-            "collections": {
-                op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
-                for op, group in sorted(self.collections.items())
-            },
+    def times_to_json(self) -> dict[str, object]:
+        """The streams' times and the counters, as JSON takes them."""
+        return {
             "streams": {
                 name: {
                     "watermark": stream.watermark,
@@ -104,9 +101,32 @@ class Manifest:
                 }
                 for name, stream in self.streams.items()
             },
-            "answers": dict(self.answers),
             "counters": dict(self.counters),
         }
+
+    @staticmethod
+    def times_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
+        """The parts of a manifest that `times_to_json` told."""
+        streams = {
+            name: StreamTime({pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"])
+            for name, s in body["streams"].items()
+        }
+        return {"streams": streams, "counters": body["counters"]}
+
+    def to_bytes(self) -> bytes:
+        """One line of JSON and its checksum."""
+        body = {
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "collections": {
+                op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
+                for op, group in sorted(self.collections.items())
+            },
+            "answers": dict(self.answers),
+            **self.times_to_json(),
+        }
+        if self.gap:
+            body["gap"] = True
         text = json.dumps(body, separators=(",", ":")).encode()
         return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
@@ -126,15 +146,10 @@ class Manifest:
                 }
                 for op, group in body["collections"].items()
             },
-            streams={
-                name: StreamTime(
-                    {pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"]
-                )
-                for name, s in body["streams"].items()
-            },
             answers=body["answers"],
-            counters=body["counters"],
             generation=body.get("generation", 0),
+            gap=body.get("gap", False),
+            **Manifest.times_from_json(body),
         )
 
 

@@ -92,6 +92,7 @@ class Kit:
         pause_seconds: float = 0.1,
         master: str = "inline",
         lease_seconds: float = 2.5,
+        recovery: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.out = folder, folder / "out"
@@ -109,6 +110,7 @@ class Kit:
             str(folder),
             master=master,
             lease_seconds=lease_seconds,
+            recovery=recovery or {},
             settings={
                 "job_share": 0.0,
                 "first_epoch_units": 3_000,
@@ -117,7 +119,15 @@ class Kit:
             },
         )
         self.unit = Unit.made(self.root, launch)
-        self.unit.begun(UnitRecord(scheme, str(self.unit.root)))
+        controlled = "threshold_seconds" in launch.recovery
+        self.unit.begun(
+            UnitRecord(
+                scheme,
+                str(self.unit.root),
+                controlled=controlled,
+                checkpoint_every=settings.get("checkpoint_every", 1),
+            )
+        )
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.start_coordinator()
 
