@@ -9,8 +9,8 @@ Receives a state directory that was taken over; hands it back ready to go on, an
 
 Invariants:
 - Leaving out is one manifest, of the last recorded epoch: a crash before or after it leaves nothing half done.
-- After a gap time does not go back: what windows and ordered operators had told before is not told again, since results
-  older than the watermark are dropped in the first epoch (`Manifest.gap`).
+- After a gap nothing is told twice: operators go on with the state and the times of the manifest, and what they decide
+  before the watermark that had been reached is not told (`Manifest.gap`, `gather`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from penstock.engine.admission import spans_between
 from penstock.engine.epoch import EpochReport
 from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.state.directory import StateDirectory
-from penstock.state.manifest import Manifest
 
 #: where, in the state directory, what each coming back did is told
 TOLD = "recoveries.jsonl"
@@ -93,11 +92,13 @@ def come_back(state: StateDirectory, semantics: Semantics, *, at_hand: bool) -> 
     back = Comeback(semantics, before.epoch, recorded)
     if not back.happened or not SEMANTICS[semantics].loses_events:
         return back
-    manifest = replace(before, epoch=recorded, gap=True)
+    manifest = replace(before, epoch=recorded)
     last = state.recorded(recorded) or {}
     if known := last.get("before"):  # how far time had come, and what had been counted
-        manifest = replace(manifest, **Manifest.times_from_json(known))
-        back.lost_events = manifest.counters.get("events", 0) - before.counters.get("events", 0)
+        streams, counters = known["watermarks"], known["counters"]
+        reached = {name: mark for name, mark in streams.items() if mark is not None}
+        manifest = replace(manifest, gap={**before.gap, **reached}, counters=counters)
+        back.lost_events = counters.get("events", 0) - before.counters.get("events", 0)
     back.lost_epochs = recorded - before.epoch
     back.lost_units = sum(_units(state.recorded(epoch)) for epoch in range(before.epoch + 1, recorded + 1))
     if SEMANTICS[semantics].loses_state and not at_hand:

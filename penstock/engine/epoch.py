@@ -216,8 +216,9 @@ class EpochRunner:
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
         if self.interval.in_memory:
             content[INTERVAL] = self.interval.every
-        if SEMANTICS[self.semantics].loses_events:  # so that time need not go back when epochs are left out
-            content["before"] = self._manifest.times_to_json()
+        if SEMANTICS[self.semantics].loses_events:  # so that nothing is told twice when epochs are left out
+            marks = {name: stream.watermark for name, stream in self._manifest.streams.items()}
+            content["before"] = {"watermarks": marks, "counters": dict(self._manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
@@ -362,7 +363,6 @@ class EpochRunner:
             previous=self._program.previous(epoch, end.get("commands", 0), plan),
             job_seconds=self._job_seconds,
             gone=self._gone,
-            after_gap=self._manifest.gap,
         )
 
 

@@ -127,8 +127,6 @@ def _run(
             outcome = sub.operator.run(inputs, state, progress)
         except PenstockError as error:
             raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
-    if task.after_gap:
-        outcome = {name: _fresh(rows, progress.before) for name, rows in outcome.items()}
     if task.has_members(sub.id):
         rows = outcome.get("")
         for member, mine in results(task, sub.id, rows, failures) if rows is not None else ():
@@ -151,11 +149,6 @@ def _run(
         else:
             yield from addressed(task, edge, made)
     changes += [[sub.id, name, _packed(change)] for name, change in state.changes().items()]
-
-
-def _fresh(rows: pl.DataFrame | None, before: int) -> pl.DataFrame | None:
-    """Results that are not older than the watermark."""
-    return rows if rows is None or TIME not in rows.columns else rows.filter(pl.col(TIME) >= before)
 
 
 def _to_readers(

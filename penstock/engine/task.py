@@ -71,8 +71,6 @@ class EpochTask:
     job_seconds: float = 0.0
     #: runs that no epoch reads any more, for caches to forget
     gone: tuple[str, ...] = ()
-    #: whether epochs were left out before this one: results older than the watermark have been told, or are lost
-    after_gap: bool = False
 
     @cached_property
     def slices(self) -> int:

@@ -48,7 +48,8 @@ class Manifest:
 
     `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
     `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
-    `gap`: epochs were left out before the next one, so the state may be older than the streams' times.
+    `gap`: where epochs were left out, how far the watermark of each stream had come by then: what is decided by it
+    before that has been told, or is lost.
     """
 
     epoch: int = -1
@@ -57,7 +58,7 @@ class Manifest:
     answers: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
-    gap: bool = False
+    gap: Mapping[str, int] = field(default_factory=dict)
 
     def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
         return self.collections.get(operator, {}).get(collection, ())
@@ -86,7 +87,14 @@ class Manifest:
         for operator, name, change in changes:
             group = collections.setdefault(operator, {})
             group[name] = applied(group.get(name, ()), change)
-        return replace(self, epoch=epoch, collections=collections, gap=False, **parts)  # type: ignore[arg-type]
+        after = replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
+        if not self.gap:
+            return after
+        marks = {name: stream.watermark for name, stream in after.streams.items()}
+        ahead = {
+            name: mark for name, mark in self.gap.items() if (now := marks.get(name)) is None or now < mark
+        }
+        return replace(after, gap=ahead)
 
     def times_to_json(self) -> dict[str, object]:
         """The streams' times and the counters, as JSON takes them."""
@@ -126,7 +134,7 @@ class Manifest:
             **self.times_to_json(),
         }
         if self.gap:
-            body["gap"] = True
+            body["gap"] = dict(self.gap)
         text = json.dumps(body, separators=(",", ":")).encode()
         return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
@@ -148,7 +156,7 @@ class Manifest:
             },
             answers=body["answers"],
             generation=body.get("generation", 0),
-            gap=body.get("gap", False),
+            gap=body.get("gap", {}),
             **Manifest.times_from_json(body),
         )
 
