@@ -21,7 +21,7 @@ CORRECTION = "correction"
 #: part of an estimate that is no step: kept free for what varies
 MARGIN = "margin"
 #: what a follower's recovery consists of where nothing new is decided until another leads
-_PROMOTED = (Step.overtake, Step.detect, Step.deliver)
+_PROMOTED = (Step.overtake, Step.detect, Step.deliver, Step.replay)
 
 
 class Part(NamedTuple):
@@ -94,7 +94,10 @@ def estimate(
     if one_leader and done[0] is Step.overtake:
         done = _PROMOTED
     parts = [_part(step, checkpoint_every, history, ahead) for step in done]
-    if done[0] is Step.overtake and Step.detect in done and not one_leader:
+    if done is _PROMOTED:  # nothing is repeated, but the first epoch has to take in what came meanwhile
+        events = ahead.events_per_second * (history.safe("detect") + ahead.epoch_seconds)
+        parts[-1] = _over("replay", events, ahead.most_events_per_second, "events")
+    if done[0] is Step.overtake and Step.detect in done:
         # the secondary works on while the failure is being detected
         parts[0] = Part("overtake", max(parts[0].seconds - history.safe("detect"), 0.0))
     seconds = sum([part.seconds for part in parts])

@@ -101,7 +101,7 @@ def test_it_leaves_the_safe_side_once_it_has_measured(worlds: Any) -> None:
 
 def test_cloud_machines_that_are_paid_for_may_as_well_work(worlds: Any) -> None:
     world = worlds({"threshold_seconds": 10.0, "costs": "cloud-vm"})
-    world.measured(start=12.0, wire=0.5, load=80e6)
+    world.measured(start=12.0, wire=2.0, load=80e6, deliver=0.1)
     world.turns()
     assert world.record.scheme in (Scheme.active_replication, Scheme.active_standby)
     slow = worlds({"threshold_seconds": 60.0, "costs": "cloud-vm"})
