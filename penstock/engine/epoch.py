@@ -80,8 +80,9 @@ class EpochReport:
     repeated_rows: int = 0
     #: the last epoch whose state is durable
     durable_epoch: int = -1
-    #: bytes of the runs it wrote, and CPU that the last durable manifest took
+    #: bytes of the runs it wrote, of those that were brought to disk with it, and CPU that the last manifest took
     run_bytes: int = 0
+    checkpoint_bytes: int = 0
     manifest_cpu_seconds: float = 0.0
     oldest: int | None = None
     newest: int | None = None
@@ -268,6 +269,7 @@ class EpochRunner:
             repeated_rows=taken if told_before else 0,
             durable_epoch=self.interval.durable_epoch,
             run_bytes=result.run_bytes(),
+            checkpoint_bytes=self.interval.copied_bytes if self.interval.durable_epoch == epoch else 0,
             manifest_cpu_seconds=self.interval.cpu_seconds,
             oldest=min(result.all("oldest"), default=None),
             newest=max(result.all("newest"), default=None),
