@@ -218,8 +218,8 @@ class EpochRunner:
         if self.interval.in_memory:
             content[INTERVAL] = self.interval.every
         if SEMANTICS[self.semantics].loses_events:  # so that nothing is told twice when epochs are left out
-            marks = {name: stream.watermark for name, stream in self._manifest.streams.items()}
-            content["before"] = {"watermarks": marks, "counters": dict(self._manifest.counters)}
+            reached_times = {name: stream.watermark for name, stream in self._manifest.streams.items()}
+            content["before"] = {"watermarks": reached_times, "counters": dict(self._manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
