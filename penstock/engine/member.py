@@ -347,7 +347,8 @@ class EngineMember:
         held = len(engine.outlet.held_epochs)
         if held != self._me.held:
             self._say(held=held)
-        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > MOST_BEHIND):
+        behind = max(MOST_BEHIND, 2 * max(record.checkpoint_every, self._settings.checkpoint_every))
+        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > behind):
             self._resync = True
             engine.stop()
 

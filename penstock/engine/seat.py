@@ -69,10 +69,14 @@ class Seat:
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
         facts = self.state.claim(program.fingerprint, program.summary, generation)
-        if self._duty is not None:
-            self._back_to_whole()
-        if follows is None:
-            self.comeback = come_back(self.state, self._semantics, at_hand=self.warm_cache)
+        try:
+            if self._duty is not None:
+                self._back_to_whole()
+            if follows is None:
+                self.comeback = come_back(self.state, self._semantics, at_hand=self.warm_cache)
+        except PenstockError:
+            self.state.release()
+            raise
         return facts
 
     def _back_to_whole(self) -> None:
@@ -80,11 +84,7 @@ class Seat:
         try:
             self.state.latest()
         except InternalError:
-            try:
-                rolled_back(self.state)
-            except PenstockError:
-                self.state.release()
-                raise
+            rolled_back(self.state)
 
     def promoted(self, fence: Fence, plan: Plan) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""

@@ -131,8 +131,9 @@ class Coordinator:
         if self._hopeless(record, members):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
-        self._steering.look(record, members)
-        self._supply(self._unit.record(), members)
+        if self._steering.look(record, members) is not None:
+            record = self._unit.record()
+        self._supply(record, members)
         return None
 
     def _noticed(self, members: dict[str, Member]) -> UnitRecord:

@@ -113,7 +113,8 @@ def run(
             recovery=asked_of_recoveries(recovery_time, cost, semantics, every),
             settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None},
         )
-        serve_unit(app, place, launch, scheme, for_seconds, _again(file, state, master) + " --ha")
+        again = _again(file, state, master, "--ha", *_said(recovery_time, cost, semantics, checkpoint_every))
+        serve_unit(app, place, launch, scheme, for_seconds, again)
         return
     settings = Settings(
         state=place,
@@ -125,7 +126,8 @@ def run(
         semantics=semantics,
         **following(master, executors, elastic, manager),
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
+    again = _again(file, state, master, *_said(None, None, semantics, checkpoint_every))
+    serve(app, settings, for_seconds=for_seconds, again=again)
 
 
 def asked_of_recoveries(
@@ -216,7 +218,18 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None, master: str) -> str:
+def _said(recovery_time: str | None, cost: str | None, semantics: Semantics, every: str) -> list[str]:
+    """The options about recoveries that were given, as they are to be given again."""
+    given = {
+        "--recovery-time": recovery_time,
+        "--cost": cost,
+        "--semantics": None if semantics is Semantics.precise else str(semantics),
+        "--checkpoint-every": None if every == "1" else every,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, value)]
+
+
+def _again(file: Path, state: Path | None, master: str, *more: str) -> str:
     where = ["--state", str(state)] if state else []
     on = ["--master", master] if master != LOCAL else []
-    return shlex.join([program(), "run", str(file), *where, *on])
+    return shlex.join([program(), "run", str(file), *where, *on, *more])
