@@ -67,6 +67,7 @@ class LoadGauge:
             "state_bytes": float(reports[-1].state_bytes),
             "run_bytes": sum(report.run_bytes for report in reports) / len(reports),
             "epoch_seconds": max(working, passed) / len(reports),
+            "work_seconds": working / len(reports),
         }
         return dict(self._last)
 

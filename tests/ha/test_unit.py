@@ -76,7 +76,8 @@ def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Sc
 def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     """It begins with active replication, measures, saves, and what it chose carries a kill within the time."""
     asked = {"threshold_seconds": 40.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
-    kit = make(Scheme.active_replication, recovery=asked, count=2_500)
+    kit = make(Scheme.active_replication, recovery=asked, count=3_000, pause_seconds=0.2)
+    kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("it has chosen", lambda: kit.record().scheme is not Scheme.active_replication)
     chosen = kit.record().scheme
@@ -102,7 +103,8 @@ def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
 @pytest.mark.parametrize("scheme", [Scheme.passive_hot, Scheme.active_standby])
 def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make: Make) -> None:
     """Killed between two durable manifests: what was in memory only is repeated, on the directory that is in force."""
-    kit = make(scheme, checkpoint_every=7)
+    kit = make(scheme, checkpoint_every=7, count=3_000, pause_seconds=0.2)
+    kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, scheme))
     for _ in range(2):
@@ -118,7 +120,10 @@ def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make:
 
 
 def test_a_gap_in_a_unit_is_counted(make: Make) -> None:
-    kit = make(Scheme.deployed, checkpoint_every=5, recovery={"semantics": "gap"})
+    kit = make(
+        Scheme.deployed, checkpoint_every=5, recovery={"semantics": "gap"}, count=3_000, pause_seconds=0.2
+    )
+    kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.deployed))
     kit.flowing(8)
