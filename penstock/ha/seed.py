@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.state.directory import StateDirectory
@@ -64,9 +65,10 @@ def _copied(target: Path, leader: StateDirectory) -> int:
             _linked(leader.runs / run, place)
         for folder in (target / "runs").glob("*"):
             sync_directory(folder)
+        theirs = replace(manifest, generation=0)  # the leader's generations do not count in this directory
         if record is not None:
             write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", json.dumps(record).encode())
-        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", manifest.to_bytes())
+        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", theirs.to_bytes())
     write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
     return epochs[-1] if epochs else -1
 

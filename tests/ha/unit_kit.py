@@ -58,11 +58,19 @@ class Feeder:
         self._pause, self._at_once = pause_seconds, at_once
         self._go = threading.Event()
         self._hurry = threading.Event()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
     def go(self) -> None:
         self._go.set()
+
+    def stop(self) -> None:
+        """Append nothing more."""
+        self._over.set()
+        self._hurry.set()
+        self._go.set()
+        self._thread.join()
 
     def finish(self) -> None:
         """Append the rest at once."""
@@ -74,6 +82,8 @@ class Feeder:
         self._go.wait()
         longest = max(map(len, self._lines.values()))
         for first in range(0, longest, self._at_once):
+            if self._over.is_set():
+                return
             for name, lines in self._lines.items():
                 with open(self._files[name], "a") as file:
                     file.writelines(f"{line}\n" for line in lines[first : first + self._at_once])
@@ -154,6 +164,7 @@ class Kit:
 
     def close(self) -> None:
         """Stop everything; whatever does not stop is killed, by the numbers it gave."""
+        self.feeder.stop()
         members = self.members()
         self.unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
         deadline = time.monotonic() + 20
