@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.bench import api as api_bench
+from penstock.bench import checkpoint as checkpoint_bench
 from penstock.bench import elastic as elastic_bench
 from penstock.bench import ingest as ingest_bench
 from penstock.bench import jobs as jobs_bench
@@ -186,6 +187,14 @@ def api(
     size = api_bench.QUICK if quick else api_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: api_bench.Api(size, told), wanted, json)
+
+
+@bench_app.command()
+def checkpoint(json: Json = False, quick: Quick = False, runs: Runs = None) -> None:
+    """The checkpoint interval: what it saves while nothing fails, and what a recovery takes."""
+    size = checkpoint_bench.QUICK if quick else checkpoint_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs)
+    _tell(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

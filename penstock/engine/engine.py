@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -24,12 +23,13 @@ from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity, SparkFleet
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
 from penstock.engine.executors import Executors
 from penstock.engine.failures import explained
+from penstock.engine.housing import housed, vacated
 from penstock.engine.job_shares import JobShares
-from penstock.engine.local_query import INLINE, LocalQuery, LocalStages
+from penstock.engine.local_query import LocalQuery, LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
@@ -37,7 +37,7 @@ from penstock.engine.ran import Run
 from penstock.engine.rate import rate_of
 from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
-from penstock.engine.settings import Settings, cores_of, on_one_host
+from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
 from penstock.query.compile import compiled
@@ -45,7 +45,6 @@ from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
-from penstock.state.cache import HostCache
 from penstock.state.generation import Fence
 from penstock.words.errors import InternalError, PenstockError
 
@@ -72,8 +71,9 @@ class Engine:
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
+        check_interval(self.settings)
         self.program: Program = Fixed(compiled(app)) if isinstance(app, App) else app
-        self.seat = Seat(self.settings.state, duty)
+        self.seat = Seat(self.settings.state, duty, self.settings.semantics)
         self.state, self.outlet = self.seat.state, self.seat.outlet
         self.admission: Admission | None = None
         self.executors: Executors | None = None
@@ -112,6 +112,11 @@ class Engine:
         if self._runner is None:
             raise InternalError("NOT_RUNNING", "the engine has no bucket maps yet: it has not begun")
         return self._runner.remap(change)
+
+    def checkpoint_every(self, epochs: int) -> None:
+        """Make the state durable so often from now on, if the settings let that vary. From any thread."""
+        if self._runner is not None and self.settings.checkpoint_varies:
+            self._runner.interval.every = max(epochs, 1)
 
     def greet(self, place: Place, cores: int = 1) -> None:
         """Have an executor that has just come load what tasks need, so that its first epoch does not wait for that."""
@@ -212,20 +217,7 @@ class Engine:
             cores = int(spark.sparkContext.defaultParallelism)
         slices = self.settings.slices or cores
         master = "local" if spark is None else str(spark.sparkContext.master)
-        local = master.startswith("local")
-        place = state_place(
-            self.state,
-            self.settings.cache_root,
-            self.settings.cache_bytes,
-            one_host=on_one_host(master),
-            apart=not local,  # executors may be on hosts of their own; where they share one, they come and go alone
-            owner=self.seat.owner,
-        )
-        if place.cache is not None:
-            cache = HostCache(Path(place.cache), 0)
-            if not self.seat.warm_cache:
-                cache.clear()  # what an earlier life has left may be incomplete
-            cache.claim()
+        place = housed(self.seat, self.settings, master)
         shape = Shape(cores, slices, self.settings.buckets, self.settings.small_epoch_bytes)
         runner = self._runner = EpochRunner(
             LocalStages() if spark is None else SparkStages(spark.sparkContext),
@@ -238,6 +230,8 @@ class Engine:
             shares=JobShares(self.settings.job_share, self.settings.epoch_seconds),
             fence=self._fence,
             outlet=self.outlet,
+            checkpoint_every=self.settings.checkpoint_every,
+            semantics=self.settings.semantics,
         )
         admission = self.admission = Admission(
             self.program,
@@ -270,14 +264,14 @@ class Engine:
             began = time.monotonic()
             self._begin_elasticity(runner)
             self._wait(query, admission, for_seconds)
+            runner.settle()
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
             if desk is not None:
                 desk.close()
             runner.close()
-            if place.cache is not None:
-                HostCache(Path(place.cache), 0).clear()
+            vacated(place)
         run.seconds = time.monotonic() - began
         run.counters = runner.manifest.counters
         return run
@@ -321,6 +315,7 @@ class Engine:
                     run.bad += report.bad
                     run.first_epoch = number if run.first_epoch is None else run.first_epoch
                     self.meter.add(report)
+                    self.seat.came_on(report)
                     self._keep_house(runner, number)
                     if watch is not None:
                         watch(report)

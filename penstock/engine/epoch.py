@@ -6,6 +6,8 @@ Invariants:
 - The epoch record is written before anything runs, and an epoch that has one is repeated as recorded.
 - Sinks are written before the manifest, the manifest before Spark's commit. Each of them is idempotent by
   epoch, so the epoch can be repeated from any point in between.
+- Where not every epoch's manifest is durable, the record of the next epoch says that the sinks have this one: it is
+  written after they took it. So an epoch that is repeated, and is not the last recorded, is not delivered again.
 - Records, manifests and sinks take nothing from an engine once one of a higher generation has taken over. The fence,
   looked at before each write, only tells such an engine early.
 """
@@ -30,6 +32,7 @@ from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.greeting import a_little, rehearsal
+from penstock.engine.interval import INTERVAL, Interval
 from penstock.engine.job_shares import JobShares
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
@@ -39,10 +42,11 @@ from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
 from penstock.engine.work import TaskWork, Work, tasks_of, work_of
+from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import Maps, Place, evenly
-from penstock.state.cache import HostCache
+from penstock.state.cache import HostCache, default_cache_root
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
@@ -72,6 +76,18 @@ class EpochReport:
     state_bytes: int
     rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     repeated: bool = False
+    #: whether it had been recorded before, and whether the sinks were known to have its rows
+    replayed: bool = False
+    delivered_before: bool = False
+    #: whether they were offered to sinks that had them, and the rows that a sink took once more
+    offered_again: bool = False
+    repeated_rows: int = 0
+    #: the last epoch whose state is durable
+    durable_epoch: int = -1
+    #: bytes of the runs it wrote, of those that were brought to disk with it, and CPU that the last manifest took
+    run_bytes: int = 0
+    checkpoint_bytes: int = 0
+    manifest_cpu_seconds: float = 0.0
     oldest: int | None = None
     newest: int | None = None
     committed_at: float = 0.0
@@ -127,6 +143,8 @@ class EpochRunner:
         shares: JobShares | None = None,
         fence: Fence | None = None,
         outlet: Outlet | None = None,
+        checkpoint_every: int = 1,
+        semantics: Semantics = Semantics.precise,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -139,7 +157,9 @@ class EpochRunner:
         #: looked at before each write; None for one that follows, or has no lease
         self.fence = fence
         self.outlet = outlet or Outlet(lambda: state.generation, state.path)
-        self._manifest = state.latest()
+        #: when the state is made durable
+        self.interval = Interval(state, place.memory, checkpoint_every)
+        self.semantics = semantics
         self._gone: tuple[str, ...] = ()
         #: the last epoch that read something: what it was, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
@@ -149,7 +169,11 @@ class EpochRunner:
     @property
     def manifest(self) -> Manifest:
         """The state after the last committed epoch."""
-        return self._manifest
+        return self.interval.manifest
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self.interval.manifest
 
     @property
     def maps(self) -> Maps:
@@ -179,6 +203,12 @@ class EpochRunner:
         """No epoch comes any more: moves that wait or are under way are given up."""
         self._moves.close()
 
+    def settle(self) -> None:
+        """The run ends as it should: what is in memory only is made durable."""
+        if self.interval.in_memory:
+            self._may_write()
+            self.interval.settle()
+
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
         """Carry out an epoch, or find that it has been."""
         began = time.perf_counter()
@@ -200,8 +230,16 @@ class EpochRunner:
         planned = self._program.plan(commands, self._program.failures(epoch, commands))
         maps = self._moves.before(epoch, planned, self._manifest)
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
+        if self.interval.in_memory:
+            content[INTERVAL] = self.interval.every
+        if SEMANTICS[self.semantics].loses_events:  # so that nothing is told twice when epochs are left out
+            reached_times = {name: stream.watermark for name, stream in self._manifest.streams.items()}
+            content["before"] = {"watermarks": reached_times, "counters": dict(self._manifest.counters)}
         self._may_write()
+        replayed = self._state.recorded(epoch) is not None
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
+        told_before = replayed and INTERVAL in record and self._state.recorded(epoch + 1) is not None
+        delivered = told_before and not SEMANTICS[self.semantics].repeats_results
         if (record["start"], record["end"]) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
@@ -215,14 +253,12 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._may_write()
-        self.outlet.take(epoch, plan, result.rows, result.aside)
+        taken = 0 if delivered else self.outlet.take(epoch, plan, result.rows, result.aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._may_write()
-        self._state.commit(result.manifest)
-        self._gone = tuple(self._manifest.runs() - result.manifest.runs())
+        self._gone = self.interval.commit(result.manifest)
         self._forget(self._gone)
-        self._manifest = result.manifest
         reached("committed", epoch)
         self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
         units: dict[str, int] = {}
@@ -242,6 +278,14 @@ class EpochRunner:
             watermark=watermark,
             state_bytes=result.manifest.state_bytes(),
             rows=result.rows,
+            replayed=replayed,
+            delivered_before=delivered,
+            offered_again=told_before and not delivered,
+            repeated_rows=taken if told_before else 0,
+            durable_epoch=self.interval.durable_epoch,
+            run_bytes=result.run_bytes(),
+            checkpoint_bytes=self.interval.copied_bytes if self.interval.durable_epoch == epoch else 0,
+            manifest_cpu_seconds=self.interval.cpu_seconds,
             oldest=min(result.all("oldest"), default=None),
             newest=max(result.all("newest"), default=None),
             committed_at=time.time(),
@@ -348,14 +392,17 @@ def state_place(
     one_host: bool = False,
     apart: bool = False,
     owner: str = "",
+    in_memory: bool = False,
 ) -> StatePlace:
     """Where tasks find the runs of a state directory and, on one host, the frames on their way.
 
     `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
     (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
+    `in_memory`: new runs stay in the host's memory until a manifest is made durable.
     """
     place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
     name = f"{place}-{owner or state.generation}"
     cache = None if cache_root is None else str(cache_root / name)
     shelf = f"{cache}/shelf" if cache is not None and one_host else None
-    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart)
+    memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
+    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)

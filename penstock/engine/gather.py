@@ -18,7 +18,7 @@ import polars as pl
 from penstock.engine.failures import JobsFailed
 from penstock.engine.message import Message, as_error, error_of
 from penstock.engine.task import EpochTask
-from penstock.operators.contract import ORDER, TIME
+from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.physical import OutputPlan, run_steps, user_columns
 from penstock.state.bucket_map import Maps
@@ -55,6 +55,11 @@ class Gathered:
             sums[fact["stage"]] = sums.get(fact["stage"], 0.0) + fact["seconds"]
         return dict(sorted(sums.items()))
 
+    def run_bytes(self) -> int:
+        """The bytes of the runs that were written."""
+        changes = [change for fact in self.facts for _, _, change in fact.get("changes", ())]
+        return sum(entry[3] for added, _ in changes for entry in added)
+
     def job_seconds(self) -> dict[int, float]:
         """For how long jobs kept the epoch with what is their own: in each stage, as long as in its longest task."""
         stages: dict[tuple[str, str], float] = {}
@@ -81,7 +86,8 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     for name, frames in told.items():
         output = task.plan.outputs[name]
         try:
-            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order)
+            upto = _told_upto(task, before, name) if before.gap else None
+            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=upto)
         except PenstockError as error:
             if output.job is None:
                 raise
@@ -105,6 +111,17 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
     return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts, task.maps)
+
+
+def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:
+    """Before which time an output has told what the watermark decides, though the state does not know; None where
+    events pass straight through it."""
+    subs = task.plan.subqueries
+    sources = [edge.source for edge in task.plan.edges if edge.target == f"out:{output}"]
+    if any(source not in subs for source in sources):
+        return None
+    streams = {stream for source in sources for stream in subs[source].streams} or before.gap.keys()
+    return min((before.gap.get(stream, NEVER) for stream in streams), default=None)
 
 
 def _told(task: EpochTask, messages: list[Message]) -> tuple[dict[str, list[pl.DataFrame]], set[str]]:
@@ -161,10 +178,15 @@ def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
 
 
 def answered(
-    output: OutputPlan, frames: list[pl.DataFrame], last: str | None, *, in_order: bool = False
+    output: OutputPlan,
+    frames: list[pl.DataFrame],
+    last: str | None,
+    *,
+    in_order: bool = False,
+    after: int | None = None,
 ) -> tuple[pl.DataFrame | None, str | None]:
     """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64). `in_order`: each frame's
-    rows are in that order already."""
+    rows are in that order already. Of rows before the time `after` it is known that they were told, or are lost."""
     answer = None
     if output.top is not None and not (frames or last):
         return None, None
@@ -174,11 +196,13 @@ def answered(
         if told is not None and output.top.changes_only:
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
-    elif in_order and len(frames) == 1:
+    elif in_order and len(frames) == 1 and after is None:
         return frames[0].select(list(output.schema)), None
     else:
         rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
         order = [] if rows is None else _order(rows)
+    if rows is not None and after is not None and TIME in rows.columns:
+        rows = rows.filter(pl.col(TIME) >= after)
     if rows is None or not rows.height:
         return None, answer
     rows = run_steps(output.after, rows.sort(order), f"the rows of {output.name}")

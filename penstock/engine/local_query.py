@@ -18,9 +18,6 @@ from penstock.logs.contract import Span
 from penstock.state.bucket_map import Place
 from penstock.state.run import Piece
 
-#: the master that stands for no Spark at all
-INLINE = "inline"
-
 
 class LocalStages:
     """Carries out an epoch's tasks one after the other, each slice as if on the executor it has for its place."""

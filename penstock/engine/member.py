@@ -27,20 +27,21 @@ from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport, state_place
 from penstock.engine.job_server import JobServer
-from penstock.engine.local_query import INLINE
+from penstock.engine.lead import Lead
+from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.program import Fixed, Program
 from penstock.engine.ran import Run
 from penstock.engine.rehearsal import rehearsed
 from penstock.engine.session import session, warm_up
-from penstock.engine.settings import Settings
+from penstock.engine.settings import INLINE, Settings
 from penstock.ha.follower import RunFollower
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.ha.seed import seeded
-from penstock.ha.unit import KEPT, Kind, Member, Recovery, Unit, UnitRecord
+from penstock.ha.seed import read_rate, seeded
+from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
 from penstock.jobs.program import Jobs
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
-from penstock.words.errors import ExternalError, PenstockError, UserError
+from penstock.words.errors import ExternalError, PenstockError
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
@@ -48,6 +49,8 @@ LOOK_SECONDS = 0.1
 MOST_BEHIND = 100
 #: how often it says where it is, at most, in seconds
 _SAY_SECONDS = 0.5
+#: how often it says what it does, in seconds
+_GAUGE_SECONDS = 1.0
 
 
 class EngineMember:
@@ -73,8 +76,11 @@ class EngineMember:
         self._say(phase="starting")
         self._spark: SparkSession | None = None
         self._lease: Lease | None = None
-        self._first_of: int | None = None
+        self._leads: Lead | None = None
+        self._gauge = LoadGauge()
+        self._gauged_at = time.monotonic()
         self._resync = False
+        self._runs: Engine | None = None
 
     def run(self) -> None:
         """Be an engine of the unit until it ends or lets this one go."""
@@ -174,31 +180,22 @@ class EngineMember:
         duty = Duty(self._name, self._unit.agreed, self._unit.root, warm_cache=warm)
         engine = self._engine(directory, duty, lease)
         self._lease = lease
-        self._installed(lease, directory)
+        self._installed(lease, directory, time.time())
         self._ended(self._watched(engine), engine)
 
-    def _installed(self, lease: Lease, directory: Path) -> None:
+    def _installed(self, lease: Lease, directory: Path, began: float, *, promoted: bool = False) -> None:
         """Write down that we lead."""
-        at = time.time()
-        last = _last_commit(Path(self._unit.record().directory))
-
-        def installed(record: UnitRecord) -> UnitRecord:
-            after = replace(record, leader=self._name, generation=lease.generation, directory=str(directory))
-            if record.leader is None or record.leader == self._name:
-                return after
-            recovery = Recovery(
-                lost=record.leader,
-                leader=self._name,
-                generation=lease.generation,
-                scheme=str(record.scheme),
-                lease_at=at,
-                failed_at=record.lost.get(record.leader),
-                last_result_at=last,
-            )
-            return replace(after, recoveries=(*record.recoveries[1 - KEPT :], recovery))
-
-        self._unit.change(installed)
-        self._first_of = lease.generation
+        lead = Lead(
+            self._name,
+            lease.generation,
+            directory,
+            self._me.since,
+            promoted=promoted,
+            semantics=str(self._settings.semantics),
+            began=began,
+        )
+        self._unit.change(lead.installed)
+        self._leads = lead
         self._say(phase="primary", directory=str(directory))
         self._tell(f"leads, generation {lease.generation}, on {directory}")
 
@@ -209,6 +206,7 @@ class EngineMember:
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
         over, failure = threading.Event(), []
+        self._runs = engine
 
         def look() -> None:
             try:
@@ -220,8 +218,10 @@ class EngineMember:
                         engine.stop()
                         return
                     with contextlib.suppress(ExternalError):
-                        if self._dismissed(self._unit.record()):
+                        record = self._unit.record()
+                        if self._dismissed(record):
                             engine.stop()
+                        self._at_the_lead(engine, record)
                     if beside is not None:
                         beside(engine)
                     over.wait(LOOK_SECONDS)
@@ -234,6 +234,8 @@ class EngineMember:
         serving = contextlib.ExitStack()
 
         def running(phase: str) -> None:
+            if phase == "running" and self._leads is not None:
+                self._leads.ready_at = time.time()
             if phase == "running" and isinstance(engine.program, Jobs):
                 serving.enter_context(JobServer(engine.program, engine.state.path))
 
@@ -248,30 +250,32 @@ class EngineMember:
 
     def _epoch(self, report: EpochReport) -> None:
         self._say(epoch=report.epoch)
-        first = self._first_of
-        if first is None or report.repeated:
+        lead = self._leads
+        if lead is None:
             return
-        self._first_of = None
+        self._gauge.add(report)
+        if (wire := lead.wire(report)) is not None:
+            self._unit.change(lambda now: now.measuring(wire=wire))
+        if not lead.is_first_result(report):
+            return
 
         def resulted(record: UnitRecord) -> UnitRecord:
-            if not record.recoveries or record.recoveries[-1].generation != first:
-                return record
-            last = replace(
-                record.recoveries[-1], first_result_at=report.committed_at, first_epoch=report.epoch
-            )
-            after = replace(record, recoveries=(*record.recoveries[:-1], last))
-            wire = max(report.committed_at - last.lease_at - report.seconds, 0.0)
-            figures = {"wire": wire}
-            # who was started after the failure was not there to detect it
-            if (
-                last.detected_after is not None
-                and last.failed_at is not None
-                and self._me.since < last.failed_at
-            ):
-                figures["detect"] = last.detected_after
+            outcome = {} if self._runs is None else self._runs.seat.comeback.outcome()
+            after, figures = lead.resulted(record, report, outcome)
             return after.measuring(**figures)
 
         self._unit.change(resulted)
+
+    def _at_the_lead(self, engine: Engine, record: UnitRecord) -> None:
+        """Now and then, while it leads: say what it does, and do what the controller asks for."""
+        engine.checkpoint_every(record.checkpoint_every)
+        if self._leads is None or time.monotonic() < self._gauged_at + _GAUGE_SECONDS:
+            return
+        self._gauged_at = time.monotonic()
+        if load := self._gauge.load():
+            self._say(load=load)
+        if figures := self._gauge.figures():
+            self._unit.change(lambda now: now.measuring(**figures))
 
     def _ended(self, run: Run, engine: Engine) -> None:
         """The engine came to its end without an error: all is read, or we are to leave."""
@@ -302,8 +306,10 @@ class EngineMember:
             epoch = seeded(own, source)
             size = StateDirectory(own).latest().state_bytes()
             if size > 1 << 20:
-                rate = size / max(time.perf_counter() - began, 1e-6)
-                self._unit.change(lambda now, rate=rate: now.measuring(sync=rate))  # type: ignore[misc]
+                figures = {"sync": size / max(time.perf_counter() - began, 1e-6)}
+                if (rate := read_rate(StateDirectory(own))) is not None:
+                    figures["load"] = rate
+                self._unit.change(lambda now, figures=figures: now.measuring(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
             self._resync = False
@@ -332,7 +338,8 @@ class EngineMember:
         record = self._unit.record()
         epochs = self._unit.agreed.epochs()
         done = StateDirectory(Path(record.directory)).epochs()
-        engine.outlet.forget(done[-1] if done else -1)
+        # whoever recorded an epoch had delivered the one before
+        engine.outlet.forget(max(done[-1] if done else -1, epochs[-1] - 1 if epochs else -1))
         if record.scheme is Scheme.active_replication:
             engine.outlet.open()
         else:
@@ -340,15 +347,16 @@ class EngineMember:
         held = len(engine.outlet.held_epochs)
         if held != self._me.held:
             self._say(held=held)
-        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > MOST_BEHIND):
+        behind = max(MOST_BEHIND, 2 * max(record.checkpoint_every, self._settings.checkpoint_every))
+        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > behind):
             self._resync = True
             engine.stop()
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
-        began = time.monotonic()
+        began, at = time.monotonic(), time.time()
 
         def settle() -> None:
-            self._installed(lease, engine.state.path)
+            self._installed(lease, engine.state.path, at, promoted=True)
 
         self._tell(f"has the lease, generation {lease.generation}")
         self._lease = lease
@@ -379,22 +387,3 @@ class EngineMember:
             self._said_at = now
             with contextlib.suppress(ExternalError):
                 self._unit.join(self._session, self._name, self._me)
-
-
-def _last_commit(directory: Path) -> float | None:
-    epochs = StateDirectory(directory).epochs()
-    with contextlib.suppress(OSError):
-        if epochs:
-            return (directory / "manifests" / f"{epochs[-1]:012d}.json").stat().st_mtime
-    return None
-
-
-def refuse_jobs(scheme: Scheme) -> None:
-    """Jobs that come and go keep their commands in the one state directory: no engine can follow on another."""
-    if SCHEMES[scheme].runs_epochs:
-        raise UserError(
-            "SCHEME_NOT_FOR_JOBS",
-            f"{scheme} cannot run jobs that come and go",
-            detail="Their commands lie in the state directory, which the engines of this scheme do not share.",
-            hint="Use passive-hot, passive-cold, deployed or passive-replication.",
-        )

@@ -42,13 +42,13 @@ class Outlet:
 
     def take(
         self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> None:
-        """Take an epoch's rows."""
+    ) -> int:
+        """Take an epoch's rows; how many the sinks have taken of them now."""
         with self._lock:
             if self._holding:
                 self._held.append((epoch, plan, rows, aside))
-                return
-            self._deliver(epoch, plan, rows, aside)
+                return 0
+            return self._deliver(epoch, plan, rows, aside)
 
     def hold(self) -> None:
         """Keep rows back from now on."""
@@ -71,16 +71,16 @@ class Outlet:
 
     def _deliver(
         self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> None:
+    ) -> int:
         """Deliver as who leads now; when that is another by the time it arrives, again: the rows are the same."""
         for attempt in range(_AGAIN):
             generation = self.generation()
             try:
-                self._write(generation, epoch, plan, rows, aside)
-                return
+                return self._write(generation, epoch, plan, rows, aside)
             except ExternalError as refused:
                 if refused.condition != "FENCED" or self.generation() == generation or attempt + 1 == _AGAIN:
                     raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _write(
         self,
@@ -89,17 +89,19 @@ class Outlet:
         plan: Plan,
         rows: Mapping[str, pl.DataFrame],
         aside: pl.DataFrame | None,
-    ) -> None:
+    ) -> int:
+        taken = 0
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
                 sink.take_over(generation)
-                sink.write(epoch, told)
+                taken += told.height if sink.write(epoch, told) else 0
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):
                 sink = self._aside_sink(str(stream), str(why))
                 sink.take_over(generation)
                 sink.write(epoch, part.drop("stream", "why"))
+        return taken
 
     def _aside_sink(self, stream: str, why: str) -> JsonLines:
         """Where a stream's dead letters or late events are kept."""

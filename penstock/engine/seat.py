@@ -11,23 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.checkpoint import made
+from penstock.engine.comeback import Comeback, come_back
 from penstock.engine.duty import Duty
+from penstock.engine.epoch import EpochReport
 from penstock.engine.logs import Logs
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
+from penstock.ha.schemes import Semantics
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
-from penstock.state.spark_log import spark_log_of
+from penstock.state.spark_log import cut_after, spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 
 class Seat:
     """Where an engine sits. It decides epochs from the beginning unless its duty is to follow."""
 
-    def __init__(self, path: Path, duty: Duty | None) -> None:
+    def __init__(self, path: Path, duty: Duty | None, semantics: Semantics = Semantics.precise) -> None:
         self._duty = duty
+        self._semantics = semantics
+        #: what became of the epochs after the last durable manifest
+        self.comeback = Comeback(semantics)
+        self._came_on = False
         self.state = StateDirectory(path, None if duty is None else duty.agreed)
         self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
         #: set while it is this engine that decides what epochs consist of
@@ -62,8 +69,14 @@ class Seat:
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
         facts = self.state.claim(program.fingerprint, program.summary, generation)
-        if self._duty is not None:
-            self._back_to_whole()
+        try:
+            if self._duty is not None:
+                self._back_to_whole()
+            if follows is None:
+                self.comeback = come_back(self.state, self._semantics, at_hand=self.warm_cache)
+        except PenstockError:
+            self.state.release()
+            raise
         return facts
 
     def _back_to_whole(self) -> None:
@@ -71,11 +84,7 @@ class Seat:
         try:
             self.state.latest()
         except InternalError:
-            try:
-                rolled_back(self.state)
-            except PenstockError:
-                self.state.release()
-                raise
+            rolled_back(self.state)
 
     def promoted(self, fence: Fence, plan: Plan) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
@@ -97,8 +106,19 @@ class Seat:
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded
 
+    def came_on(self, report: EpochReport) -> None:
+        """Told every epoch: counts what the coming back repeats, and writes it down once that is over."""
+        if self._came_on:
+            return
+        self.comeback.count(report)
+        self._came_on = self.comeback.ended or not self.comeback.happened
+        if self.comeback.happened and self.comeback.ended:
+            self.comeback.tell(self.state)
+
     def spark_log(self) -> Path:
         """Where Spark keeps its offsets and commits."""
         if self._duty is None:
-            return spark_log_of(self.state.path, self.state.generation)
+            log = spark_log_of(self.state.path, self.state.generation)
+            cut_after(log, self.state.latest().epoch)
+            return log
         return made(self.state, f"{self.state.generation}-{self._duty.member}")

@@ -25,7 +25,7 @@ from penstock.engine import source
 from penstock.engine.exchange import exchange
 from penstock.engine.executors import beginning, take_over
 from penstock.engine.java import java_home
-from penstock.engine.settings import Settings, cores_of, on_one_host
+from penstock.engine.settings import Settings, cores_of, in_memory, on_one_host
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -95,7 +95,7 @@ def _defaults(settings: Settings) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.sql.streaming.minBatchesToRetain": str(settings.manifests_kept + 20),
+        "spark.sql.streaming.minBatchesToRetain": str(_batches_kept(settings)),
         "spark.sql.streaming.pollingDelay": "5ms",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
@@ -113,6 +113,13 @@ def _defaults(settings: Settings) -> dict[str, str]:
     if not settings.master.startswith("local"):
         chosen |= _on_executors(settings) | beginning(settings)
     return chosen
+
+
+def _batches_kept(settings: Settings) -> int:
+    """How many of its batches Spark remembers: back to the last durable manifest, and some more."""
+    return (
+        settings.manifests_kept + 20 + (2 * max(settings.checkpoint_every, 30) if in_memory(settings) else 0)
+    )
 
 
 def _on_executors(settings: Settings) -> dict[str, str]:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 from penstock.elastic.manager import Manager
 from penstock.elastic.settings import ElasticSettings
+from penstock.ha.schemes import Semantics
 from penstock.state.cache import default_cache_root
+from penstock.words.errors import UserError
 
+#: the master that stands for no Spark at all
+INLINE = "inline"
 _LOOPBACK = re.compile(r"spark://(127(\.\d+){3}|localhost|\[::1\]):\d+$")
 
 
@@ -36,6 +40,13 @@ class Settings:
     buckets: int = 64
     #: manifests kept; older state cannot be gone back to
     manifests_kept: int = 20
+    #: epochs from one durable manifest to the next; the state of those in between is in the host's memory, and they are
+    #: repeated from their records after a loss
+    checkpoint_every: int = 1
+    #: whether that may change while the engine runs, up to 30: it is left to the controller of a unit
+    checkpoint_varies: bool = False
+    #: what a recovery has to keep: precise, rollback, gap or amnesia
+    semantics: Semantics = Semantics.precise
     #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it
     first_epoch_units: int = 32_000_000
     #: the most an epoch may ever take, in the log's units; None: no bound but the target length
@@ -77,6 +88,25 @@ class Settings:
     executors_seconds: float = 60.0
     #: further Spark settings, as `spark.` keys
     spark: dict[str, str] = field(default_factory=dict)
+
+
+def check_interval(settings: Settings) -> None:
+    """Refuse an interval that cannot be, or that needs the memory of one host where there are several."""
+    if settings.checkpoint_every < 1:
+        raise UserError("BAD_OPTION", "a durable manifest every 0 epochs cannot be", hint="1 is the least.")
+    if in_memory(settings) and settings.master != INLINE and not on_one_host(settings.master):
+        raise UserError(
+            "CHECKPOINTS_APART",
+            f"with master {settings.master} every epoch's state has to be durable",
+            detail="The runs of the epochs in between lie in the memory of one host, which the tasks of others cannot "
+            "read.",
+            hint="Leave out the checkpoint interval, or use a local master.",
+        )
+
+
+def in_memory(settings: Settings) -> bool:
+    """Whether the state of some epochs may be in memory only."""
+    return settings.checkpoint_every > 1 or settings.checkpoint_varies
 
 
 def on_one_host(master: str) -> bool:

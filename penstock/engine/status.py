@@ -67,6 +67,8 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
         "backlog": {} if engine.admission is None else dict(engine.admission.backlog),
         "maps_version": None if engine.maps is None else engine.maps.version,
     }
+    if (back := engine.seat.comeback).happened:
+        said["recovery"] = {"semantics": str(back.semantics), "over": back.ended, **back.outcome()}
     if latest is not None:
         said |= _measured(latest)
     if engine.elasticity is not None:

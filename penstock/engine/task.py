@@ -44,6 +44,8 @@ class StatePlace:
     shelf: str | None = None
     #: whether every executor has a cache of its own, below `cache`
     apart: bool = False
+    #: a directory of the host's memory for new runs, until a manifest that names them is made durable
+    memory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -166,15 +168,16 @@ def run_store(place: StatePlace) -> RunStore:
 @functools.lru_cache(maxsize=16)
 def kept_store(place: StatePlace, executor: str | None) -> RunStore:
     """The store of an executor that has a cache of its own, or of the host."""
+    memory = None if place.memory is None else Path(place.memory)
     if place.cache is None:
-        return RunStore(Path(place.runs), None)
-    if executor is None:
-        return RunStore(Path(place.runs), HostCache(Path(place.cache), place.cache_bytes))
-    cache = HostCache(Path(place.cache), place.cache_bytes).of(executor)
-    cache.claim(whereabouts().pid)
-    if whereabouts().pid != os.getpid():
-        cache.ends_with(whereabouts().pid)
-    return RunStore(Path(place.runs), cache)
+        return RunStore(Path(place.runs), None, memory=memory)
+    cache = HostCache(Path(place.cache), place.cache_bytes)
+    if executor is not None:
+        cache = cache.of(executor)
+        cache.claim(whereabouts().pid)
+        if whereabouts().pid != os.getpid():
+            cache.ends_with(whereabouts().pid)
+    return RunStore(Path(place.runs), cache, memory=memory)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ def _best(scheme: Scheme, settings: ControllerSettings, history: History, ahead:
 def _considered(
     scheme: Scheme, every: int, settings: ControllerSettings, history: History, ahead: Outlook
 ) -> Considered:
-    reckoned = estimate(scheme, every, settings.semantics, history, ahead, settings.margin)
+    reckoned = estimate(
+        scheme, every, settings.semantics, history, ahead, settings.margin, one_leader=settings.one_leader
+    )
     taken = overhead(scheme, history.loads[-1], every, history.safe("manifest"))
     return Considered(reckoned, taken, settings.weights.cost(taken))
 

@@ -21,6 +21,7 @@ from shutil import rmtree
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
 from penstock.ha.needs import needs
+from penstock.ha.steering import Steering
 from penstock.ha.unit import Kind, Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
 
@@ -64,6 +65,7 @@ class Coordinator:
         self._not_before = 0.0
         self._told_leader: tuple[str | None, int] = (None, 0)
         self._told_phase: dict[str, str] = {}
+        self._steering = Steering(unit, tell)
 
     def stop(self) -> None:
         """Have all engines end after the epoch under way. May be called from a signal handler."""
@@ -129,6 +131,8 @@ class Coordinator:
         if self._hopeless(record, members):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
+        if self._steering.look(record, members) is not None:
+            record = self._unit.record()
         self._supply(record, members)
         return None
 

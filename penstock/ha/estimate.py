@@ -20,6 +20,8 @@ from penstock.ha.schemes import Scheme, Semantics, Step, steps
 CORRECTION = "correction"
 #: part of an estimate that is no step: kept free for what varies
 MARGIN = "margin"
+#: what a follower's recovery consists of where nothing new is decided until another leads
+_PROMOTED = (Step.overtake, Step.detect, Step.deliver, Step.replay)
 
 
 class Part(NamedTuple):
@@ -83,10 +85,17 @@ def estimate(
     history: History,
     ahead: Outlook,
     margin: float = 0.15,
+    *,
+    one_leader: bool = False,
 ) -> Estimate:
-    """The recovery time of a scheme with so many epochs from one durable manifest to the next."""
+    """The recovery time of a scheme with so many epochs from one durable manifest to the next; `one_leader` as in the
+    settings."""
     done = steps(scheme, semantics)
+    if one_leader and done[0] is Step.overtake:
+        done = _PROMOTED
     parts = [_part(step, checkpoint_every, history, ahead) for step in done]
+    if done is _PROMOTED:  # nothing is repeated, but the first epoch has to take in what came meanwhile
+        parts[-1] = _replay(history.safe("detect") + ahead.epoch_seconds, ahead)
     if done[0] is Step.overtake and Step.detect in done:
         # the secondary works on while the failure is being detected
         parts[0] = Part("overtake", max(parts[0].seconds - history.safe("detect"), 0.0))
@@ -106,11 +115,20 @@ def _part(step: Step, checkpoint_every: int, history: History, ahead: Outlook) -
     if step is Step.fetch:
         return _over("fetch", ahead.input_bytes_per_second * again_seconds, history.safe("fetch"), "bytes")
     if step is Step.replay:
-        events = ahead.events_per_second * again_seconds
-        return _over("replay", events, ahead.most_events_per_second, "events")
+        return _replay(again_seconds, ahead)
     if step is Step.overtake:
         return Part("overtake", ahead.epoch_seconds + ahead.lag_seconds)
     return Part(step.value, history.safe(step.value))
+
+
+def _replay(arrived_seconds: float, ahead: Outlook) -> Part:
+    """Processing what has come in a while: as its events take or, where it is known, as its epochs took."""
+    events = _over(
+        "replay", ahead.events_per_second * arrived_seconds, ahead.most_events_per_second, "events"
+    )
+    epochs = arrived_seconds / max(ahead.epoch_seconds, 1e-6)
+    again = epochs * ahead.work_seconds
+    return Part("replay", again) if 0.0 < again < events.seconds else events
 
 
 def _over(name: str, amount: float, speed: float, unit: str) -> Part:

@@ -90,6 +90,8 @@ class Load:
     idle_memory_bytes: float = 1e9
     #: how far a secondary that runs epochs is behind the primary
     lag_seconds: float = 0.0
+    #: what processing an epoch takes; 0: as its events and the speed say. Of small epochs it is more than that
+    work_seconds: float = 0.0
 
 
 Measurement = Measured | Recovered | Load
@@ -162,6 +164,7 @@ class Outlook:
     state_bytes: float
     epoch_seconds: float
     lag_seconds: float
+    work_seconds: float = 0.0
 
 
 def outlook(loads: tuple[Load, ...], ahead_seconds: float) -> Outlook:
@@ -178,6 +181,7 @@ def outlook(loads: tuple[Load, ...], ahead_seconds: float) -> Outlook:
         _ahead([load.state_bytes for load in loads], loads, ahead_seconds),
         max(load.epoch_seconds for load in loads),
         max(load.lag_seconds for load in loads),
+        max(load.work_seconds for load in loads) * max(growing, 1.0),
     )
 
 

@@ -8,16 +8,18 @@ it recycles before it is linked makes the seeding begin again, from a newer mani
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run_file import unwritable
-from penstock.words.errors import ExternalError
+from penstock.state.run_file import read_run, unwritable
+from penstock.words.errors import ExternalError, PenstockError
 
 _ATTEMPTS = 50
 
@@ -40,6 +42,18 @@ def seeded(target: Path, leader: StateDirectory) -> int:
     )
 
 
+def read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
+    """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
+    began, read = time.perf_counter(), 0
+    for run in sorted(state.latest().runs()):
+        if read >= most_bytes:
+            break
+        with contextlib.suppress(PenstockError, OSError):
+            read_run(state.runs / run)
+            read += (state.runs / run).stat().st_size
+    return read / max(time.perf_counter() - began, 1e-6) if read >= 1 << 20 else None
+
+
 def _copied(target: Path, leader: StateDirectory) -> int:
     facts = leader.existing()
     epochs = leader.epochs()
@@ -51,9 +65,10 @@ def _copied(target: Path, leader: StateDirectory) -> int:
             _linked(leader.runs / run, place)
         for folder in (target / "runs").glob("*"):
             sync_directory(folder)
+        theirs = replace(manifest, generation=0)  # the leader's generations do not count in this directory
         if record is not None:
             write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", json.dumps(record).encode())
-        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", manifest.to_bytes())
+        write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", theirs.to_bytes())
     write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
     return epochs[-1] if epochs else -1
 

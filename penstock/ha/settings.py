@@ -46,6 +46,9 @@ class ControllerSettings:
     margin: float = 0.15
     #: estimates look this far ahead along the trend: a switch that needs an engine takes a while
     ahead_seconds: float = 30.0
+    #: whether epochs are decided by the leader alone, as in units of real engines: then a follower that runs them all
+    #: has nothing new to tell either until it leads
+    one_leader: bool = False
     #: loads that must have been measured before active replication is left
     warm_up_loads: int = 6
 

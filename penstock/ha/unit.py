@@ -3,6 +3,7 @@
     units/NAME/record        scheme, state directory in force, who leads, what happened: changes by compare-and-set
     units/NAME/leader        the lease of whoever leads
     units/NAME/coordinator   the lease of the coordinator at work
+    units/NAME/controller    what the controller has decided last, and from which loads
     units/NAME/members       the engines whose sessions live, and what each says of itself
     STATE/ha/unit.json       how engines are started, and where the coordination store is
     STATE/ha/agreed/         what the epochs consist of
@@ -58,6 +59,8 @@ class Launch:
     epoch_seconds: float = 1.0
     drain: bool = False
     lease_seconds: float = TIMEOUT_SECONDS
+    #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -76,6 +79,12 @@ class Recovery:
     first_epoch: int | None = None
     #: when the last epoch before it was committed
     last_result_at: float | None = None
+    #: what had been reckoned with: in all, and by its steps alone
+    estimated_seconds: float | None = None
+    expected_seconds: float | None = None
+    #: what it was to keep, and what it did lose or repeat (see `engine.amends`)
+    semantics: str = "precise"
+    outcome: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def detected_after(self) -> float | None:
@@ -94,6 +103,9 @@ class UnitRecord:
 
     scheme: Scheme
     directory: str
+    #: whether the controller picks the scheme, and the epochs from one durable manifest to the next
+    controlled: bool = False
+    checkpoint_every: int = 1
     phase: Literal["running", "stopping", "done", "failed"] = "running"
     leader: str | None = None
     generation: int = 0
@@ -160,6 +172,8 @@ class Member:
     #: bytes of state it has in its cache
     cached_bytes: int = 0
     since: float = 0.0
+    #: what it did of late, if it leads (see `history.Load`)
+    load: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seems_up(self) -> bool:
@@ -185,6 +199,7 @@ class Unit:
         base = f"units/{launch.unit}"
         self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
         self._record, self._members = f"{base}/record", f"{base}/members"
+        self._controller = f"{base}/controller"
 
     @staticmethod
     def at(root: Path) -> Unit:
@@ -263,16 +278,37 @@ class Unit:
         if found is not None:
             self.store.delete(self._record, found.version)
 
-    def switched(self, scheme: Scheme) -> UnitRecord:
-        """Ask for another scheme."""
+    def switched(
+        self, scheme: Scheme, *, controlled: bool | None = None, checkpoint_every: int | None = None
+    ) -> UnitRecord:
+        """Ask for another scheme; and for another checkpoint interval, and whether the controller may change both."""
 
         def switched(record: UnitRecord) -> UnitRecord:
+            after = replace(
+                record,
+                controlled=record.controlled if controlled is None else controlled,
+                checkpoint_every=checkpoint_every or record.checkpoint_every,
+            )
             if record.scheme is scheme:
-                return record
+                return after
             change = (time.time(), str(record.scheme), str(scheme))
-            return replace(record, scheme=scheme, switches=(*record.switches[1 - KEPT :], change))
+            return replace(after, scheme=scheme, switches=(*record.switches[1 - KEPT :], change))
 
         return self.change(switched)
+
+    def controller(self) -> dict[str, Any]:
+        """What the controller has kept; nothing before its first turn."""
+        found = self.store.get(self._controller)
+        return {} if found is None else dict(json.loads(found.value))
+
+    def keep_controller(self, said: Mapping[str, Any]) -> None:
+        """Keep what the controller knows; only the coordinator at work does."""
+        content = json.dumps(said).encode()
+        found = self.store.get(self._controller)
+        if found is None:
+            self.store.create(self._controller, content)
+        else:
+            self.store.replace(self._controller, content, found.version)
 
     # -- members ---------------------------------------------------------------------------------
 

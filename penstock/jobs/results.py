@@ -72,8 +72,11 @@ class Results:
         told = {name: frame for name, frame in rows.items() if frame.height}
         if not told:
             return
-        packed = _packed(told)
         path = self._path(epoch)
+        with self._lock:
+            if self._epochs and epoch < self._epochs[-1] and epoch in self._epochs:
+                return  # repeated on the way to where we were
+        packed = _packed(told)
         try:
             write_once(path, stream_bytes(packed).to_pybytes())
         except OSError as failure:

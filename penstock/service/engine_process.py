@@ -12,6 +12,7 @@ import typer
 from penstock.engine.member import EngineMember
 from penstock.engine.program import Fixed, Program
 from penstock.engine.settings import Settings
+from penstock.ha.schemes import Semantics
 from penstock.ha.unit import Kind, Unit
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import compiled
@@ -35,7 +36,8 @@ def engine_process(
         epoch_seconds=launch.epoch_seconds,
         drain=launch.drain,
     )
-    settings = replace(settings, **launch.settings)
+    semantics = Semantics(launch.recovery.get("semantics", "precise"))
+    settings = replace(settings, semantics=semantics, **launch.settings)
     chosen: Kind = "active" if kind == "active" else "passive"
     EngineMember(unit, name, chosen, Programs(app), settings, _tell).run()
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.ha.schemes import Scheme
+from penstock.ha.schemes import Scheme, Semantics
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
@@ -32,6 +32,31 @@ Ha = Annotated[
 SchemeName = Annotated[
     Scheme | None,
     typer.Option(help="What the second engine of a unit does.", show_default="active-standby"),
+]
+RecoveryTime = Annotated[
+    str | None,
+    typer.Option(
+        help="Have the controller pick the cheapest scheme that is back within this time.", metavar="TIME"
+    ),
+]
+Costs = Annotated[
+    str | None,
+    typer.Option(
+        "--cost",
+        "--costs",
+        help="What the controller minds: all-costs, cloud-vm, or weights such as cpu=1,engines=2.",
+        show_default="all-costs",
+    ),
+]
+SemanticsName = Annotated[
+    Semantics, typer.Option(help="What a recovery has to keep; all but precise lose or repeat something.")
+]
+CheckpointEvery = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto",
+        help="Epochs from one durable manifest to the next; auto: left to the controller of a unit.",
+    ),
 ]
 Coordination = Annotated[
     str | None,
@@ -68,6 +93,17 @@ def as_seconds(text: str, option: str) -> float:
 
 def _number(text: str) -> bool:
     return re.fullmatch(r"\d+(\.\d+)?", text.strip()) is not None
+
+
+def as_interval(text: str) -> int | None:
+    """A checkpoint interval that an option gave; None for `auto`."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(
+            "BAD_OPTION", f"--checkpoint-every is {text}", hint="Use auto, or a number of epochs, 1 or more."
+        )
+    return int(text)
 
 
 def default_state(name: str) -> Path:

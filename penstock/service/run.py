@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from penstock.engine.settings import Settings
+from penstock.ha.cost import weights_of
+from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.unit import Launch, unit_name
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import forms
@@ -23,7 +25,9 @@ from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
+    CheckpointEvery,
     Coordination,
+    Costs,
     Drain,
     Elastic,
     Epoch,
@@ -34,9 +38,12 @@ from penstock.service.options import (
     LeaseTimeout,
     ManagerFile,
     Master,
+    RecoveryTime,
     SchemeName,
+    SemanticsName,
     Slices,
     State,
+    as_interval,
     as_seconds,
     default_state,
 )
@@ -63,6 +70,10 @@ def run(
     scheme: SchemeName = None,
     coordination: Coordination = None,
     lease_timeout: LeaseTimeout = "2s",
+    recovery_time: RecoveryTime = None,
+    cost: Costs = None,
+    semantics: SemanticsName = Semantics.precise,
+    checkpoint_every: CheckpointEvery = "1",
     elastic: Elastic = None,
     manager: ManagerFile = None,
 ) -> None:
@@ -70,10 +81,14 @@ def run(
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
     lease_seconds = as_seconds(lease_timeout, "--lease-timeout")
-    if not ha and (scheme is not None or coordination is not None):
+    every = as_interval(checkpoint_every)
+    if not ha and any(one is not None for one in (scheme, coordination, recovery_time, cost)):
         raise UserError(
-            "BAD_OPTION", "--scheme and --coordination are for a unit of engines", hint="Add --ha."
+            "BAD_OPTION",
+            "--scheme, --coordination, --recovery-time and --cost are for a unit of engines",
+            hint="Add --ha.",
         )
+    _check_controller(scheme, recovery_time, cost, every)
     app = load(file)
     place = state or default_state(app.name)
     if fresh:
@@ -95,8 +110,11 @@ def run(
             epoch_seconds=settings_epoch,
             drain=drain,
             lease_seconds=lease_seconds,
+            recovery=asked_of_recoveries(recovery_time, cost, semantics, every),
+            settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None},
         )
-        serve_unit(app, place, launch, scheme, for_seconds, _again(file, state, master) + " --ha")
+        again = _again(file, state, master, "--ha", *_said(recovery_time, cost, semantics, checkpoint_every))
+        serve_unit(app, place, launch, scheme, for_seconds, again)
         return
     settings = Settings(
         state=place,
@@ -104,9 +122,42 @@ def run(
         slices=slices,
         epoch_seconds=settings_epoch,
         drain=drain,
+        checkpoint_every=every or 1,
+        semantics=semantics,
         **following(master, executors, elastic, manager),
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
+    again = _again(file, state, master, *_said(None, None, semantics, checkpoint_every))
+    serve(app, settings, for_seconds=for_seconds, again=again)
+
+
+def asked_of_recoveries(
+    recovery_time: str | None, cost: str | None, semantics: Semantics, every: int | None
+) -> dict[str, Any]:
+    """What a unit is told about recoveries; refuses what makes no sense."""
+    asked: dict[str, Any] = {"semantics": str(semantics), "checkpoint_every": every or "auto"}
+    if recovery_time is not None:
+        asked["threshold_seconds"] = as_seconds(recovery_time, "--recovery-time")
+    if cost is not None:
+        weights_of(cost)
+        asked["costs"] = cost
+    return asked
+
+
+def _check_controller(
+    scheme: Scheme | None, recovery_time: str | None, cost: str | None, every: int | None
+) -> None:
+    if recovery_time is None and (cost is not None or every is None):
+        raise UserError(
+            "BAD_OPTION",
+            "--cost and --checkpoint-every auto are for the controller",
+            hint="Add --recovery-time, such as 10s.",
+        )
+    if recovery_time is not None and scheme is not None:
+        raise UserError(
+            "BAD_OPTION",
+            "either you choose the scheme or the controller does",
+            hint="Leave out --scheme or --recovery-time.",
+        )
 
 
 def explain(
@@ -167,7 +218,18 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None, master: str) -> str:
+def _said(recovery_time: str | None, cost: str | None, semantics: Semantics, every: str) -> list[str]:
+    """The options about recoveries that were given, as they are to be given again."""
+    given = {
+        "--recovery-time": recovery_time,
+        "--cost": cost,
+        "--semantics": None if semantics is Semantics.precise else str(semantics),
+        "--checkpoint-every": None if every == "1" else every,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, value)]
+
+
+def _again(file: Path, state: Path | None, master: str, *more: str) -> str:
     where = ["--state", str(state)] if state else []
     on = ["--master", master] if master != LOCAL else []
-    return shlex.join([program(), "run", str(file), *where, *on])
+    return shlex.join([program(), "run", str(file), *where, *on, *more])

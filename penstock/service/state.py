@@ -47,6 +47,7 @@ _OWN = [
     "commands",
     "failures",
     "results",
+    "recoveries.jsonl",
     "elastic.jsonl",
     "elastic.new",
     "elastic-costs.json",

@@ -19,6 +19,7 @@ from penstock.engine.job_server import socket_of
 from penstock.service.figures import seconds, size, sparkline
 from penstock.service.jobs import State as RunningState
 from penstock.service.unit import status as unit_status
+from penstock.service.unit_view import counted
 from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError
 
@@ -86,9 +87,20 @@ def drawn(said: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [head]
     if "sub_queries" in said:
         parts += [_lengths(said), Text(""), _sub_queries(said), Text(""), _executors(said)]
+    if "recovery" in said:
+        parts.append(Text(_came_back(said["recovery"]), style="dim"))
     if "elastic" in said:
         parts += [Text(""), _decisions(said["elastic"])]
     return Group(*parts)
+
+
+def _came_back(said: dict[str, Any]) -> str:
+    """What became of the epochs that the last life of the engine had not made durable."""
+    counts = [
+        f"{counted(name)} {value:,.0f}" for name, value in said.items() if name not in ("semantics", "over")
+    ]
+    told = ", ".join(counts) or "nothing lost or repeated so far"
+    return f"came back ({said['semantics']}): {told}{'' if said['over'] else ', and goes on'}"
 
 
 def _lengths(said: dict[str, Any]) -> RenderableType:

@@ -15,16 +15,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from penstock.engine.member import refuse_jobs
+from penstock.engine.lead import refuse_jobs
 from penstock.ha.coordinator import Coordinator, wait_for
-from penstock.ha.schemes import Scheme
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.steering import settings_of
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, kind_of
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
-from penstock.service.figures import size
+from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
@@ -40,13 +39,24 @@ def serve_unit(
     again: str,
 ) -> None:
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
-    first = scheme or (Scheme.passive_hot if isinstance(app, JobsApp) else Scheme.active_standby)
+    controlled = "threshold_seconds" in launch.recovery
+    if isinstance(app, JobsApp):
+        passive = [str(one) for one, facts in SCHEMES.items() if not facts.runs_epochs]
+        launch = replace(launch, recovery={**launch.recovery, "schemes": passive})
+    first = settings_of(launch).first_scheme if controlled else scheme
+    first = first or (Scheme.passive_hot if isinstance(app, JobsApp) else Scheme.active_standby)
     if isinstance(app, JobsApp):
         refuse_jobs(first)
     unit = Unit.made(place, launch)
     try:
         unit.begun(UnitRecord(first, str(unit.root)))
-        unit.change(lambda now: replace(now, phase="running", errors=()))
+
+        def asked(now: UnitRecord) -> UnitRecord:
+            every = now.checkpoint_every if controlled else 1
+            every = launch.settings["checkpoint_every"] if not launch.settings["checkpoint_varies"] else every
+            return replace(now, phase="running", errors=(), controlled=controlled, checkpoint_every=every)
+
+        unit.change(asked)
         if scheme is not None:
             unit.switched(scheme)
         _say(f"unit {launch.unit}, scheme {unit.record().scheme}, coordination store {unit.store.describe()}")
@@ -72,46 +82,54 @@ def status(
         told = facts(unit, unit.record(), {n: m for n, m in unit.members().items() if m.seems_up})
     finally:
         unit.close()
-    console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=160)
     if json:
         print(json_text.dumps(told, indent=1))
         return
-    console.print(
-        Text(
-            f"unit {told['unit']}  {told['phase']}  scheme {told['scheme']}  generation {told['generation']}"
-        )
-    )
-    console.print(Text(f"last epoch {told['last_epoch']}  state {told['directory']}"), soft_wrap=True)
-    console.print(_engines(told))
-    if told["recoveries"]:
-        console.print(_recoveries(told))
-    for name, values in told["measured"].items():
-        console.print(
-            Text(f"measured {name}: {values[-1]:,.3g} last, {max(values):,.3g} most, {len(values)} times")
-        )
+    console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=160)
+    console.print(drawn(told), soft_wrap=True)
 
 
 def switch(
-    scheme: Annotated[Scheme, typer.Argument(help="The scheme from now on.")],
+    scheme: Annotated[str, typer.Argument(help="The scheme from now on, or auto: the controller's.")],
     state: UnitState,
     wait: Annotated[float, typer.Option(help="Wait so many seconds until it is in force.")] = 0.0,
 ) -> None:
-    """Change the scheme of a unit while it runs."""
+    """Change the scheme of a unit while it runs; what people choose stays until they say auto."""
     unit = Unit.at(state)
     try:
-        if unit.launch.file.endswith(".sql"):
-            refuse_jobs(scheme)
         before = unit.record().scheme
-        unit.switched(scheme)
+        if scheme == "auto":
+            if "threshold_seconds" not in unit.launch.recovery:
+                raise UserError(
+                    "NO_RECOVERY_TIME",
+                    "the controller does not know how long a recovery may take",
+                    hint="Start the unit again with --recovery-time; its engines go on.",
+                )
+            unit.switched(before, controlled=True)
+            _say(f"{before}, and what the controller picks from now on")
+            return
+        wanted = _scheme(scheme)
+        if unit.launch.file.endswith(".sql"):
+            refuse_jobs(wanted)
+        unit.switched(wanted, controlled=False)
         if wait and not wait_for(unit, _settled, wait):
             raise ExternalError(
                 "SWITCH_UNDER_WAY",
-                f"the second engine of {scheme} is not ready after {wait:g} s",
+                f"the second engine of {wanted} is not ready after {wait:g} s",
                 hint="It goes on: see `penstock ha status`. Whoever is up takes over meanwhile if it must.",
             )
-        _say(f"{before} -> {scheme}")
+        _say(f"{before} -> {wanted}")
     finally:
         unit.close()
+
+
+def _scheme(name: str) -> Scheme:
+    try:
+        return Scheme(name)
+    except ValueError:
+        raise UserError(
+            "BAD_OPTION", f"there is no scheme {name!r}", hint=f"Use auto, {', '.join(Scheme)}."
+        ) from None
 
 
 def stop(state: UnitState) -> None:
@@ -140,7 +158,10 @@ def _settled(record: UnitRecord, members: dict[str, Member]) -> bool:
 def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[str, Any]:
     """Everything there is to say of a unit, as JSON takes it."""
     epochs = StateDirectory(Path(record.directory)).epochs()
-    last = epochs[-1] if epochs else None
+    durable = epochs[-1] if epochs else None
+    leading = members.get(record.leader or "")
+    # between two durable manifests the leader knows better
+    last = durable if leading is None or leading.epoch < 0 else max(leading.epoch, durable or 0)
 
     def role(name: str) -> str:
         return "primary" if name == record.leader and members[name].phase == "primary" else "secondary"
@@ -153,6 +174,10 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
         "leader": record.leader if record.leader in members else None,
         "directory": record.directory,
         "last_epoch": last,
+        "durable_epoch": durable,
+        "checkpoint_every": record.checkpoint_every,
+        "controlled": record.controlled,
+        "controller": unit.controller(),
         "engines": {
             name: asdict(member)
             | {
@@ -169,28 +194,6 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
         "measured": {name: list(values) for name, values in record.measured.items()},
         "errors": [list(one) for one in record.errors],
     }
-
-
-def _engines(told: dict[str, Any]) -> Table:
-    table = Table("engine", "role", "phase", "kind", "process", "epoch", "lag", "held", "cached")
-    for name, one in told["engines"].items():
-        lag = "-" if one["lag"] is None or one["role"] == "primary" else str(one["lag"])
-        epoch = "-" if one["epoch"] < 0 else str(one["epoch"])
-        process = f"{one['pid']} on {one['host']}"
-        cells = (name, one["role"], one["phase"], one["kind"], process, epoch, lag, str(one["held"]))
-        table.add_row(*cells, size(one["cached_bytes"]))
-    return table
-
-
-def _recoveries(told: dict[str, Any]) -> Table:
-    table = Table("lost", "leads", "generation", "scheme", "detected after", "first result after")
-    for one in told["recoveries"]:
-        times = [
-            "not seen" if one[name] is None else f"{one[name]:.2f} s"
-            for name in ("detected_after", "first_result_after")
-        ]
-        table.add_row(one["lost"], one["leader"], str(one["generation"]), one["scheme"], *times)
-    return table
 
 
 def _stop_by_signal(coordinator: Coordinator) -> None:

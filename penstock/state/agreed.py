@@ -86,10 +86,7 @@ class Agreed:
 
     def epochs(self) -> list[int]:
         """The epochs that have a record, ascending."""
-        with contextlib.suppress(FileNotFoundError):
-            names = os.listdir(self.path / "epochs")
-            return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[0] != ".")
-        return []
+        return numbered(self.path / "epochs")
 
     def recycle(self, oldest: int) -> None:
         """Remove what no state from this epoch on needs, nor a replica that is not too slow."""
@@ -99,3 +96,10 @@ class Agreed:
 
     def _path(self, epoch: int) -> Path:
         return self.path / "epochs" / f"{epoch:012d}.json"
+
+
+def numbered(folder: Path) -> list[int]:
+    """The epochs that have a file in a directory, ascending."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(int(n[:-5]) for n in os.listdir(folder) if n.endswith(".json") and n[0] != ".")
+    return []

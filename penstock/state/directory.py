@@ -29,7 +29,7 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-from penstock.state.agreed import Agreed
+from penstock.state.agreed import Agreed, numbered
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import check_run, unwritable
@@ -234,6 +234,11 @@ class StateDirectory:
             return self._recorded(path)
         return None if self.agreed is None else self.agreed.recorded(epoch)
 
+    def newest_epoch(self) -> int:
+        """The last epoch that has a record, its own or the unit's; -1 before the first."""
+        own = numbered(self.path / "epochs")
+        return max((*own[-1:], *(self.agreed.epochs() if self.agreed is not None else ())[-1:]), default=-1)
+
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest epoch record names; -1 before the first."""
         newest = self._newest_record()
@@ -246,11 +251,8 @@ class StateDirectory:
         return reached
 
     def _newest_record(self) -> dict[str, Any] | None:
-        with contextlib.suppress(FileNotFoundError):
-            names = [n for n in os.listdir(self.path / "epochs") if n.endswith(".json") and n[0] != "."]
-            if names:
-                return self._recorded(self.path / "epochs" / max(names))
-        return None
+        epochs = numbered(self.path / "epochs")
+        return self._recorded(self._record_path(epochs[-1])) if epochs else None
 
     def _recorded(self, path: Path) -> dict[str, Any]:
         try:
@@ -285,10 +287,7 @@ class StateDirectory:
 
     def epochs(self) -> list[int]:
         """The epochs that have a manifest, ascending."""
-        with contextlib.suppress(FileNotFoundError):
-            names = os.listdir(self.path / "manifests")
-            return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[0] != ".")
-        return []
+        return numbered(self.path / "manifests")
 
     def manifest(self, epoch: int) -> Manifest:
         """The state after an epoch; epoch -1 is the empty state."""
@@ -334,7 +333,9 @@ class StateDirectory:
                 torn.unlink(missing_ok=True)
         for epoch in epochs[:-keep]:
             self._manifest_path(epoch).unlink(missing_ok=True)
-            self._record_path(epoch).unlink(missing_ok=True)
+        for epoch in numbered(self.path / "epochs"):
+            if epoch < kept[0]:
+                self._record_path(epoch).unlink(missing_ok=True)
         if self.agreed is not None and self.agreed.generation:
             self.agreed.recycle(kept[0])
         return gone

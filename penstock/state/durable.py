@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 #: anything that holds bytes
 Buffer = Any
+#: files that are written at once
+_AT_ONCE = 4
 
 
 def write_whole(path: Path, *content: Buffer, drafts: Path | None = None) -> None:
@@ -29,6 +32,25 @@ def write_filled(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
     temporary = _filled(path, fill)
     os.replace(temporary, path)
     sync_directory(path.parent)
+
+
+def copy_whole(pairs: Iterable[tuple[Path, Path]]) -> int:
+    """Copy files, each to appear whole; when the call returns all are on disk. Returns the bytes copied."""
+    pairs = list(pairs)
+
+    def copied(pair: tuple[Path, Path]) -> int:
+        source, target = pair
+        content = source.read_bytes()
+        os.replace(_written(target, content), target)
+        return len(content)
+
+    if not pairs:
+        return 0
+    with ThreadPoolExecutor(min(_AT_ONCE, len(pairs))) as threads:  # most of it is waiting for the disk
+        total = sum(threads.map(copied, pairs))
+    for folder in {target.parent for _, target in pairs}:
+        sync_directory(folder)
+    return total
 
 
 def write_once(path: Path, content: bytes, drafts: Path | None = None) -> bool:

@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.state.collection import Changes
 from penstock.state.run import RunEntry
@@ -47,6 +48,8 @@ class Manifest:
 
     `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
     `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
+    `gap`: where epochs were left out, how far the watermark of each stream had come by then: what is decided by it
+    before that has been told, or is lost.
     """
 
     epoch: int = -1
@@ -55,6 +58,7 @@ class Manifest:
     answers: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
+    gap: Mapping[str, int] = field(default_factory=dict)
 
     def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
         return self.collections.get(operator, {}).get(collection, ())
@@ -83,17 +87,18 @@ class Manifest:
         for operator, name, change in changes:
             group = collections.setdefault(operator, {})
             group[name] = applied(group.get(name, ()), change)
-        return replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
+        after = replace(self, epoch=epoch, collections=collections, **parts)  # type: ignore[arg-type]
+        if not self.gap:
+            return after
+        marks = {name: stream.watermark for name, stream in after.streams.items()}
+        ahead = {
+            name: mark for name, mark in self.gap.items() if (now := marks.get(name)) is None or now < mark
+        }
+        return replace(after, gap=ahead)
 
-    def to_bytes(self) -> bytes:
-        """One line of JSON and its checksum."""
-        body = {
-            "epoch": self.epoch,
-            "generation": self.generation,
-            "collections": {
-                op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
-                for op, group in sorted(self.collections.items())
-            },
+    def times_to_json(self) -> dict[str, object]:
+        """The streams' times and the counters, as JSON takes them."""
+        return {
             "streams": {
                 name: {
                     "watermark": stream.watermark,
@@ -104,9 +109,32 @@ class Manifest:
                 }
                 for name, stream in self.streams.items()
             },
-            "answers": dict(self.answers),
             "counters": dict(self.counters),
         }
+
+    @staticmethod
+    def times_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
+        """The parts of a manifest that `times_to_json` told."""
+        streams = {
+            name: StreamTime({pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"])
+            for name, s in body["streams"].items()
+        }
+        return {"streams": streams, "counters": body["counters"]}
+
+    def to_bytes(self) -> bytes:
+        """One line of JSON and its checksum."""
+        body = {
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "collections": {
+                op: {name: [entry.to_json() for entry in entries] for name, entries in sorted(group.items())}
+                for op, group in sorted(self.collections.items())
+            },
+            "answers": dict(self.answers),
+            **self.times_to_json(),
+        }
+        if self.gap:
+            body["gap"] = dict(self.gap)
         text = json.dumps(body, separators=(",", ":")).encode()
         return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
@@ -126,15 +154,10 @@ class Manifest:
                 }
                 for op, group in body["collections"].items()
             },
-            streams={
-                name: StreamTime(
-                    {pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"]
-                )
-                for name, s in body["streams"].items()
-            },
             answers=body["answers"],
-            counters=body["counters"],
             generation=body.get("generation", 0),
+            gap=body.get("gap", {}),
+            **Manifest.times_from_json(body),
         )
 
 

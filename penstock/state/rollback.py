@@ -10,14 +10,11 @@ Does not guarantee that the log can still give the old spans; the engine says so
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.state.directory import StateDirectory
-from penstock.state.durable import sync_directory
 from penstock.state.run_file import unwritable
-from penstock.state.spark_log import spark_log
+from penstock.state.spark_log import remove_after, spark_log
 from penstock.words.errors import InternalError, UserError
 
 
@@ -64,8 +61,8 @@ def rolled_back(state: StateDirectory, to: int | None = None) -> tuple[int, list
     taken = [epoch for epoch in state.epochs() if epoch > target]
     try:
         for part in ("commits", "offsets"):
-            _remove_after(spark_log(state.path) / part, target)
-        _remove_after(state.path / "manifests", target)
+            remove_after(spark_log(state.path) / part, target)
+        remove_after(state.path / "manifests", target)
     except OSError as failure:
         raise unwritable(state.path, failure) from failure
     return target, taken
@@ -89,17 +86,3 @@ def _check_target(state: StateDirectory, to: int) -> None:
 def _from_the_beginning(state: StateDirectory) -> bool:
     """Whether the record of the first epoch is still there: then everything can be repeated."""
     return state.recorded_end(0) is not None
-
-
-def _remove_after(directory: Path, epoch: int) -> None:
-    """Remove the files of later epochs (`12`, `.12.crc`, `000000000012.json`), the newest first."""
-    if not os.path.isdir(directory):
-        return
-    numbered = []
-    for name in os.listdir(directory):
-        digits = name.strip(".").split(".")[0]
-        if digits.isdigit() and int(digits) > epoch:
-            numbered.append((int(digits), name))
-    for _, name in sorted(numbered, reverse=True):
-        os.unlink(os.path.join(directory, name))
-    sync_directory(directory)

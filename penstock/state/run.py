@@ -10,21 +10,24 @@ Guarantees: a run is never changed; it becomes visible under its name only whole
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import PART, HostCache
 from penstock.state.ipc import dense_table
 from penstock.state.run_file import Ranges, read_rows, read_run, write_run
+from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
@@ -97,12 +100,22 @@ def piece_of(entry: RunEntry, buckets: frozenset[int]) -> Piece:
 
 
 class RunStore:
-    """Reads and writes the runs of one state directory, through a host-local cache and a small memory of open runs."""
+    """Reads and writes the runs of one state directory, through a host-local cache and a small memory of open runs.
+
+    With a `memory`, a directory of the host's memory, new runs are written there while it has room; the driver brings
+    them into the state directory when it makes a manifest durable.
+    """
 
     def __init__(
-        self, directory: Path, cache: HostCache | None, *, remembered_bytes: int = 256 << 20
+        self,
+        directory: Path,
+        cache: HostCache | None,
+        *,
+        remembered_bytes: int = 256 << 20,
+        memory: Path | None = None,
     ) -> None:
         self.directory = directory
+        self._memory = memory
         self._cache = cache
         self._open: OrderedDict[str, pl.DataFrame] = OrderedDict()
         #: of which runs parts are open, and under which keys
@@ -117,7 +130,7 @@ class RunStore:
         name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
         table = dense_table(frame)
         header = {"collection": collection, "epoch": epoch, "rows": frame.height}
-        size = write_run(self.directory / name, table, header)
+        size = self._written(name, table, header)
         if self._cache is not None:
             self._cache.put(name, table)  # the next to read it maps it
         else:
@@ -135,11 +148,23 @@ class RunStore:
             return held
         frame = self._cache.get(name) if self._cache is not None else None
         if frame is None:
-            frame = read_run(self.directory / name)
+            frame = read_run(self._path(name))
             if self._cache is not None:
                 self._cache.put(name, frame)
         self._remember(name, frame)
         return frame
+
+    def _written(self, name: str, table: pa.Table, header: Mapping[str, object]) -> int:
+        if self._memory is not None:
+            with contextlib.suppress(ExternalError):  # no room: then on disk at once
+                return write_run(self._memory / name, table, header)
+        return write_run(self.directory / name, table, header)
+
+    def _path(self, name: str) -> Path:
+        """Where a run lies."""
+        if self._memory is not None and (path := self._memory / name).exists():
+            return path
+        return self.directory / name
 
     def warm(self, piece: Piece) -> int:
         """Have a piece of a run in the host's cache; the bytes read for that, 0 if it was there."""
@@ -147,8 +172,9 @@ class RunStore:
             return 0
         if piece.ranges is not None:
             return self._read_part(piece)[1]
-        self._cache.put(piece.name, read_run(self.directory / piece.name))
-        return (self.directory / piece.name).stat().st_size
+        path = self._path(piece.name)
+        self._cache.put(piece.name, read_run(path))
+        return path.stat().st_size
 
     def forget(self, names: Collection[str]) -> None:
         """Hold runs no longer, here and in the host's cache: no manifest to come names them."""
@@ -190,7 +216,7 @@ class RunStore:
 
     def _read_part(self, piece: Piece) -> tuple[pl.DataFrame, int]:
         assert piece.ranges is not None
-        frame, size = read_rows(self.directory / piece.name, piece.ranges)
+        frame, size = read_rows(self._path(piece.name), piece.ranges)
         if self._cache is not None:
             self._cache.put(piece.key, frame)
         return frame, size

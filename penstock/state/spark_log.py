@@ -46,6 +46,14 @@ def spark_log_of(state: Path, generation: int) -> Path:
     return own
 
 
+def cut_after(log: Path, epoch: int) -> None:
+    """Have Spark go on after an epoch, if it has committed later ones: their state was in memory, and is lost."""
+    names = os.listdir(log / "commits") if (log / "commits").is_dir() else []
+    if any(name.isdigit() and int(name) > epoch for name in names):
+        for part in ("commits", "offsets"):
+            remove_after(log / part, epoch)
+
+
 def _generations(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{_GENERATION}*"))
 
@@ -66,3 +74,17 @@ def _linked(source: Path, target: Path) -> None:
             except OSError:  # a file system without hard links
                 shutil.copyfile(source / name, target / name)
     sync_directory(target)
+
+
+def remove_after(directory: Path, epoch: int) -> None:
+    """Remove the files of later epochs (`12`, `.12.crc`, `000000000012.json`), the newest first."""
+    if not os.path.isdir(directory):
+        return
+    numbered = []
+    for name in os.listdir(directory):
+        digits = name.strip(".").split(".")[0]
+        if digits.isdigit() and int(digits) > epoch:
+            numbered.append((int(digits), name))
+    for _, name in sorted(numbered, reverse=True):
+        os.unlink(os.path.join(directory, name))
+    sync_directory(directory)

@@ -5,10 +5,13 @@ For tests of queries and operators. What Spark adds (distribution, retry, its ow
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.engine.admission import Admission
+from penstock.engine.comeback import come_back
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
 from penstock.engine.estimate import Rules
 from penstock.engine.job_shares import JobShares
@@ -17,6 +20,8 @@ from penstock.engine.logs import Logs
 from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
 from penstock.engine.rate import RateControl
+from penstock.engine.task import StatePlace
+from penstock.ha.schemes import Semantics
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import Maps
@@ -40,12 +45,15 @@ class InlineEngine:
         rules: Rules | None = None,
         job_share: float = 0.0,
         fence: Fence | None = None,
+        checkpoint_every: int = 1,
+        semantics: Semantics = Semantics.precise,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
         facts = self._directory.claim(program.fingerprint, program.summary, generation)
         try:
+            self.comeback = come_back(self._directory, semantics, at_hand=False)
             program.begun()
             logs = Logs(self._directory, facts, buckets)
             logs.start(program.plan(program.commands))
@@ -67,14 +75,25 @@ class InlineEngine:
             program,
             self._directory,
             Shape(2, 1 if callable(slices) else slices, buckets),
-            state_place(self._directory, cache, 1 << 30, apart=cache is not None),
+            self._place(state, cache, checkpoint_every),
             job_seconds,
             rules=rules,
             shares=JobShares(job_share, 0.0),
             fence=fence,
+            checkpoint_every=checkpoint_every,
+            semantics=semantics,
         )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()
+
+    def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StatePlace:
+        """Where runs are; the memory of an engine begins empty, as after a loss."""
+        place = state_place(self._directory, cache, 1 << 30, apart=cache is not None)
+        if checkpoint_every == 1:
+            return place
+        memory = state.with_name(f"{state.name}-memory")
+        shutil.rmtree(memory, ignore_errors=True)
+        return replace(place, memory=str(memory))
 
     @property
     def next_epoch(self) -> int:
@@ -93,6 +112,7 @@ class InlineEngine:
         if callable(self._slices):
             self.runner.resliced(self._slices(end["epoch"]))
         report = self.runner.run(end["epoch"], self._start, end)
+        self.comeback.count(report)
         self._start = end
         return report
 
@@ -123,6 +143,7 @@ def run_inline(
     watch: Callable[[EpochReport], None] | None = None,
     remap: Callable[[int, Maps], Change | None] | None = None,
     fence: Fence | None = None,
+    checkpoint_every: int = 1,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
@@ -136,6 +157,7 @@ def run_inline(
         slices=slices,
         buckets=buckets,
         fence=fence,
+        checkpoint_every=checkpoint_every,
     )
     reports: list[EpochReport] = []
     try:
@@ -149,6 +171,7 @@ def run_inline(
             if watch is not None:
                 watch(report)
             reports.append(report)
+        engine.runner.settle()
     finally:
         engine.close()
     return reports

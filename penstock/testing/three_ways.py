@@ -40,9 +40,12 @@ class Way:
     killed_at: StepName | None = None
     killed_in_epoch: int = 1
     resumed_slices: int = 3
+    checkpoint_every: int = 1
 
     def __str__(self) -> str:
         cut = f"epochs of {self.epoch_units} units, {self.slices} slices"
+        if self.checkpoint_every > 1:
+            cut += f", durable every {self.checkpoint_every}"
         if self.killed_at is None:
             return cut
         return (
@@ -79,7 +82,8 @@ def run_way(build: Build, folder: Path, spark: SparkSession, way: Way) -> Rows:
         killed = run_killed(build, folder, way)
         assert killed, f"the engine was to die at {way.killed_at} of epoch {way.killed_in_epoch}, but did not"
         slices = way.resumed_slices
-    Engine(build(folder / "out"), _settings(folder, way.epoch_units, slices), spark).run()
+    settings = _settings(folder, way.epoch_units, slices, way.checkpoint_every)
+    Engine(build(folder / "out"), settings, spark).run()
     return rows_below(folder / "out")
 
 
@@ -88,7 +92,13 @@ def run_killed(build: Build, folder: Path, way: Way) -> bool:
     (folder / "build.pickle").write_bytes(cloudpickle.dumps(build))
     environment = os.environ | {"PENSTOCK_KILL_AT": f"{way.killed_at}:{way.killed_in_epoch}"}
     process = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(folder), str(way.epoch_units), str(way.slices)],
+        [
+            sys.executable,
+            "-c",
+            _CHILD,
+            str(folder),
+            *map(str, (way.epoch_units, way.slices, way.checkpoint_every)),
+        ],
         env=environment,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
@@ -101,13 +111,13 @@ def run_killed(build: Build, folder: Path, way: Way) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
-def child(folder: str, epoch_units: str, slices: str) -> None:
+def child(folder: str, *cut: str) -> None:
     """The process that is to be killed: builds the query and runs it."""
     build: Build = cloudpickle.loads((Path(folder) / "build.pickle").read_bytes())
-    Engine(build(Path(folder) / "out"), _settings(Path(folder), int(epoch_units), int(slices))).run()
+    Engine(build(Path(folder) / "out"), _settings(Path(folder), *map(int, cut))).run()
 
 
-def _settings(folder: Path, epoch_units: int, slices: int) -> Settings:
+def _settings(folder: Path, epoch_units: int, slices: int, checkpoint_every: int = 1) -> Settings:
     return Settings(
         state=folder / "state",
         master="local[2]",
@@ -116,6 +126,7 @@ def _settings(folder: Path, epoch_units: int, slices: int) -> Settings:
         slices=slices,
         drain=True,
         warm_up=False,
+        checkpoint_every=checkpoint_every,
         small_epoch_bytes=0,  # even the smallest epoch is cut into slices
     )
 

@@ -34,6 +34,8 @@ class Protection:
     `lease`: before each write the engine looks whether its lease has run out.
     `looks_up`: after making its directory an engine looks for a higher one.
     `reads_last`: the state is read when the directories of lower generations are gone, not before.
+    `every`: epochs from one manifest to the next; of those in between the state dies with its engine.
+    `looks_ahead`: a recorded epoch that has a recorded successor is not offered to the sink again.
     """
 
     generations: bool = True
@@ -41,6 +43,8 @@ class Protection:
     lease: bool = False
     looks_up: bool = True
     reads_last: bool = True
+    every: int = 1
+    looks_ahead: bool = True
 
 
 class Engine(NamedTuple):
@@ -115,7 +119,10 @@ def moves(world: World, protection: Protection, generations: int) -> Iterator[tu
     """Every step that can be next, with where it leads."""
     if world.holder >= 0:
         yield "the lease runs out", world._replace(holder=-1)
-    for epoch in sorted(epoch for epoch in world.files if epoch < world.manifests_ever):
+    for epoch in sorted(world.files):
+        # with an interval a file may be taken once a later epoch has one
+        if epoch >= world.manifests_ever and (protection.every == 1 or epoch + 1 >= len(world.met)):
+            continue
         yield f"the reader takes epoch {epoch} away", world._replace(files=world.files - {epoch})
     for who, engine in enumerate(world.engines):
         name = "AB"[who]
@@ -206,7 +213,8 @@ def record(world: World, who: int, engine: Engine, protection: Protection) -> It
     """Look for the epoch's record; write the draft of one if there is none."""
     epoch = len(engine.chain)
     if world.records[epoch]:
-        yield _moved(world, who, engine._replace(at="take sink", content=world.records[epoch]))
+        then = "look ahead" if protection.every > 1 and protection.looks_ahead else "take sink"
+        yield _moved(world, who, engine._replace(at=then, content=world.records[epoch]))
     elif _may_write(world, who, protection, world.state_drafts, engine.generation):
         yield _moved(world, who, engine._replace(at="link record"))
     else:
@@ -227,6 +235,13 @@ def link_record(world: World, who: int, engine: Engine, protection: Protection) 
             records=_put(world.records, epoch, content), records_ever=_put(world.records_ever, epoch, content)
         )
     yield _moved(world, who, engine._replace(at="take sink", content=content))
+
+
+def look_ahead(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
+    """Whoever recorded the next epoch had delivered this one."""
+    after = len(engine.chain) + 1
+    told = after < len(world.records) and world.records[after]
+    yield _moved(world, who, engine._replace(at="commit" if told else "take sink"))
 
 
 def take_sink(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
@@ -280,8 +295,11 @@ def link_file(world: World, who: int, engine: Engine, protection: Protection) ->
 
 
 def commit(world: World, who: int, engine: Engine, protection: Protection) -> Iterator[World]:
-    """Write the manifest's draft."""
-    if _may_write(world, who, protection, world.state_drafts, engine.generation):
+    """Write the manifest's draft; or keep the state in memory, between two manifests."""
+    done = len(engine.chain) + 1
+    if done % protection.every and done < len(world.records):
+        yield _moved(world, who, _next(world, engine._replace(chain=(*engine.chain, engine.content))))
+    elif _may_write(world, who, protection, world.state_drafts, engine.generation):
         yield _moved(world, who, engine._replace(at="link manifest"))
     else:
         yield _moved(world, who, Engine())
@@ -324,7 +342,7 @@ def _put(values: tuple, at: int, value: object) -> tuple:  # type: ignore[type-a
 STEPS = {
     step.__name__.replace("_", " "): step
     for step in (
-        claim, look, clear, read, record, link_record, take_sink, look_at_sink, clear_sink,
+        claim, look, clear, read, record, link_record, look_ahead, take_sink, look_at_sink, clear_sink,
         deliver, link_file, commit, link_manifest, recycle,
     )
 }  # fmt: skip

@@ -15,6 +15,15 @@ def test_no_order_of_steps_breaks_a_promise(lease: bool) -> None:
     assert found.complete > 1_000  # engines do come to the end
 
 
+@pytest.mark.parametrize(("every", "epochs", "generations"), [(3, 3, 2), (2, 3, 2), (2, 2, 3)])
+def test_no_order_of_steps_breaks_a_promise_between_manifests(
+    every: int, epochs: int, generations: int
+) -> None:
+    found = search(Protection(every=every), epochs=epochs, generations=generations)
+    assert found.way is None, found.way
+    assert found.complete > 100
+
+
 @pytest.mark.parametrize(
     ("protection", "broken"),
     [
@@ -23,6 +32,7 @@ def test_no_order_of_steps_breaks_a_promise(lease: bool) -> None:
         (Protection(generations=False), "the sink's reader meets epoch 0 after 1 epochs"),
         (Protection(looks_up=False), "the sink's reader meets epoch 0 after 1 epochs"),
         (Protection(reads_last=False), "the sink's reader meets epoch 0 after 1 epochs"),
+        (Protection(every=2, looks_ahead=False), "the sink's reader meets epoch 0 after 2 epochs"),
     ],
     ids=[
         "a-lease-alone",
@@ -30,6 +40,7 @@ def test_no_order_of_steps_breaks_a_promise(lease: bool) -> None:
         "names-made-once",
         "no-look-for-a-higher-generation",
         "the-state-read-before-the-others-are-shut-out",
+        "what-is-repeated-is-offered-again",
     ],
 )
 def test_without_a_part_of_the_protocol_the_search_finds_how_it_breaks(

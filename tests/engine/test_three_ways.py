@@ -106,6 +106,16 @@ def test_a_kill_at_any_step_does_not_show(
     assert run_way(golden.build, tmp_path, spark, way) == straight
 
 
+@pytest.mark.spark
+@pytest.mark.kill
+def test_a_kill_between_durable_manifests_does_not_show(
+    straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark has committed epochs whose state was in memory: it has to go back with us."""
+    way = Way(100, 2, killed_at="gathered", killed_in_epoch=5, resumed_slices=3, checkpoint_every=4)
+    assert run_way(golden.build, tmp_path, spark, way) == straight
+
+
 def _plain(instant: object) -> str:
     return str(instant).replace(".000000Z", "Z").replace("Z", "")[:19]
 

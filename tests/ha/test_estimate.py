@@ -170,3 +170,17 @@ def test_an_estimate_is_never_below_70_percent_of_what_a_recovery_takes(
     reckoned = estimate(scheme, every, semantics, history, outlook((model.seen(load),), 30.0))
     took = sum(model.failed(scheme, every, semantics, load).values())
     assert reckoned.seconds >= 0.7 * took
+
+
+def test_small_epochs_are_repeated_as_fast_as_they_ran() -> None:
+    """Of a trickle the speed in events says little: each epoch has its own price."""
+    trickle = replace(
+        LOAD, events_per_second=10.0, most_events_per_second=10.0, epoch_seconds=1.0, work_seconds=0.2
+    )
+    ahead = outlook((trickle,), 0.0)
+    (replay,) = [
+        part
+        for part in estimate(Scheme.passive_hot, 4, Semantics.precise, History(), ahead).parts
+        if part.name == "replay"
+    ]
+    assert replay.seconds == pytest.approx(5 * 0.2)

@@ -73,6 +73,71 @@ def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Sc
         assert "replicas" in kit.record().directory
 
 
+def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
+    """It begins with active replication, measures, saves, and what it chose carries a kill within the time."""
+    asked = {"threshold_seconds": 40.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
+    kit = make(Scheme.active_replication, recovery=asked, count=3_000, pause_seconds=0.2)
+    kit.until("it leads", kit.leader)
+    kit.feeder.go()
+    kit.until("it has chosen", lambda: kit.record().scheme is not Scheme.active_replication)
+    chosen = kit.record().scheme
+    kit.until("the unit stands", lambda: stands(kit, kit.record().scheme))
+    kept = kit.unit.controller()
+    assert kept["decision"]["suits"]
+    assert "saves" in kept["changes"][0][1]
+    kit.flowing()
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.flowing()
+    recovery = kit.until(
+        "the recovery is measured", lambda: [one for one in kit.record().recoveries if one.estimated_seconds]
+    )[-1]
+    assert recovery.scheme == str(chosen) or len(kit.record().switches) > 1
+    kit.until("its first result is out", lambda: kit.record().recoveries[-1].first_result_after is not None)
+    assert kit.record().recoveries[-1].first_result_after <= 40.0
+    kit.finish()
+
+
+@pytest.mark.parametrize("scheme", [Scheme.passive_hot, Scheme.active_standby])
+def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make: Make) -> None:
+    """Killed between two durable manifests: what was in memory only is repeated, on the directory that is in force."""
+    kit = make(scheme, checkpoint_every=7, count=3_000, pause_seconds=0.2)
+    kit.until("it leads", kit.leader)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, scheme))
+    for _ in range(2):
+        kit.flowing(9)
+        first = kit.leader()
+        assert first is not None
+        kit.kill(first)
+        kit.until("another leads", lambda first=first: kit.leader() not in (None, first))  # type: ignore[misc]
+        kit.until("there is what the scheme asks for", lambda: stands(kit, scheme))
+    kit.finish()
+    if scheme is Scheme.passive_hot:
+        assert kit.record().recoveries[-1].outcome["replayed_epochs"] >= 1
+
+
+def test_a_gap_in_a_unit_is_counted(make: Make) -> None:
+    kit = make(
+        Scheme.deployed, checkpoint_every=5, recovery={"semantics": "gap"}, count=3_000, pause_seconds=0.2
+    )
+    kit.until("it leads", kit.leader)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.deployed))
+    kit.flowing(8)
+    first = kit.leader()
+    assert first is not None
+    kit.kill(first)
+    kit.until("another leads", lambda: kit.leader() not in (None, first))
+    kit.until("its first result is out", lambda: kit.record().recoveries[-1].first_result_at)
+    recovery = kit.record().recoveries[-1]
+    assert recovery.semantics == "gap"
+    assert recovery.outcome["lost_epochs"] >= 1
+    assert recovery.outcome["lost_units"] >= 1
+
+
 def test_both_engines_killed_at_once_come_back(make: Make) -> None:
     kit = make(Scheme.active_standby)
     kit.feeder.go()

@@ -58,11 +58,19 @@ class Feeder:
         self._pause, self._at_once = pause_seconds, at_once
         self._go = threading.Event()
         self._hurry = threading.Event()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
     def go(self) -> None:
         self._go.set()
+
+    def stop(self) -> None:
+        """Append nothing more."""
+        self._over.set()
+        self._hurry.set()
+        self._go.set()
+        self._thread.join()
 
     def finish(self) -> None:
         """Append the rest at once."""
@@ -74,6 +82,8 @@ class Feeder:
         self._go.wait()
         longest = max(map(len, self._lines.values()))
         for first in range(0, longest, self._at_once):
+            if self._over.is_set():
+                return
             for name, lines in self._lines.items():
                 with open(self._files[name], "a") as file:
                     file.writelines(f"{line}\n" for line in lines[first : first + self._at_once])
@@ -92,6 +102,7 @@ class Kit:
         pause_seconds: float = 0.1,
         master: str = "inline",
         lease_seconds: float = 2.5,
+        recovery: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.out = folder, folder / "out"
@@ -109,6 +120,7 @@ class Kit:
             str(folder),
             master=master,
             lease_seconds=lease_seconds,
+            recovery=recovery or {},
             settings={
                 "job_share": 0.0,
                 "first_epoch_units": 3_000,
@@ -117,7 +129,15 @@ class Kit:
             },
         )
         self.unit = Unit.made(self.root, launch)
-        self.unit.begun(UnitRecord(scheme, str(self.unit.root)))
+        controlled = "threshold_seconds" in launch.recovery
+        self.unit.begun(
+            UnitRecord(
+                scheme,
+                str(self.unit.root),
+                controlled=controlled,
+                checkpoint_every=settings.get("checkpoint_every", 1),
+            )
+        )
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.start_coordinator()
 
@@ -144,6 +164,7 @@ class Kit:
 
     def close(self) -> None:
         """Stop everything; whatever does not stop is killed, by the numbers it gave."""
+        self.feeder.stop()
         members = self.members()
         self.unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
         deadline = time.monotonic() + 20

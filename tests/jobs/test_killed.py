@@ -33,12 +33,15 @@ SAID = {
 }
 
 
-def told(state: Path, found: list[kit.Event], kills: dict[int, str], draw: random.Random) -> dict[str, Any]:
+def told(
+    state: Path, found: list[kit.Event], kills: dict[int, str], draw: random.Random, every: int = 1
+) -> dict[str, Any]:
     """All that jobs tell, with an engine that is killed at some step of some epochs."""
     said, gone = dict(SAID), {}
     while True:
         slices = draw.randrange(1, 4)
-        with kit.running(state, kit.clicks(found), BEGIN, epoch_units=12, slices=slices) as (jobs, engine):
+        options = {"epoch_units": 12, "slices": slices, "checkpoint_every": every}
+        with kit.running(state, kit.clicks(found), BEGIN, **options) as (jobs, engine):
             try:
                 epoch = engine.next_epoch
                 while True:
@@ -84,3 +87,11 @@ def test_killed_in_the_epoch_of_a_command(step: str, tmp_path: Path) -> None:
     found, draw = kit.events(150), random.Random(1)
     straight = told(tmp_path / "one", found, {}, draw)
     assert told(tmp_path / "other", found, dict.fromkeys(SAID, step), draw) == straight
+
+
+@pytest.mark.parametrize("step", ["recorded", "sliced", "delivered"])
+def test_killed_between_durable_manifests(step: str, tmp_path: Path) -> None:
+    """Commands are repeated with the epochs that took them in, and what jobs told is there once."""
+    found, draw = kit.events(150), random.Random(1)
+    straight = told(tmp_path / "one", found, {}, draw)
+    assert told(tmp_path / "other", found, dict.fromkeys(SAID, step), draw, every=4) == straight

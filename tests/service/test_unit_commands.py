@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.ha.schemes import Scheme
+from penstock.ha.steering import Steering
 from penstock.ha.unit import Launch, Recovery, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 
@@ -96,3 +97,87 @@ def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
         switches=((1.0, "a", "b"),),
     ).measuring(start=1.5)
     assert UnitRecord.from_bytes(full.to_bytes()) == full
+
+
+@pytest.mark.parametrize(
+    ("options", "condition"),
+    [
+        (["--recovery-time", "10s"], "BAD_OPTION"),  # no unit
+        (["--cost", "cloud-vm"], "BAD_OPTION"),
+        (["--ha", "--cost", "cloud-vm"], "BAD_OPTION"),  # no controller
+        (["--ha", "--checkpoint-every", "auto"], "BAD_OPTION"),
+        (["--ha", "--recovery-time", "10s", "--scheme", "deployed"], "BAD_OPTION"),
+        (["--ha", "--recovery-time", "0s"], "BAD_OPTION"),
+        (["--ha", "--recovery-time", "10s", "--cost", "gold=1"], "BAD_COST_WEIGHTS"),
+        (["--checkpoint-every", "0"], "BAD_OPTION"),
+        (["--checkpoint-every", "often"], "BAD_OPTION"),
+        (["--checkpoint-every", "5", "--master", "spark://10.0.0.1:7077"], "CHECKPOINTS_APART"),
+    ],
+)
+def test_what_is_asked_of_recoveries_must_make_sense(
+    options: list[str],
+    condition: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("app.py").write_text(APP)
+    code, text = said(capsys, "run", "app.py", *options)
+    assert code == 2
+    assert f"[{condition}]" in text
+
+
+def test_people_take_the_choice_and_give_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "state"
+    asked = {"threshold_seconds": 10.0}
+    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
+    unit = Unit.made(root, launch)
+    unit.begun(UnitRecord(Scheme.active_replication, str(root), controlled=True))
+    code, _ = said(capsys, "ha", "switch", "passive-cold", "--state", str(root))
+    assert code == 0
+    assert unit.record().scheme is Scheme.passive_cold
+    assert not unit.record().controlled
+    code, _ = said(capsys, "ha", "switch", "auto", "--state", str(root))
+    assert code == 0
+    assert unit.record().controlled
+    code, text = said(capsys, "ha", "switch", "fastest", "--state", str(root))
+    assert code == 2
+    assert "[BAD_OPTION]" in text
+    unit.close()
+
+
+def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "state"
+    asked = {"threshold_seconds": 10.0, "semantics": "gap"}
+    launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
+    unit = Unit.made(root, launch)
+    lost = Recovery(
+        "e1",
+        "e2",
+        2,
+        "deployed",
+        12.0,
+        10.0,
+        13.5,
+        estimated_seconds=7.25,
+        semantics="gap",
+        outcome={"lost_epochs": 3},
+    )
+    unit.begun(
+        UnitRecord(
+            Scheme.active_replication, str(root), controlled=True, recoveries=(lost,), checkpoint_every=5
+        )
+    )
+    Steering(unit).look(unit.record(), {})
+    unit.close()
+    code, text = said(capsys, "ha", "status", "--state", str(root))
+    assert code == 0
+    assert "within 10 s, gap: on the safe side" in text
+    assert "7.25 s" in text
+    assert "epochs lost 3" in text
+    assert "durable None, every 5" in text
+    code, text = said(capsys, "ha", "status", "--state", str(root), "--json")
+    assert json.loads(text)["controller"]["decision"]["chosen"] == "active-replication"

@@ -1,0 +1,50 @@
+"""Where an engine's tasks find its state on this host: runs, cache, and the memory of runs that are not durable yet.
+
+Receives an engine's seat and settings; hands a place that is made ready, and cleared at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from penstock.engine.epoch import state_place
+from penstock.engine.seat import Seat
+from penstock.engine.settings import Settings, in_memory, on_one_host
+from penstock.engine.task import StatePlace
+from penstock.state.cache import HostCache
+
+
+def housed(seat: Seat, settings: Settings, master: str) -> StatePlace:
+    """The place of an engine, with nothing in it but what it has filled the cache with before it leads."""
+    place = state_place(
+        seat.state,
+        settings.cache_root,
+        settings.cache_bytes,
+        one_host=on_one_host(master),
+        # executors may be on hosts of their own; where they share one, they come and go alone
+        apart=not master.startswith("local"),
+        owner=seat.owner,
+        in_memory=in_memory(settings),
+    )
+    if place.memory is not None:
+        shutil.rmtree(
+            place.memory, ignore_errors=True
+        )  # a loss is a loss, also where the host has outlived it
+    for directory in _directories(place):
+        cache = HostCache(directory, 0)
+        if not seat.warm_cache:
+            cache.clear()  # what an earlier life has left may be incomplete
+        cache.claim()
+    return place
+
+
+def vacated(place: StatePlace) -> None:
+    """Leave nothing behind."""
+    for directory in _directories(place):
+        HostCache(directory, 0).clear()
+
+
+def _directories(place: StatePlace) -> set[Path]:
+    found = set() if place.cache is None else {Path(place.cache)}
+    return found if place.memory is None else {*found, Path(place.memory).parent}

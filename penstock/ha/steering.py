@@ -1,0 +1,212 @@
+"""The controller at work on a real unit: what its engines measured in, a scheme out.
+
+Receives the unit's record and members at every look of the coordinator; hands the unit another scheme or checkpoint
+interval where the controller says so, and people what it thinks of every scheme.
+
+Everything measured lies in the unit's record, recoveries too; the last loads and the last decision lie beside it. So a
+coordinator that comes after another goes on where that one was. Where people have chosen the scheme, the estimates are
+kept up all the same, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from penstock.ha.controller import ControllerState, begun, decide
+from penstock.ha.cost import weights_of
+from penstock.ha.decision import Decision
+from penstock.ha.estimate import estimate
+from penstock.ha.history import LOADS_KEPT, History, Load, Measured, Measurement, Recovered, outlook
+from penstock.ha.processes import Taken, taken
+from penstock.ha.schemes import SCHEMES, Scheme, Semantics
+from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
+from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
+
+#: how often it decides, in seconds
+TURN_SECONDS = 2.0
+#: loads older than this say nothing about now, in seconds
+_STALE_SECONDS = 600.0
+#: changes that are kept for people
+_CHANGES_KEPT = 20
+
+
+def settings_of(launch: Launch) -> ControllerSettings:
+    """What the user asks of recoveries, as the unit was started with."""
+    asked = launch.recovery
+    every = asked.get("checkpoint_every", launch.settings.get("checkpoint_every", 1))
+    schemes = tuple(Scheme(name) for name in asked.get("schemes", Scheme))
+    return ControllerSettings(
+        threshold_seconds=asked.get("threshold_seconds", 10.0),
+        semantics=Semantics(asked.get("semantics", "precise")),
+        lease_seconds=launch.lease_seconds,
+        heartbeat_seconds=launch.lease_seconds / 4,
+        weights=weights_of(asked.get("costs", "all-costs")),
+        checkpoint_choices=CHECKPOINT_CHOICES if every == "auto" else (int(every),),
+        schemes=schemes,
+        cool_down_seconds=asked.get("cool_down_seconds", 30.0),
+        one_leader=True,
+    )
+
+
+class Steering:
+    """The controller of one unit, in the coordinator at work."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        tell: Callable[[str], None] = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.time,
+        used: Callable[[int], Taken] = taken,
+    ) -> None:
+        self._unit, self._tell, self._clock, self._used = unit, tell, clock, used
+        self.settings = settings_of(unit.launch)
+        self._turn_seconds = unit.launch.recovery.get("turn_seconds", TURN_SECONDS)
+        kept = unit.controller()
+        self._loads = tuple(Load(**one) for one in kept.get("loads", ()))
+        self._changes: list[Any] = list(kept.get("changes", ()))
+        self._began = kept.get("began", clock())
+        self._cpu: dict[int, tuple[float, float]] = {}
+        self._next_at = 0.0
+        self._last: Decision | None = None
+
+    def look(self, record: UnitRecord, members: Mapping[str, Member]) -> Decision | None:
+        """Take in what is new and, when it is time, decide; what was decided."""
+        now = self._clock()
+        if now < self._next_at:
+            return None
+        self._next_at = now + self._turn_seconds
+        load = self._load(record, members, now)
+        if load is not None:
+            self._loads = (*self._loads[1 - LOADS_KEPT :], load)
+        self._loads = tuple(one for one in self._loads if now - one.at < _STALE_SECONDS)
+        if any(one.estimated_seconds is None for one in record.recoveries):
+            record = self._unit.change(lambda current: self._reckoned(current))
+        decision = self._decided(record, now)
+        primary = members.get(record.leader or "")
+        if record.controlled and decision.changed and primary is not None and primary.phase == "primary":
+            self._unit.switched(decision.chosen, checkpoint_every=decision.checkpoint_every)
+            self._tell(f"controller: {decision.told()}")
+            self._changes = [*self._changes[1 - _CHANGES_KEPT :], [now, decision.told()]]
+        self._last = decision
+        self._unit.keep_controller(
+            {
+                "began": self._began,
+                "settings": {
+                    "threshold_seconds": self.settings.threshold_seconds,
+                    "semantics": str(self.settings.semantics),
+                    "costs": self.settings.weights.to_plain(),
+                },
+                "decision": decision.to_plain(),
+                "changes": self._changes,
+                "loads": [asdict(one) for one in self._loads],
+            }
+        )
+        return decision
+
+    def history(self, record: UnitRecord) -> History:
+        """Everything measured of the unit."""
+        # that a process was seen to end is luck: of a machine that is lost only the lease tells
+        least = {"detect": self.settings.lease_seconds}
+        found: list[Measurement] = [
+            Measured(name, value)
+            for name, values in record.measured.items()
+            for value in values
+            if value >= least.get(name, 0.0)
+        ]
+        found += [
+            Recovered(Scheme(one.scheme), one.expected_seconds, one.first_result_after)
+            for one in record.recoveries
+            if one.expected_seconds and one.first_result_after is not None
+        ]
+        return begun(self.settings, 0.0).history.folded([*found, *self._loads])
+
+    def _decided(self, record: UnitRecord, now: float) -> Decision:
+        changed_at = record.switches[-1][0] if record.switches else self._began
+        settings = self.settings
+        if not record.controlled:  # people have chosen
+            settings = replace(settings, checkpoint_choices=(record.checkpoint_every,))
+        state = ControllerState(record.scheme, record.checkpoint_every, changed_at, self.history(record))
+        _, decision = decide(state, (), settings, now)
+        if record.controlled:
+            return decision
+        suits = decision.of(record.scheme)
+        return replace(
+            decision,
+            chosen=record.scheme,
+            checkpoint_every=record.checkpoint_every,
+            reason="chosen by people, not by the controller",
+            suits=suits is None or suits.estimate.seconds <= settings.threshold_seconds,
+        )
+
+    # -- what was reckoned with ------------------------------------------------------------------
+
+    def _reckoned(self, record: UnitRecord) -> UnitRecord:
+        """The record with what had been estimated beside every recovery."""
+        return replace(
+            record,
+            recoveries=tuple(
+                one if one.estimated_seconds is not None else self._beside(one, record)
+                for one in record.recoveries
+            ),
+        )
+
+    def _beside(self, one: Recovery, record: UnitRecord) -> Recovery:
+        """A recovery with the estimate of the last decision before it; else with one from what there is."""
+        scheme = Scheme(one.scheme)
+        known = None if self._last is None else self._last.of(scheme)
+        if known is not None:
+            reckoned = known.estimate
+        elif self._loads:
+            reckoned = estimate(
+                scheme,
+                record.checkpoint_every,
+                self.settings.semantics,
+                self.history(replace(record, recoveries=(), measured={})),
+                outlook(self._loads, self.settings.ahead_seconds),
+                self.settings.margin,
+                one_leader=True,
+            )
+        else:
+            return one
+        return replace(one, estimated_seconds=reckoned.seconds, expected_seconds=reckoned.step_seconds)
+
+    # -- what the engines take -------------------------------------------------------------------
+
+    def _load(self, record: UnitRecord, members: Mapping[str, Member], now: float) -> Load | None:
+        """What the primary did since the last look; None when it has said nothing new."""
+        primary = members.get(record.leader or "")
+        cpu = {name: self._cores(member.pid, now) for name, member in members.items()}
+        if primary is None or primary.phase != "primary" or not primary.load:
+            return None
+        said = dict(primary.load)
+        if self._loads and said["at"] <= self._loads[-1].at:
+            return None
+        cores = cpu[record.leader or ""]
+        if cores is None:
+            return None
+        memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
+        load = Load(**said, cpu_cores=cores, memory_bytes=memory)
+        for name, member in members.items():
+            if name == record.leader or member.phase not in ("ready", "following"):
+                continue
+            facts = SCHEMES[record.scheme]
+            if facts.runs_epochs:
+                behind = max(primary.epoch - member.epoch, 0)
+                load = replace(load, lag_seconds=behind * load.epoch_seconds)
+            elif (idle := cpu[name]) is not None:
+                used = self._used(member.pid).memory_bytes
+                load = replace(load, idle_cpu_cores=idle, idle_memory_bytes=used)
+        return load
+
+    def _cores(self, pid: int, now: float) -> float | None:
+        """The cores that a process and what it started have used since the last look; None at the first."""
+        used = self._used(pid).cpu_seconds
+        before = self._cpu.get(pid)
+        self._cpu[pid] = used, now
+        if before is None or now <= before[1]:
+            return None
+        return max(used - before[0], 0.0) / (now - before[1])

@@ -1,0 +1,192 @@
+"""The controller at work on a unit's record: what was measured in, schemes out, and nothing forgotten between lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ha.decision import Decision
+from penstock.ha.processes import Taken, taken
+from penstock.ha.schemes import Scheme
+from penstock.ha.steering import Steering, settings_of
+from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
+
+LOAD = {
+    "events_per_second": 20_000.0,
+    "most_events_per_second": 100_000.0,
+    "input_bytes_per_second": 2e6,
+    "output_bytes_per_second": 1e5,
+    "state_bytes": 50e6,
+    "run_bytes": 2e6,
+    "epoch_seconds": 1.0,
+}
+
+
+class World:
+    """A unit whose engines exist on paper, and a clock that is turned by hand."""
+
+    def __init__(self, folder: Path, recovery: dict[str, Any], record: dict[str, Any] | None = None) -> None:
+        launch = Launch("paper", str(folder / "store"), "app.py", str(folder), recovery=recovery)
+        self.unit = Unit.made(folder / "state", launch)
+        controlled = "threshold_seconds" in recovery
+        first = UnitRecord(
+            Scheme.active_replication, str(folder), controlled=controlled, leader="e1", generation=1
+        )
+        self.unit.begun(replace(first, **(record or {})))
+        self.now = 1_000.0
+        self.load = dict(LOAD)
+        self.told: list[str] = []
+        self.steering = self.another()
+
+    def another(self) -> Steering:
+        """The controller of the next coordinator."""
+        return Steering(self.unit, self.told.append, clock=lambda: self.now, used=self._used)
+
+    def _used(self, pid: int) -> Taken:
+        return Taken(
+            cpu_seconds=self.now * (1.0 if pid == 1 else 0.05), memory_bytes=2e9 if pid == 1 else 1e9
+        )
+
+    def turn(self, seconds: float = 2.5) -> Decision:
+        self.now += seconds
+        primary = Member(1, "h", "passive", phase="primary", epoch=100, load={"at": self.now, **self.load})
+        second = Member(2, "h", "active", phase="following", epoch=99)
+        decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": second})
+        assert decision is not None
+        return decision
+
+    def turns(self, count: int = 30) -> Decision:
+        for _ in range(count):
+            decision = self.turn()
+        return decision
+
+    def measured(self, **figures: float) -> None:
+        self.unit.change(lambda now: now.measuring(**figures))
+
+    @property
+    def record(self) -> UnitRecord:
+        return self.unit.record()
+
+
+@pytest.fixture
+def worlds(tmp_path: Path) -> Iterator[Any]:
+    made: list[World] = []
+
+    def make(recovery: dict[str, Any], **record: Any) -> World:
+        made.append(World(tmp_path / str(len(made)), recovery, record))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.unit.close()
+
+
+def test_it_leaves_the_safe_side_once_it_has_measured(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0})
+    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    assert "on the safe side" in world.turns(3).reason
+    assert world.record.scheme is Scheme.active_replication
+    decision = world.turns()
+    assert world.record.scheme is Scheme.deployed
+    assert decision.suits
+    assert decision.of(Scheme.deployed).estimate.seconds <= 10.0
+    assert any("controller: active-replication to deployed" in line for line in world.told)
+    assert decision.of(Scheme.passive_replication).rejected == "over the threshold"
+
+
+def test_cloud_machines_that_are_paid_for_may_as_well_work(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0, "costs": "cloud-vm"})
+    world.measured(start=12.0, wire=2.0, load=80e6, deliver=0.1)
+    world.turns()
+    assert world.record.scheme in (Scheme.active_replication, Scheme.active_standby)
+    slow = worlds({"threshold_seconds": 60.0, "costs": "cloud-vm"})
+    slow.measured(start=12.0, wire=0.5, load=80e6)
+    slow.turns()
+    assert slow.record.scheme is Scheme.passive_replication
+
+
+def test_a_load_that_grows_makes_it_flee(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0})
+    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    world.turns()
+    assert world.record.scheme is Scheme.deployed
+    world.load["state_bytes"] = 2e9  # 25 s to read
+    world.turn()
+    assert world.record.scheme in (Scheme.passive_cold, Scheme.passive_hot)
+    assert "would take" in world.unit.controller()["changes"][-1][1]
+
+
+def test_the_next_coordinator_goes_on_where_the_last_one_was(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0})
+    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    world.turns(5)
+    world.steering = world.another()
+    world.turns(15)
+    assert world.record.scheme is Scheme.deployed, "the loads before it count"
+    kept = world.unit.controller()
+    assert kept["decision"]["chosen"] == "deployed"
+    assert len(kept["changes"]) == 1
+
+
+def test_what_people_chose_stays_and_is_estimated(worlds: Any) -> None:
+    world = worlds({}, scheme=Scheme.passive_hot)
+    decision = world.turns()
+    assert world.record.scheme is Scheme.passive_hot
+    assert not world.record.switches
+    assert decision.chosen is Scheme.passive_hot
+    assert "by people" in decision.reason
+    assert {one.scheme for one in decision.considered} == set(Scheme)
+
+
+def test_a_recovery_has_its_estimate_beside_it_and_corrects_the_next(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0, "cool_down_seconds": 1.0})
+    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    before = world.turns().of(Scheme.deployed).estimate
+    slow = Recovery(
+        "e1",
+        "e2",
+        2,
+        "deployed",
+        world.now,
+        failed_at=world.now - 2,
+        first_result_at=world.now + 2 * before.seconds,
+    )
+    world.unit.change(lambda now: replace(now, recoveries=(slow,)))
+    after = world.turn()
+    recovery = world.record.recoveries[0]
+    assert recovery.estimated_seconds == pytest.approx(before.seconds, rel=0.3)
+    assert recovery.expected_seconds < recovery.estimated_seconds
+    assert after.of(Scheme.deployed).estimate.seconds > 1.7 * before.seconds
+    assert world.record.scheme is not Scheme.deployed, "it has shown that it does not keep the threshold"
+
+
+def test_the_interval_is_a_lever(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 30.0, "checkpoint_every": "auto"})
+    world.measured(start=40.0, wire=0.5, load=80e6, fetch=100e6, manifest=0.5)
+    world.load["run_bytes"] = 20e6
+    world.turns()
+    assert world.record.checkpoint_every > 1
+    fixed = worlds({"threshold_seconds": 30.0, "checkpoint_every": 5}, checkpoint_every=5)
+    fixed.turns()
+    assert fixed.record.checkpoint_every == 5
+    assert fixed.unit.controller()["decision"]["checkpoint_every"] == 5
+
+
+def test_that_a_process_was_seen_to_end_is_luck(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0})
+    for _ in range(20):
+        world.measured(detect=0.1)
+    detect = world.steering.history(world.record).safe("detect")
+    assert detect >= settings_of(world.unit.launch).lease_seconds
+
+
+def test_what_a_process_takes_is_seen() -> None:
+    seen = taken(os.getsid(0))
+    assert seen.memory_bytes > 1e6
+    assert seen.cpu_seconds >= 0
+    assert taken(-5) == Taken()
