@@ -15,11 +15,14 @@ from typing import Annotated
 
 import typer
 
+from penstock.dashboard.mount import mounted
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
 from penstock.engine.settings import Settings
+from penstock.engine.status import StatusServer, measured, status
 from penstock.http.api import Service
+from penstock.http.gate import PAGES
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
@@ -28,10 +31,24 @@ from penstock.http.server import Server, Tls
 from penstock.jobs.app import JobsApp
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
+from penstock.service.following import following
 from penstock.service.load import load
-from penstock.service.options import Epoch, For, Fresh, Master, Slices, State, as_seconds, default_state
+from penstock.service.options import (
+    Elastic,
+    Epoch,
+    ExecutorCount,
+    For,
+    Fresh,
+    ManagerFile,
+    Master,
+    Slices,
+    State,
+    as_seconds,
+    default_state,
+)
 from penstock.service.serve import Stopping
 from penstock.service.state import forget
+from penstock.service.unit import watched
 from penstock.words.errors import PenstockError, UserError
 
 _DEFAULTS = Limits()
@@ -66,10 +83,17 @@ def serve(
         int, typer.Option(min=1, help="Subscriptions open at once.")
     ] = _DEFAULTS.subscribers,
     master: Master = "local[*]",
+    executors: ExecutorCount = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
     for_: For = None,
     fresh: Fresh = False,
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
+    unit: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Show the HA unit on this state directory as well.")
+    ] = None,
+    ui: Annotated[bool, typer.Option("--ui/--no-ui", help="The dashboard, at /ui on the same port.")] = True,
 ) -> None:
     """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
     if (file is None) is not empty:
@@ -83,14 +107,27 @@ def serve(
     if fresh:
         forget(place)
     program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=as_seconds(epoch, "--epoch"))
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=as_seconds(epoch, "--epoch"),
+        **following(master, executors, elastic, manager),
+    )
     engine = Engine(program, settings)
     limits = Limits(requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers)
     hosted = Host(program, place, FileGuard(files or (), place))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
+    hosted.look = lambda: status(engine, measured(engine))
+    if unit is not None:
+        hosted.unit = watched(unit)
     to_lines()
-    with Server(Service(hosted, limits, token), host, port, tls) as server:
-        log("listening", url=server.url, state=str(place), token=token is not None)
+    service = Service(hosted, limits, token)
+    if ui:
+        mounted(service)
+    with Server(service, host, port, tls) as server:
+        pages = {"dashboard": f"{server.url}{PAGES}/"} if ui else {}
+        log("listening", url=server.url, state=str(place), token=token is not None, **pages)
         if tls is None and not loopback(host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
         _run(engine, program, hosted, None if for_ is None else as_seconds(for_, "--for"))
@@ -101,10 +138,12 @@ def _run(engine: Engine, program: Jobs | Kept, hosted: Host, for_seconds: float 
     with stopping.signals(), contextlib.ExitStack() as listening:
 
         def tell(phase: str) -> None:
-            if phase == "starting Spark":
+            if hosted.phase == "starting":  # the first of all: the state is open
                 hosted.opened(engine.state.latest().epoch)
-            else:
+            if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has put its own handler in our place
+            if phase == "running":
+                listening.enter_context(StatusServer(engine))
             if phase == "running" and isinstance(program, Jobs):
                 listening.enter_context(JobServer(program, engine.settings.state))
             log(phase)
