@@ -16,7 +16,7 @@ _DIM, _GRID = "#8593a8", "rgba(133,147,168,0.22)"
 COLOURS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9"]
 #: bars of an answer that are shown
 _BARS = 12
-_HEAT = ["#e7f5ff", "#74c0fc", "#fab005", "#e8590c", "#c92a2a"]
+_HEAT = ["rgba(133,147,168,0.2)", "#74c0fc", "#fab005", "#e8590c", "#c92a2a"]
 
 
 def _base(left: int = 52) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _base(left: int = 52) -> dict[str, Any]:
 def over_time(
     series: Mapping[str, Sequence[tuple[float, float]]], unit: str = "", area: bool = False
 ) -> dict[str, Any]:
-    """Lines over instants (seconds since 1970)."""
+    """Lines over instants (seconds since 1970); below the first one, its area."""
     lines = [
         {
             "name": name,
@@ -41,9 +41,9 @@ def over_time(
             "showSymbol": False,
             "lineStyle": {"width": 2},
             "data": [[round(at * 1000), value] for at, value in points],
-            **({"areaStyle": {"opacity": 0.12}} if area else {}),
+            **({"areaStyle": {"opacity": 0.12}} if area and not number else {}),
         }
-        for name, points in series.items()
+        for number, (name, points) in enumerate(series.items())
     ]
     return _base() | {
         "xAxis": {

@@ -35,7 +35,7 @@ class Editor:
         self._code = (
             ui.codemirror(
                 query,
-                language="StandardSQL",
+                language="SQL",
                 theme="basicDark" if dark else "basicLight",
                 line_wrapping=True,
                 on_change=self.look,
@@ -43,7 +43,7 @@ class Editor:
             .classes("pen-editor w-full")
             .classes("at-query")
         )
-        self._said = ui.label("").classes("pen-said dim").classes("at-said")
+        self._said = ui.label("").classes("pen-said at-said dim")
         self._button = button(word, does, kind="unelevated color=primary").classes("at-do")
         self._button.disable()
 
@@ -77,7 +77,7 @@ class Editor:
     def say(self, text: str, kind: str) -> None:
         """Say something below it; the button works while all is well."""
         self._said.set_text(text)
-        self._said.classes(replace=f"pen-said {kind}")
+        self._said.classes(replace=f"pen-said at-said {kind}")
         self._button.set_enabled(kind == "good")
 
 

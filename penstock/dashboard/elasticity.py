@@ -74,6 +74,7 @@ def elasticity(board: Board, request: Request) -> None:
             heats.set_visibility(options is not None)
             put(cold, Markup() if options else nothing("No job here keeps state in buckets."))
             if options is not None:
+                heats.style(f"height:{110 + 30 * len(options['yAxis']['data'])}px")
                 heats.options.clear()
                 heats.options.update(options)
                 heats.update()

@@ -70,12 +70,12 @@ async def asked(expression: str, otherwise: T) -> T:
 def framed(board: Board, request: Request, here: str) -> Iterator[Shade]:
     """A page: its head, and what is inside this."""
     ui.add_css(_STYLE)
+    ui.colors(primary="#0b7285")
     shade = Shade(request)
     with ui.element("header").classes("pen-head"), ui.element("div").classes("pen-head-in"):
         ui.link("Penstock", f"{PAGES}/").classes("pen-brand")
-        name = ui.label().classes("pen-engine")
         phase = shown()
-        ui.element("div").classes("pen-grow")
+        name = ui.label().classes("pen-engine")
         ui.button(icon="dark_mode", on_click=shade.turn).props(
             'flat dense round aria-label="light or dark"'
         ).classes("at-shade")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Any
 
@@ -115,7 +114,8 @@ class _View:
 
     async def fit(self, shade: Shade) -> None:
         """Ask the browser how wide and how dark it is."""
-        wide, dark = await asyncio.gather(asked("window.innerWidth", 1200), shade.dark())
+        wide = await asked("window.innerWidth", 1200)
+        dark = await shade.dark()
         self._narrow = wide < _NARROW
         facts = self._first.facts
         with self._query:

@@ -26,12 +26,14 @@ body {{ font-family: system-ui, sans-serif; margin: 0; min-height: 100vh; displa
 form {{ background: light-dark(#fff, #171e28); border: 1px solid light-dark(#e2e7ee, #2a3442); border-radius: 10px;
   padding: 26px; width: min(320px, 84vw); display: grid; gap: 12px; }}
 h1 {{ font-size: 20px; margin: 0; }} p {{ margin: 0; font-size: 14px; color: light-dark(#667389, #93a1b5); }}
-input, button {{ font: inherit; padding: 9px 11px; border-radius: 7px; border: 1px solid light-dark(#cfd7e2, #3a4656); }}
+input, button {{ font: inherit; padding: 9px 11px; border-radius: 7px; }}
+input {{ border: 1px solid light-dark(#cfd7e2, #3a4656); }}
 button {{ background: #0b7285; color: #fff; border: 0; font-weight: 600; cursor: pointer; }}
 .bad {{ color: light-dark(#c92a2a, #ff8787); }}
 </style></head><body><form method="post" action="{login}"><h1>Penstock</h1>
 <p class="{kind}">{says}</p>
-<input type="password" name="token" aria-label="token" placeholder="token" autocomplete="current-password" autofocus required>
+<input type="password" name="token" aria-label="token" placeholder="token" autofocus required
+ autocomplete="current-password">
 <button>Log in</button></form></body></html>"""
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import Request
 from markupsafe import Markup
-from nicegui import ui
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.frame import card, every, framed, put, read, shown
@@ -47,7 +46,7 @@ def _aside(board: Board, streams: list[dict[str, Any]], why: str, empty: str) ->
     for stream in streams[:20]:
         for row in board.aside(stream["name"], why):
             where = f"{row.get('partition', '')} {row.get('offset', '')}".strip()
-            text = row.get("text", row.get("record"))
+            text = row.get("raw")
             if text is None:
                 known = ("epoch", "partition", "offset", "reason")
                 text = json.dumps({key: value for key, value in row.items() if key not in known}, default=str)

@@ -96,7 +96,7 @@ def bar(share: float) -> Markup:
     filled = f"{min(max(share, 0.0), 1.0):.0%}"
     kind = "bad" if share > 0.9 else "warn" if share > 0.75 else "good"
     return Markup(
-        '<span class="pen-bar"><span class="{}" style="width:{}"></span></span> <span class="pen-fig">{}</span>'
+        '<span class="pen-share"><span class="pen-bar"><span class="{}" style="width:{}"></span></span> {}</span>'
     ).format(kind, filled, f"{share:.0%}")
 
 

@@ -32,6 +32,8 @@ _STREAMS = (
     Column("lateness", number=True),
     Column("log", wide=True),
 )
+#: events older than this are a replay: their age is no delay
+_REPLAY_SECONDS = 3600.0
 _ORDER = {"failed": 0, "running": 1, "paused": 2}
 
 
@@ -96,20 +98,28 @@ def _figures(tiles: dict[str, Tile], status: dict[str, Any]) -> None:
 
 
 def _rates(epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    points = []
-    for before, point in zip(epochs, epochs[1:], strict=False):
-        passed = max(point["at"] - before["at"], point["seconds"], 1e-3)
-        points.append((point["at"], round(point["events"] / passed, 1)))
-    return over_time({"events/s": points}, area=True)
+    by_second: dict[int, int] = {}
+    for point in epochs:
+        by_second[int(point["at"])] = by_second.get(int(point["at"]), 0) + point["events"]
+    if not by_second:
+        return over_time({})
+    # the first second and the one under way are known in part
+    known = range(min(by_second) + 1, max(by_second))
+    return over_time({"events/s": [(second, by_second.get(second, 0)) for second in known]}, area=True)
 
 
 def _delays(epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    live = [point for point in epochs if point["oldest_age_seconds"] is not None]
-    live = [point for point in live if point["newest_age_seconds"] < 3600]
+    oldest: dict[int, float] = {}
+    longest: dict[int, float] = {}
+    for point in epochs:
+        second, age = int(point["at"]), point["oldest_age_seconds"]
+        longest[second] = max(longest.get(second, 0.0), point["seconds"])
+        if age is not None and age < _REPLAY_SECONDS:
+            oldest[second] = max(oldest.get(second, 0.0), age)
     return over_time(
         {
-            "oldest event": [(point["at"], round(max(point["oldest_age_seconds"], 0), 3)) for point in live],
-            "epoch": [(point["at"], round(point["seconds"], 3)) for point in epochs],
+            "oldest event": [(second, round(age, 3)) for second, age in oldest.items()],
+            "longest epoch": [(second, round(length, 3)) for second, length in longest.items()],
         }
     )
 

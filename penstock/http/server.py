@@ -53,6 +53,8 @@ class Server:
                 service.gate,
                 log_config=None,
                 access_log=False,
+                loop="asyncio",  # also where others are installed: the limits below are h11's
+                http="h11",
                 lifespan="on",
                 ws="wsproto" if service.has_pages else "none",
                 ws_max_size=1 << 20,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +24,7 @@ import httpx
 
 from penstock.cluster.local import LocalCluster
 from penstock.service.figures import clock
+from penstock.service.pages import PORT, free_port
 from penstock.words.errors import ExternalError, PenstockError
 
 #: how long the whole of it takes, in seconds, where nobody says otherwise
@@ -43,7 +44,6 @@ _ELASTIC = (
     "target_utilisation=0.45",
     "lower_utilisation=0.05",
 )
-_PORT = 8080
 
 
 class _Over(Exception):
@@ -61,7 +61,7 @@ class Show:
         self._until = None if for_seconds is None else self._began + for_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._cluster: LocalCluster | None = None
-        self._url = f"http://127.0.0.1:{_free_port(_PORT)}"
+        self._url = f"http://127.0.0.1:{free_port(PORT)}"
         self._http = httpx.Client(base_url=self._url, timeout=10)
         self._shown: list[str] = []
 
@@ -79,7 +79,7 @@ class Show:
                 if master.startswith("spark:"):
                     self._scale()
                 self._killed(master)
-                while self._until is None and time.monotonic() < self._began + SHOW_SECONDS or self._until:
+                while self._until is not None or time.monotonic() < self._began + SHOW_SECONDS:
                     self._watch(10)
             except (_Over, KeyboardInterrupt):
                 pass
@@ -268,17 +268,11 @@ class Show:
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _free_port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            found: int = free.getsockname()[1]
-            return found
-    raise ExternalError("NO_PORT", "no port of the loopback address is free")
