@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.frame import button, read, tried
-from penstock.http.gate import PAGES
 from penstock.http.schemas import Answered
 from penstock.words.errors import PenstockError
 
@@ -108,7 +107,7 @@ def creating(board: Board, dark: bool) -> ui.dialog:
         async def create() -> None:
             answer = await tried(board.create, name.value, editor.query)
             if answer is not None:
-                ui.navigate.to(f"{PAGES}/jobs/{answer.name}")
+                ui.navigate.to(f"/jobs/{answer.name}")
 
         def check(text: str) -> Answered:
             return board.create(name.value or "", text, True)

@@ -73,17 +73,19 @@ def framed(board: Board, request: Request, here: str) -> Iterator[Shade]:
     ui.colors(primary="#0b7285")
     shade = Shade(request)
     with ui.element("header").classes("pen-head"), ui.element("div").classes("pen-head-in"):
-        ui.link("Penstock", f"{PAGES}/").classes("pen-brand")
+        ui.link("Penstock", "/").classes("pen-brand")
         phase = shown()
         name = ui.label().classes("pen-engine")
         ui.button(icon="dark_mode", on_click=shade.turn).props(
-            'flat dense round aria-label="light or dark"'
+            'flat dense round color=white aria-label="light or dark"'
         ).classes("at-shade")
         if board.service.token is not None:
-            ui.button(icon="logout", on_click=_log_out).props('flat dense round aria-label="log out"')
+            ui.button(icon="logout", on_click=_log_out).props(
+                'flat dense round color=white aria-label="log out"'
+            )
         with ui.element("nav").classes("pen-nav"):
             for way, title in _WAYS.items():
-                ui.link(title, f"{PAGES}/{way}").classes("here" if way == here else "")
+                ui.link(title, f"/{way}").classes("here" if way == here else "")
 
     def head() -> None:
         status = board.status()

@@ -28,7 +28,6 @@ from penstock.dashboard.frame import (
     tried,
 )
 from penstock.dashboard.markup import Column, chip, clock, code, rate, table
-from penstock.http.gate import PAGES
 from penstock.words.errors import PenstockError
 from penstock.words.figures import size
 
@@ -80,7 +79,7 @@ class _View:
             self._life = shown().classes("at-life")
             ui.element("div").classes("pen-grow")
             self._verbs = {
-                verb: button(verb.capitalize(), self._doing(verb), icon=icon).mark(verb)
+                verb: button(verb.capitalize(), self._doing(verb), icon=icon).classes(f"at-{verb}")
                 for verb, icon in _VERBS.items()
             }
             self._drop = button("Drop", self._dropping, kind="outline color=negative", icon="delete").classes(
@@ -195,7 +194,7 @@ class _View:
                 )
                 button("Keep", lambda: dialog.submit(False))
         if await dialog and await tried(self._board.change, "drop", self._name) is not None:
-            ui.navigate.to(f"{PAGES}/")
+            ui.navigate.to("/")
 
 
 def _answer(view: JobView) -> Markup:

@@ -126,8 +126,8 @@ def serve(
     if ui:
         mounted(service)
     with Server(service, host, port, tls) as server:
-        pages = {"dashboard": f"{server.url}{PAGES}/"} if ui else {}
-        log("listening", url=server.url, state=str(place), token=token is not None, **pages)
+        pages = f"{server.url}{PAGES}/" if ui else None
+        log("listening", url=server.url, dashboard=pages, state=str(place), token=token is not None)
         if tls is None and not loopback(host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
         _run(engine, program, hosted, None if for_ is None else as_seconds(for_, "--for"))
