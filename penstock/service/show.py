@@ -54,8 +54,15 @@ class Show:
     """The service, the cluster, and the story."""
 
     def __init__(
-        self, place: Path, rate: float, for_seconds: float | None, tell: Callable[[str], None]
+        self,
+        place: Path,
+        rate: float,
+        for_seconds: float | None,
+        tell: Callable[[str], None],
+        pace: float = 1.0,
     ) -> None:
+        #: how long it waits between its parts: once as long as is good for people
+        self._pace = pace
         self._place, self._rate, self._tell_line = place.resolve(), rate, tell
         self._began = time.monotonic()
         self._until = None if for_seconds is None else self._began + for_seconds
@@ -79,12 +86,13 @@ class Show:
                 if master.startswith("spark:"):
                     self._scale()
                 self._killed(master)
-                while self._until is not None or time.monotonic() < self._began + SHOW_SECONDS:
+                while self._until is not None or time.monotonic() < self._began + SHOW_SECONDS * self._pace:
                     self._watch(10)
             except (_Over, KeyboardInterrupt):
                 pass
             finally:
-                self._end()
+                with _undisturbed():
+                    self._end()
 
     # -- the parts -------------------------------------------------------------------------------
 
@@ -134,7 +142,7 @@ class Show:
 
     def _watch(self, seconds: float) -> None:
         """Let it run for a while; then tell how it stands."""
-        self._sleep(seconds)
+        self._sleep(seconds * self._pace)
         status, answer = self._get("/status"), self._get("/jobs/patterns/answer")
         if not status:
             return
@@ -263,6 +271,20 @@ class Show:
                 self._cluster.down()
         self._http.close()
         self._tell(f"shown: {', '.join(self._shown) or 'nothing yet'}")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Nobody who presses Ctrl-C twice leaves a cluster behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
