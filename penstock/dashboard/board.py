@@ -79,8 +79,8 @@ class Board:
         """All streams; none while the engine starts."""
         return self._once("streams", lambda: [] if self._starting else self.service.host.streams())
 
-    def engine(self) -> schemas.EngineFacts | None:
-        """The engine inside; None before it runs."""
+    def engine(self) -> schemas.EngineFacts:
+        """The engine inside; without figures before it runs."""
         return self._once("engine", self._engine)
 
     def recovery(self) -> schemas.RecoveryFacts:
@@ -132,9 +132,9 @@ class Board:
     def _starting(self) -> bool:
         return self.service.host.phase == "starting"
 
-    def _engine(self) -> schemas.EngineFacts | None:
+    def _engine(self) -> schemas.EngineFacts:
         found = engine_facts(self.service.host)
-        if found is not None and found.measured:
+        if found.measured:
             cores = sum(one.cores for one in found.executors.values())
             busy = sum(one.cores * one.cpu for one in found.executors.values())
             self.strain.append(Strain(time.time(), busy, cores, len(found.executors)))

@@ -12,7 +12,7 @@ from penstock.dashboard.board import Board
 from penstock.dashboard.charts import heat, over_time
 from penstock.dashboard.frame import Tile, card, every, framed, put, read, shown
 from penstock.dashboard.markup import Column, bar, chip, lasting, nothing, rate, table
-from penstock.http.schemas import ElasticFacts, EngineFacts
+from penstock.http.schemas import EngineFacts
 from penstock.words.figures import size
 
 _SUB_QUERIES = (
@@ -52,8 +52,8 @@ def elasticity(board: Board, request: Request) -> None:
 
         async def show() -> None:
             engine = await read(board.engine)
-            put(decisions, _decisions(None if engine is None else engine.elastic, engine))
-            if engine is None or not engine.measured:
+            put(decisions, _decisions(engine))
+            if not engine.measured:
                 says = "Nothing is measured yet: the first epochs are under way."
                 for place in (subs, executors, cold):
                     put(place, nothing(says))
@@ -120,9 +120,10 @@ def _executors(engine: EngineFacts) -> Markup:
     return table(_EXECUTORS, rows[:100], "No executor yet.")
 
 
-def _decisions(elastic: ElasticFacts | None, engine: EngineFacts | None) -> Markup:
+def _decisions(engine: EngineFacts) -> Markup:
+    elastic = engine.elastic
     if elastic is None:
-        local = engine is None or engine.master.startswith(("local", "inline"))
+        local = engine.master.startswith(("local", "inline", "-"))
         why = "This engine has no executors that could come and go" if local else "The executors are fixed"
         return nothing(f"{why}. On a cluster, --elastic on has them follow the load.")
     said = Markup("").join(

@@ -14,6 +14,7 @@ from penstock.dashboard.editor import creating
 from penstock.dashboard.frame import Tile, button, card, every, framed, put, read, shown
 from penstock.dashboard.markup import Column, chip, code, lasting, link, rate, table
 from penstock.http.gate import PAGES
+from penstock.http.schemas import EngineFacts
 from penstock.words.figures import amount, clock, size
 
 #: jobs that are shown at once; those that failed come first
@@ -158,7 +159,7 @@ def _streams(streams: list[dict[str, Any]]) -> Markup:
     return table(_STREAMS, rows, "No stream yet: CREATE STREAM makes one.")
 
 
-def _engine(status: dict[str, Any], engine: Any) -> Markup:
+def _engine(status: dict[str, Any], engine: EngineFacts) -> Markup:
     facts = {
         "name": status["name"],
         "phase": chip(status["phase"]),
@@ -167,7 +168,7 @@ def _engine(status: dict[str, Any], engine: Any) -> Markup:
         "version": status["version"],
         "subscribers": f"{status['subscribers']:,}",
     }
-    if engine is not None:
+    if engine.measured:
         facts |= {
             "master": engine.master,
             "process": str(engine.pid),

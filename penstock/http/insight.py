@@ -5,6 +5,7 @@ Receives requests that passed the gate; hands what the host knows. None of them 
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query
@@ -12,7 +13,6 @@ from fastapi import FastAPI, Path, Query
 from penstock.http import schemas
 from penstock.http.host import Host
 from penstock.http.logs import Latest
-from penstock.words.errors import ExternalError
 
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
 Most = Annotated[int, Query(ge=1, le=1_000)]
@@ -24,10 +24,7 @@ def insight(api: FastAPI, host: Host, logged: Latest) -> None:
     @api.get("/engine", tags=["inside"])
     def engine() -> schemas.EngineFacts:
         """The engine inside: sub-queries with their buckets, executors, what the elastic loop decided."""
-        found = engine_facts(host)
-        if found is None:
-            raise ExternalError("ENGINE_STARTING", "the engine is starting", hint="Ask again in a second.")
-        return found
+        return engine_facts(host)
 
     @api.get("/epochs", tags=["inside"])
     def epochs(limit: Most = 300) -> list[schemas.EpochPoint]:
@@ -55,12 +52,12 @@ def insight(api: FastAPI, host: Host, logged: Latest) -> None:
         return [schemas.JobVersion(**version) for version in host.versions(name)]
 
 
-def engine_facts(host: Host) -> schemas.EngineFacts | None:
-    """The engine inside; None before it runs, or where nobody measures it."""
+def engine_facts(host: Host) -> schemas.EngineFacts:
+    """The engine inside; without figures before it runs, or where nobody measures it."""
     seen: dict[str, Any] = dict(host.engine())
     if not seen:
-        return None
-    return schemas.EngineFacts(**seen, measured="sub_queries" in seen)
+        seen = {"name": host.program.name, "master": "-", "pid": os.getpid(), "epoch": host.committed}
+    return schemas.EngineFacts(**{"maps_version": None, **seen}, measured="sub_queries" in seen)
 
 
 def recovery_facts(host: Host) -> schemas.RecoveryFacts:

@@ -139,8 +139,9 @@ def test_epochs_and_the_log_are_told(state: Path) -> None:
         assert len(site.get("/logs?limit=1")) == 1
 
 
-def test_an_engine_that_nobody_measures_is_starting(site: kit.Site) -> None:
-    assert site.get("/engine", 503)["condition"] == "ENGINE_STARTING"
+def test_an_engine_that_nobody_measures_has_no_figures(site: kit.Site) -> None:
+    found = site.get("/engine")
+    assert (found["name"], found["measured"], found["sub_queries"]) == ("test", False, {})
 
 
 def test_a_start_after_a_death_is_a_restart(state: Path) -> None:
