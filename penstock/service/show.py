@@ -30,7 +30,7 @@ from penstock.words.errors import ExternalError, PenstockError
 #: how long the whole of it takes, in seconds, where nobody says otherwise
 SHOW_SECONDS = 120.0
 #: by when each part of it should be seen, in seconds; what takes longer is given up and said
-_START_SECONDS, _SCALE_SECONDS, _BACK_SECONDS = 120.0, 60.0, 60.0
+_START_SECONDS, _WALKS_SECONDS, _SCALE_SECONDS, _BACK_SECONDS = 120.0, 60.0, 60.0, 60.0
 #: the spike comes so long after the log began, lasts so long, and is so many times the rate
 _SPIKE = (25.0, 40.0, 12.0)
 _ELASTIC = (
@@ -81,7 +81,8 @@ class Show:
                 self._start(master)
                 self._tell(f"dashboard: {self._url}/ui/")
                 self._when("the engine is at work", self._running, _START_SECONDS)
-                self._watch(8)
+                self._when("the first walks", self._walks, _WALKS_SECONDS, must=False)
+                self._watch(5)
                 self._alter()
                 if master.startswith("spark:"):
                     self._scale()
@@ -140,17 +141,22 @@ class Show:
         status = self._get("/status")
         return bool(status) and status["phase"] == "running" and status["epochs"] > 0
 
+    def _walks(self) -> Any:
+        """The most frequent walks; none before the first are told."""
+        answer = self._get("/jobs/patterns/answer")
+        return answer and answer["rows"]
+
     def _watch(self, seconds: float) -> None:
         """Let it run for a while; then tell how it stands."""
         self._sleep(seconds * self._pace)
-        status, answer = self._get("/status"), self._get("/jobs/patterns/answer")
+        status, walks = self._get("/status"), self._walks()
         if not status:
             return
         line = f"{status['events_per_second']:,.0f} events/s"
         if status["latency_seconds"]:
             line += f", latency p50 {status['latency_seconds']['p50']:.1f} s"
-        if answer and answer["rows"]:
-            best = answer["rows"][0]
+        if walks:
+            best = walks[0]
             line += f"; most frequent walk: {best['pattern']} ({best['count']:,})"
             self._saw("click patterns live")
         self._tell(line)
