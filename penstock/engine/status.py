@@ -43,17 +43,18 @@ class StatusServer:
 
     def _answer(self, text: bytes) -> bytes:
         if text.strip() == b"metrics":
-            latest = self._measured()
+            latest = measured(self._engine)
             return json.dumps("" if latest is None else exposition(latest)).encode()
-        return json.dumps(status(self._engine, self._measured())).encode()
+        return json.dumps(status(self._engine, measured(self._engine))).encode()
 
-    def _measured(self) -> Snapshot | None:
-        """The newest measurements. Where no loop asks for them, whoever wants to know does."""
-        if self._engine.elasticity is None and self._engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
-            found = self._engine.workers()
-            placement = [worker.id for worker in found for _ in range(worker.cores)]
-            return self._engine.meter.measured(found, placement, ())
-        return self._engine.meter.latest
+
+def measured(engine: Engine) -> Snapshot | None:
+    """The newest measurements. Where no loop asks for them, whoever wants to know does."""
+    if engine.elasticity is None and engine.meter.ready(_LEAST_PERIOD, _MOST_PERIOD):
+        found = engine.workers()
+        placement = [worker.id for worker in found for _ in range(worker.cores)]
+        return engine.meter.measured(found, placement, ())
+    return engine.meter.latest
 
 
 def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
@@ -94,6 +95,7 @@ def _measured(latest: Snapshot) -> dict[str, Any]:
                 "utilisation": one.utilisation,
                 "input_rate": one.input_rate,
                 "processing_rate": one.processing_rate,
+                "rows_per_second": float(one.bucket_events.sum() / latest.period_seconds),
                 "backlog_seconds": one.backlog_seconds,
                 "imbalance": one.imbalance,
                 "exchange_bytes": one.exchange_bytes,

@@ -24,8 +24,9 @@ from penstock.http.events import Hub
 from penstock.http.forwarding import REQUEST, Forwarding
 from penstock.http.gate import Gate, Refused, client_of
 from penstock.http.host import Host
+from penstock.http.insight import insight
 from penstock.http.limits import Limits
-from penstock.http.logs import log
+from penstock.http.logs import Latest, log
 from penstock.http.metrics import CONTENT_TYPE, metrics
 from penstock.http.push import pushed
 from penstock.http.security import Token
@@ -35,6 +36,7 @@ from penstock.words.errors import InternalError, PenstockError, UserError
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
 Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch wanted.")]
 Most = Annotated[int, Query(ge=1, le=1_000)]
+Check = Annotated[bool, Query(description="Only say what would be answered; nothing is carried out.")]
 #: epochs of results that are read at once
 _AT_ONCE = 16
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -65,8 +67,10 @@ class Service:
     """An app on a host, with its gate and its subscriptions."""
 
     def __init__(self, host: Host, limits: Limits | None = None, token: Token | None = None) -> None:
-        self.host, self.limits = host, limits or Limits()
-        self.hub = Hub(host, self.limits)
+        self.host, self.limits, self.token = host, limits or Limits(), token
+        #: whether the dashboard's pages are there; they speak over WebSockets
+        self.has_pages = False
+        self.hub, self.logged = Hub(host, self.limits), Latest()
         self.api = FastAPI(
             title="Penstock",
             version=penstock.__version__,
@@ -82,26 +86,44 @@ class Service:
         _streams(self.api, self)
         _jobs(self.api, self)
         _answers(self.api, self)
+        insight(self.api, self.host, self.logged)
         self.forwarding = Forwarding(self.api)
         self.gate = Gate(self.forwarding, self.limits, token)
 
     @asynccontextmanager
     async def _life(self, _: FastAPI) -> AsyncIterator[None]:
         self.hub.start()
+        self.logged.listen()
         yield
+        self.logged.rest()
         await self.hub.stop()
 
-    def say(self, sql: str) -> schemas.Said:
-        """Have statements carried out."""
+    def say(self, sql: str, check: bool = False) -> schemas.Said:
+        """Have statements carried out, or only checked."""
         if len(sql) > self.limits.sql_characters:
             raise UserError(
                 "QUERY_TOO_LONG",
                 f"the statement has {len(sql):,} characters",
                 hint=f"At most {self.limits.sql_characters:,} are taken over HTTP.",
             )
-        answers = self.host.say(sql, REQUEST.get())
-        log("said", sql=sql[:2_000], answers=[answer.says[:200] for answer in answers if not answer.question])
+        answers = self.host.say(sql, REQUEST.get(), check=check)
+        if not check:
+            said = [answer.says[:200] for answer in answers if not answer.question]
+            log("said", sql=sql[:2_000], answers=said)
         return schemas.Said(answers=[schemas.Answered(**asdict(answer)) for answer in answers])
+
+    def create(self, body: schemas.NewJob, check: bool = False) -> schemas.Answered:
+        """Create a job."""
+        with statements.in_query():
+            return self.say(statements.create_job(body), check).answers[0]
+
+    def alter(self, name: str, body: schemas.Change, check: bool = False) -> schemas.Answered:
+        """Alter a job."""
+        return self.say(statements.alter_job(name, body), check).answers[0]
+
+    def change(self, verb: str, name: str) -> schemas.Answered:
+        """Pause, resume, flush, empty or drop a job."""
+        return self.say(statements.change(verb, name)).answers[0]
 
     def status(self) -> dict[str, Any]:
         """The engine and the service in numbers."""
@@ -143,13 +165,13 @@ def _general(api: FastAPI, service: Service) -> None:
         return [schemas.Coordinator(**one) for one in host.coordinators()]
 
     @api.post("/sql", tags=["service"], openapi_extra=_SQL_BODY)
-    async def sql(request: Request) -> schemas.Said:
+    async def sql(request: Request, check: Check = False) -> schemas.Said:
         """Have statements carried out: all of them or none."""
         kind, body = _kind(request), await request.body()
         if kind not in ("application/json", "application/sql"):
             raise _wrong_kind("application/json or application/sql")
         text = _text(body) if kind == "application/sql" else schemas.Sql.model_validate_json(body).sql
-        return await asyncio.to_thread(service.say, text)
+        return await asyncio.to_thread(service.say, text, check)
 
 
 def _streams(api: FastAPI, service: Service) -> None:
@@ -215,10 +237,9 @@ def _jobs(api: FastAPI, service: Service) -> None:
         return [schemas.JobFacts(**job) for job in host.jobs()]
 
     @api.post("/jobs", tags=["jobs"], status_code=201)
-    def create_job(body: schemas.NewJob) -> schemas.Answered:
+    def create_job(body: schemas.NewJob, check: Check = False) -> schemas.Answered:
         """Create a job: it runs from the next epoch on."""
-        with statements.in_query():
-            return service.say(statements.create_job(body)).answers[0]
+        return service.create(body, check)
 
     @api.get("/jobs/{name}", tags=["jobs"])
     def job(name: Name) -> schemas.JobPage:
@@ -226,14 +247,14 @@ def _jobs(api: FastAPI, service: Service) -> None:
         return schemas.JobPage(**host.job(name))
 
     @api.patch("/jobs/{name}", tags=["jobs"])
-    def alter(name: Name, body: schemas.Change) -> schemas.Answered:
+    def alter(name: Name, body: schemas.Change, check: Check = False) -> schemas.Answered:
         """Alter a job; the answer says whether its state is kept."""
-        return service.say(statements.alter_job(name, body)).answers[0]
+        return service.alter(name, body, check)
 
     @api.delete("/jobs/{name}", tags=["jobs"])
     def drop(name: Name) -> schemas.Answered:
         """Drop a job that no other reads."""
-        return service.say(statements.change("drop", name)).answers[0]
+        return service.change("drop", name)
 
     @api.post("/jobs/{name}/messages", tags=["jobs"])
     def message(name: Name, body: Annotated[schemas.Message, Body()]) -> JSONResponse:
@@ -244,7 +265,7 @@ def _jobs(api: FastAPI, service: Service) -> None:
 
     def verb(word: str, says: str) -> None:
         def change(name: Name) -> schemas.Answered:
-            return service.say(statements.change(word, name)).answers[0]
+            return service.change(word, name)
 
         api.post(f"/jobs/{{name}}/{word}", tags=["jobs"], name=word, description=says)(change)
 

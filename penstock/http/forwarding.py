@@ -55,7 +55,7 @@ class Forwarding:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            if self._client is not None:
+            if scope["type"] == "lifespan" and self._client is not None:
                 await self._client.aclose()
             return
         headers = dict(scope["headers"])

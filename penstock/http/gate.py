@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections import Counter
+from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.http.limits import Buckets, Limits
 from penstock.http.logs import log
-from penstock.http.security import Token, check_own
+from penstock.http.security import Token, check_origin, check_own
 from penstock.http.wire import PROBLEM, problem, status_of
 from penstock.words.errors import PenstockError, UserError
 
+#: where the dashboard's pages lie, where one logs in, and the cookie of those who did
+PAGES = "/ui"
+LOGIN = f"{PAGES}/login"
+COOKIE = "penstock"
 #: pages that need no token: they tell nothing
-_OPEN = frozenset({"/health"})
+_OPEN = frozenset({"/health", LOGIN})
 
 
 class Refused(Exception):
@@ -40,12 +46,16 @@ class Gate:
         self._buckets = Buckets(limits.requests_per_second, limits.request_burst)
         #: answers so far, by status
         self.answers: Counter[int] = Counter()
+        #: pages of the dashboard that are open
+        self.pages = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._line(scope, receive, send)
+            return
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            return  # no WebSockets here: uvicorn refuses the handshake
+            await self._app(scope, receive, send)
+            return
         began, status = time.monotonic(), 0
 
         async def watched(message: Message) -> None:
@@ -53,6 +63,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self.answers[status] += 1
+                if _is_page(scope):
+                    message = {**message, "headers": [*message["headers"], *_page_headers(scope)]}
             await send(message)
 
         try:
@@ -61,7 +73,7 @@ class Gate:
         except Refused as refused:
             if status:  # the answer has begun; nothing else can be said
                 raise
-            await _refuse(refused, watched)
+            await _refuse(refused, watched, to_login=_asks_for_page(scope))
         finally:
             log(
                 "request",
@@ -73,8 +85,27 @@ class Gate:
                 client=client_of(scope),
             )
 
+    async def _line(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: only the dashboard's pages have one, and it passes as a request does."""
+        try:
+            self._check(scope)
+            if not _is_page(scope) or self.pages >= self._limits.pages:
+                raise Refused(UserError("TOO_MANY_REQUESTS", "no more pages can be open"))
+        except Refused as refused:
+            log(
+                "page refused", path=scope["path"], condition=refused.error.condition, client=client_of(scope)
+            )
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        self.pages += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.pages -= 1
+
     def _check(self, scope: Scope) -> None:
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope)
         wait = self._buckets.take(client_of(scope))
         if wait:
             error = UserError(
@@ -89,7 +120,7 @@ class Gate:
         except UserError as error:
             raise Refused(error) from error
         token = None if scope["path"] in _OPEN else self._token
-        if token is not None and not token.fits(headers.get(b"authorization")):
+        if token is not None and not token.fits(headers.get(b"authorization")) and not self._let_in(scope):
             refused = UserError(
                 "NOT_AUTHORISED",
                 "the request does not carry this service's token",
@@ -99,6 +130,22 @@ class Gate:
         length = headers.get(b"content-length", "0")
         if not length.isdigit() or int(length) > self._limits.body_bytes:
             raise Refused(self._too_large())
+
+    def _let_in(self, scope: Scope) -> bool:
+        """Whether a browser that logged in asks for a page; its cookie is good for nothing else."""
+        headers = _headers(scope)
+        try:
+            carried = SimpleCookie(headers.get(b"cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        if self._token is None or not _is_page(scope) or carried is None:
+            return False
+        if scope["type"] == "websocket" or scope["method"] != "GET" or b"origin" in headers:
+            try:
+                check_origin(headers.get(b"host"), headers.get(b"origin"))
+            except UserError as error:
+                raise Refused(error) from error
+        return self._token.passes(carried.value, time.time())
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
         """The body of a request that does not say how long it is, up to the limit."""
@@ -128,7 +175,41 @@ def client_of(scope: Scope) -> str:
     return str(client[0]) if client else "unknown"
 
 
-async def _refuse(refused: Refused, send: Send) -> None:
+def _headers(scope: Scope) -> dict[bytes, str]:
+    return {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _is_page(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path == PAGES or path.startswith(f"{PAGES}/")
+
+
+def _asks_for_page(scope: Scope) -> bool:
+    return _is_page(scope) and scope["method"] == "GET" and "/_nicegui" not in scope["path"]
+
+
+def _page_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """What a page may do: load from here, speak to here, be part of no other page."""
+    host = _headers(scope).get(b"host", "")
+    lines = f" ws://{host} wss://{host}" if re.fullmatch(r"[\w.:\[\]-]+", host) else ""
+    policy = (
+        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; base-uri 'self'; "
+        f"form-action 'self'; connect-src 'self'{lines}"
+    )
+    said = {
+        "content-security-policy": policy,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "same-origin",
+    }
+    return [(name.encode(), value.encode()) for name, value in said.items()]
+
+
+async def _refuse(refused: Refused, send: Send, *, to_login: bool) -> None:
+    if to_login and refused.error.condition == "NOT_AUTHORISED":
+        await send({"type": "http.response.start", "status": 303, "headers": [(b"location", LOGIN.encode())]})
+        await send({"type": "http.response.body", "body": b""})
+        return
     body = json.dumps(problem(refused.error)).encode()
     headers = {"content-type": PROBLEM, "content-length": str(len(body)), **refused.headers}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,11 @@ import penstock
 from penstock.engine.epoch import EpochReport
 from penstock.engine.gauges import Gauges
 from penstock.engine.kept import Kept
+from penstock.http.graph import Flow, of_job, of_plan
+from penstock.http.past import Past
 from penstock.http.push import Takes
+from penstock.http.restarts import Restarts
+from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json, columns_of
 from penstock.jobs.commands import Answered, shown
@@ -37,6 +42,9 @@ from penstock.words.errors import ExternalError, PenstockError, UserError
 #: told that epochs were committed or jobs changed; from any thread
 Listener = Callable[[], None]
 
+#: the engine is looked at this often at most, in seconds
+_LOOK_SECONDS = 0.9
+
 
 class Host:
     """A program under way, as the API sees it."""
@@ -48,11 +56,18 @@ class Host:
         self.committed = -1
         #: how much waits in the log of each stream, in its units
         self.backlog: Callable[[], Mapping[str, int]] = dict
+        #: the engine's own status, and that of an HA unit that is watched
+        self.look: Callable[[], Mapping[str, Any]] = dict
+        self.unit: Callable[[], Mapping[str, Any] | None] = lambda: None
         self.listeners: list[Listener] = []
         #: who else carries masters of its jobs; None where all are here
         self.spread: Coordinators | None = None
         self._guard = guard or FileGuard((), state)
         self._gauges, self._lock = Gauges(), threading.Lock()
+        self._past = Past()
+        self._looked: tuple[float, Mapping[str, Any]] = (-_LOOK_SECONDS, {})
+        self._looking = threading.Lock()
+        self.restarts = Restarts(state)
         self._last_seconds: float | None = None
         self._rows: Counter[str] = Counter()
         self._epochs: Counter[str] = Counter()
@@ -66,6 +81,7 @@ class Host:
     def opened(self, committed: int) -> None:
         """The state is open: from now on there are answers, and statements are taken."""
         self.committed = committed
+        self.restarts.opened(committed)
         self.phase = "opened"
 
     def entered(self, phase: str) -> None:
@@ -83,6 +99,8 @@ class Host:
             told = {name: rows.height for name, rows in report.rows.items() if rows.height}
             self._rows.update(told)
             self._epochs.update(told.keys())
+            self._past.add(report, told, sum(self.backlog().values()))
+        self.restarts.epoch(report)
         self.committed = max(self.committed, report.epoch)
         self._renew(told)
 
@@ -107,6 +125,7 @@ class Host:
     def ended(self) -> None:
         """The engine has stopped."""
         self.phase = "ending"
+        self.restarts.ended()
         self._heard()
 
     def _heard(self) -> None:
@@ -120,8 +139,9 @@ class Host:
 
     # -- statements ------------------------------------------------------------------------------
 
-    def say(self, text: str, request: str | None = None) -> list[Answered]:
-        """Have statements carried out, if they may be said over HTTP; once, if the request has a name."""
+    def say(self, text: str, request: str | None = None, check: bool = False) -> list[Answered]:
+        """Have statements carried out, if they may be said over HTTP, once if the request has a name; or only say what
+        would be answered."""
         self.check_open()
         if isinstance(self.program, Kept):
             raise UserError(
@@ -132,16 +152,17 @@ class Host:
         statements = parse(text)
         self._guard.check(statements)
         try:
-            return self.program.say(text, request)
+            return self.program.checked(text) if check else self.program.say(text, request)
         except PenstockError as error:
             if error.where and len(statements) == 1:
                 with placed(Script(text, statements), statements[0]):
                     raise
             raise
         finally:
-            self._changes += 1
-            self._answers.clear()
-            self._heard()
+            if not check:
+                self._changes += 1
+                self._answers.clear()
+                self._heard()
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -290,7 +311,50 @@ class Host:
         latest = self.program.ask(name)
         with self._lock:
             rows, epochs = self._rows[name], self._epochs[name]
-        return {"epoch": None if latest is None else latest.epoch, "rows": rows, "epochs": epochs}
+            rate = self._past.told_per_second(name)
+        return {
+            "epoch": None if latest is None else latest.epoch,
+            "rows": rows,
+            "epochs": epochs,
+            "rows_per_second": rate,
+        }
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def epochs(self, most: int) -> list[dict[str, Any]]:
+        """The latest epochs, oldest first."""
+        with self._lock:
+            return self._past.points(most)
+
+    def engine(self) -> Mapping[str, Any]:
+        """The engine's own status: looked at once a second at most, however many ask."""
+        with self._looking:
+            at, seen = self._looked
+            if time.monotonic() - at >= _LOOK_SECONDS:
+                seen = self.look() if self.phase in ("running", "ending") else {}
+                self._looked = time.monotonic(), seen
+            return seen
+
+    def graph(self, name: str) -> Graph:
+        """How a job's rows are made, and what passes at present."""
+        self.check_open()
+        self.program.ask(name)
+        with self._lock:
+            events = self._gauges.rate() if self._gauges.epochs else 0.0
+            flow = Flow(events, self._past.units_per_second(), {name: self._past.told_per_second(name)})
+        flow = replace(flow, sub_queries=self.engine().get("sub_queries", {}))
+        if isinstance(self.program, Kept):
+            plan = self.program.plan(0)
+            return of_plan(plan, name, flow)
+        return of_job(self.program.compiled(name), flow, self.program.sharing())
+
+    def versions(self, name: str) -> list[dict[str, Any]]:
+        """What was done to a job, oldest first."""
+        self.check_open()
+        self.program.ask(name)
+        if isinstance(self.program, Kept):
+            return []
+        return [{"at": at, **asdict(one)} for at, one in self.program.versions(name)]
 
     def coordinators(self) -> list[dict[str, Any]]:
         """The coordinators that share the jobs' masters."""

@@ -28,6 +28,8 @@ class Limits:
     #: subscriptions open at once, in all and of one client
     subscribers: int = 2_000
     subscribers_per_client: int = 500
+    #: pages of the dashboard open at once
+    pages: int = 200
     #: how many told epochs, and how many bytes of them, a subscriber may be behind
     behind_epochs: int = 128
     behind_bytes: int = 32 << 20

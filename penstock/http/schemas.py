@@ -133,6 +133,8 @@ class JobFacts(BaseModel):
     #: what it told since the service was started
     rows: int
     epochs: int
+    #: rows a second it told of late
+    rows_per_second: float
     #: which coordinator carries its master, where there are several
     coordinator: str | None = None
 
@@ -214,6 +216,153 @@ class Coordinator(BaseModel):
     url: str
     engine: bool
     jobs: int
+
+
+class EpochPoint(BaseModel):
+    """An epoch: when it was committed (seconds since 1970), its events and their ages, how long it took."""
+
+    epoch: int
+    at: float
+    events: int
+    seconds: float
+    newest_age_seconds: float | None
+    oldest_age_seconds: float | None
+    late: int
+    dead: int
+    backlog: int
+    state_bytes: int
+
+
+class SubQueryFacts(BaseModel):
+    """What a sub-query does: the latest measurement. Utilisation is of one core; figures by bucket are in order."""
+
+    utilisation: float
+    input_rate: float
+    processing_rate: float
+    rows_per_second: float
+    backlog_seconds: float
+    imbalance: float
+    exchange_bytes: float
+    state_bytes: float
+    bucket_seconds: list[float]
+    bucket_bytes: list[float]
+    bucket_map: list[int]
+
+
+class ExecutorFacts(BaseModel):
+    cores: int
+    cpu: float
+
+
+class Decided(BaseModel):
+    """A decision of the elastic loop: what, why, and what came of it. `at` is its clock's, in seconds."""
+
+    number: int
+    at: float
+    decision: str
+    reason: str
+    outcome: str
+    why: str | None = None
+
+
+class ElasticFacts(BaseModel):
+    """The elastic loop: why it rests, what it sees through, what it decided last."""
+
+    resting: str | None
+    orders: list[str]
+    decisions: list[Decided]
+
+
+class EngineFacts(BaseModel):
+    """The engine inside. Without measurements before the first epochs."""
+
+    name: str
+    master: str
+    pid: int
+    epoch: int
+    maps_version: int | None
+    measured: bool
+    epoch_seconds: float | None = None
+    epoch_target_seconds: float | None = None
+    sub_queries: dict[str, SubQueryFacts] = {}
+    executors: dict[str, ExecutorFacts] = {}
+    spare: list[str] = []
+    elastic: ElasticFacts | None = None
+
+
+class Restart(BaseModel):
+    """A start after one that did not end by itself. Instants are seconds since 1970."""
+
+    last_epoch: int
+    last_result_at: float | None
+    started_at: float
+    first_epoch: int | None
+    first_result_at: float | None
+    #: from the last result before to the first one after
+    gap_seconds: float | None
+
+
+class RecoveryFacts(BaseModel):
+    """How this engine is protected, its restarts, and the HA unit that the service was told to watch."""
+
+    scheme: str
+    started_at: float
+    starts: int
+    restarts: list[Restart]
+    unit: dict[str, Any] | None
+
+
+class LogLine(BaseModel):
+    """A line of the log, with what it said beside the event."""
+
+    at: str
+    level: str
+    source: str
+    event: str
+    facts: dict[str, Any]
+
+
+class GraphNode(BaseModel):
+    """A stream, what remembers, another job, or what is told. `jobs`: how many share it."""
+
+    id: str
+    kind: Literal["stream", "state", "job", "output"]
+    title: str
+    about: list[str]
+    jobs: int = 1
+    units_per_second: float | None = None
+    rows_per_second: float | None = None
+    state_bytes: float | None = None
+    utilisation: float | None = None
+
+
+class GraphEdge(BaseModel):
+    source: str
+    target: str
+    label: str
+    rows_per_second: float | None
+
+
+class Graph(BaseModel):
+    """How a job's rows are made, and what passes at present."""
+
+    job: str
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+
+
+class JobVersion(BaseModel):
+    """What was done to a job, and what it was from then on. `at`: seconds since 1970, where that is known."""
+
+    command: int
+    at: float | None
+    did: str
+    version: int
+    life: str
+    query: str
+    parameters: dict[str, Any]
+    state: str | None
+    error: str | None
 
 
 class Health(BaseModel):

@@ -46,6 +46,21 @@ class Token:
         kind, _, given = (header or "").partition(" ")
         return hmac.compare_digest(self._digest, _digest(given.strip())) and kind.lower() == "bearer"
 
+    def pass_until(self, instant: int) -> str:
+        """What a browser that showed the token carries instead of it, up to an instant (seconds since 1970)."""
+        return f"{instant}.{self._signed(str(instant))}"
+
+    def passes(self, carried: str | None, now: float) -> bool:
+        """Whether a browser carries what it was given, and in time."""
+        until, _, signed = (carried or "").partition(".")
+        right = hmac.compare_digest(self._signed(until).encode(), signed.encode("utf-8", "surrogateescape"))
+        return right and until.isdecimal() and now < int(until)
+
+    def _signed(self, text: str) -> str:
+        return hmac.new(
+            self._digest, b"dashboard " + text.encode("utf-8", "surrogateescape"), "sha256"
+        ).hexdigest()
+
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
@@ -109,6 +124,12 @@ def check_own(host: str | None, origin: str | None) -> None:
             "FOREIGN_HOST", "this service is for its own machine only", detail=f"it was called {host!r}"
         )
     if origin is not None and re.sub(r"^https?://", "", origin) != host:
+        raise UserError("FOREIGN_HOST", "a page of another site may not use this service", detail=origin)
+
+
+def check_origin(host: str | None, origin: str | None) -> None:
+    """Of a browser that is let in: refuse what a page of some other site has it send."""
+    if host is None or origin is None or re.sub(r"^https?://", "", origin) != host:
         raise UserError("FOREIGN_HOST", "a page of another site may not use this service", detail=origin)
 
 

@@ -54,8 +54,11 @@ class Server:
                 service.gate,
                 log_config=None,
                 access_log=False,
+                loop="asyncio",  # also where others are installed: the limits below are h11's
+                http="h11",
                 lifespan="on",
-                ws="none",
+                ws="wsproto" if service.has_pages else "none",
+                ws_max_size=1 << 20,
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=30,

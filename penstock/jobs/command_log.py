@@ -95,6 +95,13 @@ class CommandLog:
         self._last += 1
         return self._last
 
+    def at(self, number: int) -> float | None:
+        """When an entry was written, in seconds since 1970; None once it is folded."""
+        try:
+            return self._path(number, ".json").stat().st_mtime
+        except OSError:
+            return None
+
     def fold(self, number: int, catalogue: Catalogue) -> None:
         """Keep the catalogue after so many entries in their place."""
         path = self._path(number, ".snapshot")

@@ -26,6 +26,7 @@ from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.failures import Failures
 from penstock.jobs.followed import FollowedResults
+from penstock.jobs.history import JobVersion, versions
 from penstock.jobs.messages import Deliver, routed
 from penstock.jobs.planner import Placed, planned
 from penstock.jobs.repeated import answering, repeated
@@ -117,7 +118,28 @@ class Jobs:
 
         return self._taken(accepted)
 
+    def checked(self, text: str) -> list[Answered]:
+        """What would be answered to statements; nothing is carried out."""
+        statements = parse(text)
+        with self._lock:
+            return self._desk.accepted(statements, self.catalogue).answers
+
     # -- what there is ---------------------------------------------------------------------------
+
+    def versions(self, job: str) -> list[tuple[float | None, JobVersion]]:
+        """What was done to a job, oldest first, each with its time where that is known."""
+        with self._lock:
+            self._follow()
+            self._told_as(job)
+            folded, entries = self._folded, list(self._entries)
+            before = self._catalogue(folded)
+        return [(self._log.at(one.command), one) for one in versions(job, folded, before, entries)]
+
+    def sharing(self) -> dict[str, int]:
+        """How many jobs each sub-query that is shared works for."""
+        plan = self.plan(self.commands)
+        assert plan.jobs is not None
+        return {group: len(members) for group, members in plan.jobs.members.items() if group}
 
     def stream(self, name: str) -> StreamDefinition:
         """A stream of the catalogue."""

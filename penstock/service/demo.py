@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
@@ -22,8 +24,12 @@ from penstock.query.logical import App
 from penstock.service.figures import program
 from penstock.service.options import Epoch, Master, Slices, as_seconds
 from penstock.service.serve import serve
+from penstock.service.show import Show
 from penstock.service.state import forget
 from penstock.words.errors import UserError
+
+#: how long a plain demo lasts, in seconds; events a second of the show before its spike
+_PLAIN_SECONDS, _SHOW_RATE = 60.0, 10_000.0
 
 
 class Name(StrEnum):
@@ -54,7 +60,12 @@ class Profile(StrEnum):
 
 def demo(
     name: Annotated[Name, typer.Argument(help="Which demo.")] = Name.clickstream,
-    for_: Annotated[str, typer.Option("--for", help="End after this long.")] = "60s",
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="End after this long.", show_default="60s; the show ends when all is shown"
+        ),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Events a second of the made-up log.", show_default="the demo's own")
     ] = None,
@@ -80,9 +91,21 @@ def demo(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier starts have left there.")
     ] = False,
+    ui: Annotated[
+        bool,
+        typer.Option(
+            "--ui/--no-ui", help="With the dashboard, and of clicks a show; or plain, in this terminal."
+        ),
+    ] = True,
 ) -> None:
-    """Watch an application of the papers at work: by itself, visitors who walk through a web shop."""
-    for_seconds = as_seconds(for_, "--for")
+    """Watch an application of the papers at work: by itself, visitors who walk through a web shop, in a show of two
+    minutes on the dashboard: a job altered, a spike and an executor that comes, an engine killed and back."""
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    own = (log, cookie, lateness, slices) != (None,) * 4 or profile is not Profile.constant or drain
+    if ui and name is Name.clickstream and not own and (master, epoch) == ("local[*]", "1s"):
+        _show(state, rate, for_seconds, fresh)
+        return
+    for_seconds = for_seconds or _PLAIN_SECONDS
     place = state or _default_state(name)
     if fresh:
         forget(place)
@@ -94,7 +117,15 @@ def demo(
         epoch_seconds=as_seconds(epoch, "--epoch"),
         drain=ends,
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(name, place, log))
+    serve(app, settings, for_seconds=for_seconds, again=_again(name, place, log, ui), ui=ui)
+
+
+def _show(state: Path | None, rate: float | None, for_seconds: float | None, fresh: bool) -> None:
+    place = state or Path(".penstock/demo")
+    if fresh:
+        forget(place / "state")
+    console = Console(highlight=False)
+    Show(place, rate or _SHOW_RATE, for_seconds, lambda line: console.print(Text(line), soft_wrap=True)).run()
 
 
 def application(
@@ -124,8 +155,9 @@ def _default_state(name: Name) -> Path:
     return Path(f".penstock/demo-{name.value}")
 
 
-def _again(name: Name, state: Path, log: str | None) -> str:
+def _again(name: Name, state: Path, log: str | None, ui: bool) -> str:
     given = [name.value] if name is not Name.clickstream else []
+    given += [] if ui else ["--no-ui"]
     given += ["--log", log] if log else []
     given += ["--state", str(state)] if state != _default_state(name) else []
     return shlex.join([program(), "demo", *given]) + "   (--fresh begins anew)"

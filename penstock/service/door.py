@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +56,12 @@ class Door:
         )
         return Door(host, port, token, _tls(tls_cert, tls_key), limits)
 
-    def server(self, hosted: Host) -> Server:
-        """A server of a host, at this door."""
-        return Server(Service(hosted, self.limits, self.token), self.host, self.port, self.tls)
+    def server(self, hosted: Host, pages: Callable[[Service], None] | None = None) -> Server:
+        """A server of a host, at this door; `pages` puts some beside the API."""
+        service = Service(hosted, self.limits, self.token)
+        if pages is not None:
+            pages(service)
+        return Server(service, self.host, self.port, self.tls)
 
     def warn(self) -> None:
         """Say what others could overhear."""

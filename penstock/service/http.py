@@ -16,10 +16,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.dashboard.mount import mounted
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
 from penstock.engine.settings import Settings
+from penstock.engine.status import StatusServer, measured, status
+from penstock.http.gate import PAGES
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
@@ -29,9 +32,23 @@ from penstock.jobs.coordinators import coordinator
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
 from penstock.service.door import Door, served_app, spread_over
-from penstock.service.options import Epoch, For, Fresh, Master, Slices, State, as_seconds, default_state
+from penstock.service.following import following
+from penstock.service.options import (
+    Elastic,
+    Epoch,
+    ExecutorCount,
+    For,
+    Fresh,
+    ManagerFile,
+    Master,
+    Slices,
+    State,
+    as_seconds,
+    default_state,
+)
 from penstock.service.serve import Stopping
 from penstock.service.state import forget
+from penstock.service.unit import watched
 from penstock.words.errors import PenstockError, UserError
 
 _DEFAULTS = Limits()
@@ -74,6 +91,7 @@ def serve(
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
     master: Master = "local[*]",
+    executors: ExecutorCount = None,
     slices: Slices = None,
     epoch: Epoch = "1s",
     for_: For = None,
@@ -86,6 +104,12 @@ def serve(
         ),
     ] = None,
     name: CoordinatorName = None,
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
+    unit: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Show the HA unit on this state directory as well.")
+    ] = None,
+    ui: Annotated[bool, typer.Option("--ui/--no-ui", help="The dashboard, at /ui on the same port.")] = True,
 ) -> None:
     """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
     app = served_app(file, empty)
@@ -98,13 +122,23 @@ def serve(
         raise UserError(
             "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
         )
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=as_seconds(epoch, "--epoch"))
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=as_seconds(epoch, "--epoch"),
+        **following(master, executors, elastic, manager),
+    )
     engine = Engine(program, settings)
     hosted = Host(program, place, FileGuard(files or (), place))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
+    hosted.look = lambda: status(engine, measured(engine))
+    if unit is not None:
+        hosted.unit = watched(unit)
     to_lines()
-    with door.server(hosted) as server, contextlib.ExitStack() as spread:
-        log("listening", url=server.url, state=str(place), token=door.token is not None)
+    with door.server(hosted, mounted if ui else None) as server, contextlib.ExitStack() as spread:
+        pages = f"{server.url}{PAGES}/" if ui else None
+        log("listening", url=server.url, dashboard=pages, state=str(place), token=door.token is not None)
         door.warn()
 
         def opened() -> None:
@@ -127,10 +161,12 @@ def _run(
     with stopping.signals(), contextlib.ExitStack() as listening:
 
         def tell(phase: str) -> None:
-            if hosted.phase == "starting":
+            if hosted.phase == "starting":  # the first of all: the state is open
                 opened()
             if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has put its own handler in our place
+            if phase == "running":
+                listening.enter_context(StatusServer(engine))
             if phase == "running" and isinstance(program, Jobs):
                 listening.enter_context(JobServer(program, engine.settings.state))
             log(phase)

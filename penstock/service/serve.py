@@ -18,11 +18,15 @@ from types import FrameType
 from rich.console import Console
 
 from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
 from penstock.engine.job_server import JobServer
+from penstock.engine.kept import Kept
 from penstock.engine.settings import Settings
 from penstock.engine.status import StatusServer
 from penstock.jobs.app import JobsApp
+from penstock.query.compile import compiled
 from penstock.query.logical import App
+from penstock.service.pages import pages
 from penstock.service.summary import failed_jobs, summary
 from penstock.service.view import view_for
 
@@ -33,15 +37,20 @@ def serve(
     *,
     for_seconds: float | None,
     again: str,
+    ui: bool = False,
 ) -> None:
-    """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on."""
+    """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on; with `ui` the
+    dashboard is there as well."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has no edge to break lines at
-    jobs = None
+    jobs, kept = None, None
     if isinstance(app, JobsApp):
         jobs = app.on(settings.state)
         engine = Engine(jobs, settings)
+    elif ui:
+        kept = Kept(compiled(app), settings.state)
+        engine = Engine(kept, settings)
     else:
         engine = Engine(app, settings)
     stopping = Stopping(engine)
@@ -52,6 +61,16 @@ def serve(
             view_for(engine, console, for_seconds) as view,
             contextlib.ExitStack() as listening,
         ):
+            hosted = None
+            program = jobs or kept
+            if ui and program is not None:
+                address, hosted = listening.enter_context(pages(engine, program))
+                console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
+
+            def epoch(report: EpochReport) -> None:
+                view.epoch(report)
+                if hosted is not None:
+                    hosted.epoch(report)
 
             def tell(phase: str) -> None:
                 nonlocal began
@@ -64,9 +83,13 @@ def serve(
                     listening.enter_context(JobServer(jobs, settings.state))
                 if phase != "starting Spark":
                     stopping.take_signals()  # pyspark has put its own handler in our place
+                if hosted is not None:
+                    if hosted.phase == "starting":
+                        hosted.opened(engine.state.latest().epoch)
+                    hosted.entered(phase)
                 view.phase(phase)
 
-            run = engine.run(view.epoch, for_seconds=for_seconds, tell=tell)
+            run = engine.run(epoch, for_seconds=for_seconds, tell=tell)
     except KeyboardInterrupt:
         if not began:
             console.print("Stopped before the first epoch; nothing has run.")

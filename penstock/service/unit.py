@@ -8,6 +8,7 @@ from __future__ import annotations
 import json as json_text
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -153,6 +154,25 @@ def _settled(record: UnitRecord, members: dict[str, Member]) -> bool:
     if wanted is None:
         return not others
     return [member.kind for member in others] == [wanted] and others[0].phase in ("ready", "following")
+
+
+def watched(state: Path) -> Callable[[], dict[str, Any] | None]:
+    """What there is to say of the unit on a state directory, now and whenever it is asked; None while that cannot be
+    read."""
+
+    def look() -> dict[str, Any] | None:
+        try:
+            unit = Unit.at(state)
+        except PenstockError:
+            return None
+        try:
+            return facts(unit, unit.record(), {n: m for n, m in unit.members().items() if m.seems_up})
+        except PenstockError:
+            return None
+        finally:
+            unit.close()
+
+    return look
 
 
 def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[str, Any]:

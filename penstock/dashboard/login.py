@@ -1,0 +1,78 @@
+"""Logging in: a browser shows the token once and carries a signed pass from then on.
+
+Receives the token in a form; hands a cookie that scripts cannot read, that is sent with the dashboard's pages only, and
+that dies with the token or after a week.
+"""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from penstock.http.gate import COOKIE, LOGIN, PAGES
+from penstock.http.logs import log
+from penstock.http.security import Token
+
+_WEEK = 7 * 24 * 3600
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Penstock</title><style>
+:root {{ color-scheme: light dark; }}
+body {{ font-family: system-ui, sans-serif; margin: 0; min-height: 100vh; display: grid; place-items: center;
+  background: light-dark(#f4f6f9, #0f141b); color: light-dark(#18202c, #e4e9f0); }}
+form {{ background: light-dark(#fff, #171e28); border: 1px solid light-dark(#e2e7ee, #2a3442); border-radius: 10px;
+  padding: 26px; width: min(320px, 84vw); display: grid; gap: 12px; }}
+h1 {{ font-size: 20px; margin: 0; }} p {{ margin: 0; font-size: 14px; color: light-dark(#667389, #93a1b5); }}
+input, button {{ font: inherit; padding: 9px 11px; border-radius: 7px; }}
+input {{ border: 1px solid light-dark(#cfd7e2, #3a4656); }}
+button {{ background: #0b7285; color: #fff; border: 0; font-weight: 600; cursor: pointer; }}
+.bad {{ color: light-dark(#c92a2a, #ff8787); }}
+</style></head><body><form method="post" action="{login}"><h1>Penstock</h1>
+<p class="{kind}">{says}</p>
+<input type="password" name="token" aria-label="token" placeholder="token" autofocus required
+ autocomplete="current-password">
+<button>Log in</button></form></body></html>"""
+
+
+def logging_in(api: FastAPI, token: Token | None) -> None:
+    """Add the pages where one logs in and out."""
+
+    @api.get(LOGIN, include_in_schema=False)
+    async def form() -> Response:
+        if token is None:
+            return RedirectResponse(f"{PAGES}/", 303)
+        return _form("The token that this service was started with.", "", 200)
+
+    @api.post(LOGIN, include_in_schema=False)
+    async def login(request: Request) -> Response:
+        if token is None:
+            return RedirectResponse(f"{PAGES}/", 303)
+        given = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0]
+        if not token.fits(f"Bearer {given}"):
+            log("login refused", client=request.client.host if request.client else "unknown")
+            return _form("That is not the token.", "bad", 401)
+        answer = RedirectResponse(f"{PAGES}/", 303)
+        until = int(time.time()) + _WEEK
+        answer.set_cookie(
+            COOKIE,
+            token.pass_until(until),
+            max_age=_WEEK,
+            path=PAGES,
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+        return answer
+
+    @api.post(f"{PAGES}/logout", include_in_schema=False)
+    async def logout() -> Response:
+        answer = Response(status_code=204)
+        answer.delete_cookie(COOKIE, path=PAGES)
+        return answer
+
+
+def _form(says: str, kind: str, status: int) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(login=LOGIN, says=says, kind=kind), status)

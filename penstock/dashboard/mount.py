@@ -1,0 +1,75 @@
+"""The dashboard on a service: its pages below `/ui`, on the same port and behind the same gate.
+
+Receives a service that is not served yet; hands it the pages. NiceGUI is one for a process, so only one service of a
+process can have them.
+"""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from penstock.dashboard.board import Board
+from penstock.dashboard.login import logging_in
+from penstock.http.api import Service
+from penstock.http.gate import PAGES
+from penstock.words.errors import InternalError
+
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#12263a"/>'
+    '<path d="M7 8h18M7 8c0 12 9 8 9 17M16 8c0 9 0 9 0 17M25 8c0 12-9 8-9 17" stroke="#3bc9db" stroke-width="2.4" '
+    'fill="none" stroke-linecap="round"/></svg>'
+)
+
+
+def mounted(service: Service) -> None:
+    """Give a service its dashboard."""
+    from nicegui import core, ui  # a second to import: only who serves pages waits for it
+
+    from penstock.dashboard.elasticity import elasticity
+    from penstock.dashboard.job import job
+    from penstock.dashboard.logs import logs
+    from penstock.dashboard.overview import overview
+    from penstock.dashboard.recovery import recovery
+
+    if core.app.config.has_run_config:
+        raise InternalError("DASHBOARD_TAKEN", "another service of this process has the dashboard")
+    board = Board(service)
+    logging_in(service.api, service.token)
+
+    @service.api.get("/", include_in_schema=False)
+    @service.api.get(PAGES, include_in_schema=False)
+    async def front() -> Response:
+        return RedirectResponse(f"{PAGES}/", 303)
+
+    @ui.page("/")
+    def _overview(request: Request) -> None:
+        overview(board, request)
+
+    @ui.page("/jobs/{name}")
+    async def _job(request: Request, name: str) -> None:
+        await job(board, request, name)
+
+    @ui.page("/elasticity")
+    def _elasticity(request: Request) -> None:
+        elasticity(board, request)
+
+    @ui.page("/recovery")
+    def _recovery(request: Request) -> None:
+        recovery(board, request)
+
+    @ui.page("/logs")
+    def _logs(request: Request) -> None:
+        logs(board, request)
+
+    ui.run_with(
+        service.api,
+        mount_path=PAGES,
+        title="Penstock",
+        favicon=_ICON,
+        dark=None,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=5.0,
+    )
+    service.has_pages = True

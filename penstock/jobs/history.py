@@ -1,0 +1,61 @@
+"""What was done to a job, command by command. Pure.
+
+Receives the commands since some catalogue; hands a job's versions, oldest first. What came before that catalogue is one
+entry: what the job was by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+
+
+@dataclass(frozen=True)
+class JobVersion:
+    """A command on a job, and what the job was from then on. `state`: what became of its state when it was altered."""
+
+    command: int
+    did: str
+    version: int
+    life: str
+    query: str
+    parameters: Mapping[str, Any]
+    state: str | None
+    error: str | None
+
+
+def versions(
+    job: str, folded: int, catalogue: Catalogue, entries: Sequence[Sequence[Command]]
+) -> list[JobVersion]:
+    """What was done to the job of this name that there is in the end; nothing of former ones of its name."""
+    found: list[JobVersion] = []
+    if job in catalogue.jobs:
+        found.append(_version(folded, "earlier", catalogue.jobs[job]))
+    for number, entry in enumerate(entries, folded + 1):
+        for command in entry:
+            catalogue = catalogue.after(command)
+            if command["name"] != job or command["do"] == "said" or command["do"].endswith("stream"):
+                continue
+            if command["do"] == "create job":
+                found.clear()
+            if job in catalogue.jobs:
+                found.append(_version(number, command["do"], catalogue.jobs[job], command.get("state")))
+    return found
+
+
+def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -> JobVersion:
+    did = {"create job": "created", "alter": "altered", "pause": "paused", "resume": "resumed"}.get(did, did)
+    did = {"empty": "emptied", "flush": "flushed", "fail": "failed"}.get(did, did)
+    return JobVersion(
+        number,
+        did,
+        entry.version,
+        entry.master.life,
+        entry.select or "(given by Python)",
+        dict(entry.parameters),
+        state,
+        entry.master.error,
+    )

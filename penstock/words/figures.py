@@ -1,0 +1,47 @@
+"""Numbers as people read them: bytes, counts, seconds, sparklines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def size(count: float) -> str:
+    """`3.2 MB`."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def seconds(amount: float) -> str:
+    """`430 ms`, `1.6 s`, `3 min 20 s`."""
+    if amount < 1:
+        return f"{amount * 1000:.0f} ms"
+    if amount < 120:
+        return f"{amount:.1f} s"
+    return f"{int(amount) // 60} min {int(amount) % 60} s"
+
+
+def clock(amount: float) -> str:
+    """`0:42`, `1:02:03`."""
+    whole = int(amount)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last values as bars between nothing and the greatest of them."""
+    shown = list(values)[-width:]
+    most = max(shown, default=0.0)
+    if most <= 0:
+        return _BARS[0] * len(shown)
+    return "".join(_BARS[min(int(value / most * len(_BARS)), len(_BARS) - 1)] for value in shown)
+
+
+def amount(count: int, unit: str) -> str:
+    """What waits in a log: bytes as a size, records as events."""
+    return size(count) if unit == "bytes" else f"{count:,} events"

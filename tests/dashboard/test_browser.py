@@ -1,0 +1,170 @@
+"""The dashboard in a real browser: create, watch, alter, pause; kill the engine and see it come back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.dashboard import kit
+
+WHY_NOT = kit.why_no_browser()
+pytestmark = [
+    pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
+    pytest.mark.kill,
+    pytest.mark.timeout(300),
+]
+#: how long something may take to be seen, in milliseconds
+SOON = 60_000
+TOKEN = "a token of enough characters"
+PAGES = ("", "jobs/pages", "elasticity", "recovery", "logs")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Served]:
+    one = kit.Served(tmp_path_factory.mktemp("served"))
+    one.start()
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with kit.browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(SOON)
+    yield context.new_page()
+    context.close()
+
+
+def seen(page: Any, place: str, text: str) -> None:
+    """Wait until some place says something."""
+    page.locator(place).filter(has_text=re.compile(text, re.S)).first.wait_for()
+
+
+def write(page: Any, query: str) -> None:
+    """Have the editor hold this query."""
+    page.locator(".at-query .cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(query)
+
+
+def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served, page: Any) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{served.url}/")
+    seen(page, ".at-jobs", "pages.*running")
+    page.locator(".at-rates canvas").first.wait_for()
+
+    page.locator(".at-new").click()
+    page.locator("input[aria-label=Name]").fill("errors")
+    write(page, "SELECT status, COUNT(*) AS n FROM clikcs GROUP BY status WINDOWING 1 SECONDS")
+    seen(page, ".at-said", "✗ line 1, column .*clikcs")
+    write(page, "SELECT status, COUNT(*) AS n FROM clicks GROUP BY status WINDOWING 1 SECONDS")
+    seen(page, ".at-said", "✓ created job errors")
+    assert "errors" not in [job["name"] for job in served.get("/jobs")], "only checked so far"
+    page.locator(".at-do").click()
+
+    page.wait_for_url("**/ui/jobs/errors")
+    seen(page, ".at-life", "running")
+    seen(page, ".at-answer", "status.*200")
+    seen(page, ".at-graph svg", "clicks.*rows/s")
+
+    write(page, "SELECT status, COUNT(*) AS n FROM clicks WHERE nope = 1 GROUP BY status WINDOWING 1 SECONDS")
+    seen(page, ".at-said", "✗ .*nope")
+    assert page.locator(".at-do").is_disabled()
+    write(
+        page,
+        "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= 400 GROUP BY status WINDOWING 1 SECONDS",
+    )
+    seen(page, ".at-said", "✓ altered job errors; its state is kept")
+    page.locator(".at-do").click()
+    seen(page, ".at-versions", "altered.*kept.*status >= 400.*created")
+    assert "status >= 400" in served.get("/jobs/errors")["query"]
+
+    page.locator(".at-pause").click()
+    seen(page, ".at-life", "paused")
+    assert served.get("/jobs/errors")["life"] == "paused"
+    page.locator(".at-resume").click()
+    seen(page, ".at-life", "running")
+    page.locator(".at-drop").click()
+    page.locator(".at-really").click()
+    page.wait_for_url("**/ui/")
+    assert "errors" not in [job["name"] for job in served.get("/jobs")]
+    elsewhere = [url for url in asked if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))]
+    assert elsewhere == [], "pages bring everything along"
+
+
+def test_what_could_not_be_read_is_shown_as_it_was(served: kit.Served, page: Any) -> None:
+    page.goto(f"{served.url}/ui/logs")
+    seen(page, ".at-dead", "orders.*this is <b>no</b> order")
+    seen(page, ".at-log", "running")
+
+
+def test_buckets_are_shown(served: kit.Served, page: Any) -> None:
+    page.goto(f"{served.url}/ui/elasticity")
+    page.locator(".at-heat canvas").first.wait_for()
+    seen(page, ".at-decisions", "no executors that could come and go")
+
+
+@pytest.mark.parametrize("shade", ["light", "dark"])
+def test_pages_fit_a_phone(served: kit.Served, chromium: Any, shade: str) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=shade)
+    context.set_default_timeout(SOON)
+    page = context.new_page()
+    for name in PAGES:
+        page.goto(f"{served.url}/ui/{name}")
+        seen(page, ".pen-head", "epoch \\d")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert dark == ("rgb(15, 20, 27)" if shade == "dark" else "rgb(244, 246, 249)"), name
+    context.close()
+
+
+def test_an_engine_that_is_killed_is_seen_to_come_back(served: kit.Served, page: Any) -> None:
+    page.goto(f"{served.url}/ui/recovery")
+    seen(page, ".at-restarts", "It has never died")
+    before = served.get("/status")["epoch"]
+    served.kill()
+    served.start()
+    seen(page, ".at-restarts", r"Z.*Z.*Z.*\d → \d")  # the page finds its way back by itself
+    (restart,) = served.get("/recovery")["restarts"]
+    assert restart["first_epoch"] == restart["last_epoch"] + 1
+    assert restart["last_epoch"] >= before
+    page.goto(f"{served.url}/ui/jobs/pages")
+    seen(page, ".at-answer", "path.*n")
+
+
+def test_elsewhere_one_logs_in_with_the_token(tmp_path: Any, chromium: Any) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    served = kit.Served(tmp_path, "--token-file", "token", token=TOKEN)
+    served.start()
+    try:
+        context = chromium.new_context()
+        context.set_default_timeout(SOON)
+        page = context.new_page()
+        page.goto(f"{served.url}/ui/jobs/pages")
+        assert page.url == f"{served.url}/ui/login"
+        page.fill("input[name=token]", "not the token at all")
+        page.click("button")
+        seen(page, "form", "not the token")
+        page.fill("input[name=token]", TOKEN)
+        page.click("button")
+        seen(page, ".at-jobs", "pages.*running")
+        cookie = next(one for one in context.cookies() if one["name"] == "penstock")
+        assert cookie["httpOnly"]
+        assert TOKEN not in cookie["value"]
+        carried = {"cookie": f"penstock={cookie['value']}"}
+        assert httpx.get(f"{served.url}/status", headers=carried).status_code == 401, "for pages only"
+        context.close()
+    finally:
+        served.end()

@@ -1,0 +1,153 @@
+"""The parts pages are made of: what is escaped, what is drawn, how often is asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from markupsafe import Markup
+
+from penstock.dashboard import charts, markup, recovery
+from penstock.dashboard.board import Board
+from penstock.dashboard.diagram import mermaid
+from penstock.http.schemas import EngineFacts, Graph, GraphEdge, GraphNode, SubQueryFacts
+from penstock.service.unit import watched
+from tests.http import kit
+
+SCRIPT = "<script>alert('x')</script>"
+
+
+def test_nothing_that_is_shown_becomes_part_of_the_page() -> None:
+    column = markup.Column(SCRIPT)
+    shown = [
+        markup.table(
+            [column], [(SCRIPT,), (None,), (True,), (1234567,), (0.25,), (Markup("<b>ours</b>"),)], ""
+        ),
+        markup.table([column], [], SCRIPT),
+        markup.chip(SCRIPT),
+        markup.link(f'/ui/"{SCRIPT}', SCRIPT),
+        markup.code(SCRIPT),
+    ]
+    for text in shown:
+        assert "<script>" not in text
+        assert 'href="/ui/"' not in text
+    assert "<b>ours</b>" in shown[0]
+    assert "1,234,567" in shown[0]
+
+
+def test_figures_are_short() -> None:
+    assert [markup.rate(value) for value in (None, 0.0, 0.123, 3.21, 12345.6)] == [
+        "-",
+        "0",
+        "0.12",
+        "3.2",
+        "12,346",
+    ]
+    assert (markup.clock(None), markup.clock(0)) == ("-", "1970-01-01 00:00:00Z")
+    assert "x" * 300 not in markup.cell("x" * 300)
+
+
+def test_a_graph_in_mermaids_words() -> None:
+    bad = 'a"] --> evil[("<img src=x>")] %% `x` #quot;'
+    nodes = [
+        GraphNode(id="scan:s", kind="stream", title=bad, about=[bad], rows_per_second=1234.0),
+        GraphNode(id="q", kind="state", title="q", about=["x"], jobs=3, state_bytes=2e6, utilisation=0.5),
+        GraphNode(id="out:j", kind="output", title="j", about=[]),
+    ]
+    edges = [
+        GraphEdge(source="scan:s", target="q", label=bad, rows_per_second=10.0),
+        GraphEdge(source="q", target="out:j", label="", rows_per_second=None),
+        GraphEdge(source="elsewhere", target="q", label="", rows_per_second=None),
+    ]
+    drawn = mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=False)
+    assert drawn.startswith("flowchart LR")
+    assert "1,200 events/s" in drawn
+    assert "state 2.0 MB, 50% busy, shared by 3 jobs" in drawn
+    assert "elsewhere" not in drawn
+    for line in drawn.splitlines()[1:]:
+        assert line.count('"') in (0, 2), line
+        inside = line.split('"')[1] if '"' in line else ""
+        for mark in ("<b>", "</b>", "<i>", "</i>", "<br/>"):
+            inside = inside.replace(mark, "")
+        assert not set(inside) & set('<>"[]{}`|'), line
+    assert mermaid(Graph(job="j", nodes=nodes, edges=edges), narrow=True).startswith("flowchart TB")
+
+
+def test_an_answer_is_plotted_where_it_can_be() -> None:
+    rows = pl.DataFrame({"rank": [1, 2], "path": ["/a", "/b"], "n": [3, 5]})
+    options = charts.of_answer(rows)
+    assert options is not None
+    assert options["series"][0]["data"] == [3, 5]
+    assert options["yAxis"]["data"] == ["/a", "/b"]
+    assert charts.of_answer(rows.select("n")) is None
+    assert charts.of_answer(rows.clear()) is None
+
+
+def test_buckets_have_heat() -> None:
+    sub: dict[str, Any] = dict.fromkeys(SubQueryFacts.model_fields, 0.0)
+    sub |= {"bucket_seconds": [0.1, 0.3], "bucket_bytes": [5.0, 6.0], "bucket_map": [0, 1]}
+    engine = EngineFacts(
+        name="e", master="inline", pid=1, epoch=2, maps_version=1, measured=True, sub_queries={"q": sub}
+    )
+    for by, values in (("work", [0.1, 0.3]), ("state", [5.0, 6.0]), ("slice", [0, 1])):
+        options = charts.heat(engine, by)
+        assert options is not None
+        assert [cell[2] for cell in options["series"][0]["data"]] == values
+    assert charts.heat(engine.model_copy(update={"sub_queries": {}}), "work") is None
+
+
+def test_many_pages_ask_once(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kit.site(state, events=10) as site:
+        board, asked = Board(site.running.service), list[float]()
+        jobs = site.running.host.jobs
+
+        def counted() -> Any:
+            asked.append(time.monotonic())
+            return jobs()
+
+        monkeypatch.setattr(site.running.host, "jobs", counted)
+        pages = [threading.Thread(target=board.jobs) for _ in range(20)]
+        for page in pages:
+            page.start()
+        for page in pages:
+            page.join()
+        assert len(asked) == 1
+        board.change("pause", "pages")
+        assert board.jobs()[0]["life"] == "paused", "what is done is seen at once"
+        assert board.job("pages").facts.life == "paused"
+        assert board.changeable
+
+
+def test_a_unit_is_shown_as_ha_status_tells_it(tmp_path: Path) -> None:
+    assert watched(tmp_path)() is None, "no unit was started there"
+    engine = {
+        "role": "primary",
+        "phase": "primary",
+        "epoch": 7,
+        "lag": 0,
+        "cached_bytes": 10,
+        "pid": 1,
+        "host": "h",
+    }
+    unit = {
+        "unit": "u",
+        "phase": "running",
+        "scheme": "active-standby",
+        "generation": 2,
+        "last_epoch": 7,
+        "engines": {"e1": engine, "e2": {**engine, "role": "secondary", "epoch": -1, "lag": None}},
+        "recoveries": [
+            {"lost": "e0", "leader": "e1", "scheme": "s", "detected_after": 1.5, "first_result_after": None}
+        ],
+        "measured": {"start_seconds": [3.0, 2.0]},
+    }
+    assert "primary" in recovery._engines(unit)
+    assert "1.5 s" in recovery._recoveries(unit)
+    assert "start_seconds" in recovery._measured(unit)
+    assert "chosen by hand" in recovery._estimates(unit)
+    estimated = {**unit, "estimates": {"deployed": 3.0, "passive-replication": 9.0}, "threshold_seconds": 5.0}
+    assert "too slow" in recovery._estimates(estimated)
