@@ -100,15 +100,17 @@ def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     kit.finish()
 
 
-@pytest.mark.parametrize("scheme", [Scheme.passive_hot, Scheme.active_standby])
+@pytest.mark.parametrize(
+    "scheme", [Scheme.passive_hot, pytest.param(Scheme.active_standby, marks=pytest.mark.soak)]
+)
 def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make: Make) -> None:
     """Killed between two durable manifests: what was in memory only is repeated, on the directory that is in force."""
     kit = make(scheme, checkpoint_every=7, count=3_000, pause_seconds=0.2)
     kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, scheme))
-    for _ in range(2):
-        kit.flowing(9)
+    for epochs in (9, 4):
+        kit.flowing(epochs)
         first = kit.leader()
         assert first is not None
         kit.kill(first)
