@@ -82,9 +82,9 @@ def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     kit.until("it has chosen", lambda: kit.record().scheme is not Scheme.active_replication)
     chosen = kit.record().scheme
     kit.until("the unit stands", lambda: stands(kit, kit.record().scheme))
-    kept = kit.unit.controller()
-    assert kept["decision"]["suits"]
-    assert "saves" in kept["changes"][0][1]
+    changes = kit.until("it has told why", lambda: kit.unit.controller().get("changes"))
+    assert "saves" in changes[0][1]
+    assert kit.unit.controller()["decision"]["suits"]
     kit.flowing()
     first = kit.leader()
     assert first is not None
