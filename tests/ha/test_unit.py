@@ -75,7 +75,7 @@ def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Sc
 
 def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     """It begins with active replication, measures, saves, and what it chose carries a kill within the time."""
-    asked = {"threshold_seconds": 40.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
+    asked = {"threshold_seconds": 90.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
     kit = make(Scheme.active_replication, recovery=asked, count=3_000, pause_seconds=0.2)
     kit.until("it leads", kit.leader)
     kit.feeder.go()
@@ -96,7 +96,7 @@ def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     )[-1]
     assert recovery.scheme == str(chosen) or len(kit.record().switches) > 1
     kit.until("its first result is out", lambda: kit.record().recoveries[-1].first_result_after is not None)
-    assert kit.record().recoveries[-1].first_result_after <= 40.0
+    assert kit.record().recoveries[-1].first_result_after <= 90.0
     kit.finish()
 
 
