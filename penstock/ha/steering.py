@@ -71,6 +71,7 @@ class Steering:
         self._began = kept.get("began", clock())
         self._cpu: dict[int, tuple[float, float]] = {}
         self._next_at = 0.0
+        self._said_at = 0.0
         self._last: Decision | None = None
 
     def look(self, record: UnitRecord, members: Mapping[str, Member]) -> Decision | None:
@@ -183,13 +184,14 @@ class Steering:
         if primary is None or primary.phase != "primary" or not primary.load:
             return None
         said = dict(primary.load)
-        if self._loads and said["at"] <= self._loads[-1].at:
+        if said.pop("at") == self._said_at:
             return None
+        self._said_at = primary.load["at"]
         cores = cpu[record.leader or ""]
         if cores is None:
             return None
         memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
-        load = Load(**said, cpu_cores=cores, memory_bytes=memory)
+        load = Load(now, **said, cpu_cores=cores, memory_bytes=memory)  # by our clock: theirs may be off
         for name, member in members.items():
             if name == record.leader or member.phase not in ("ready", "following"):
                 continue

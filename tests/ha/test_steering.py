@@ -40,6 +40,8 @@ class World:
         self.unit.begun(replace(first, **(record or {})))
         self.now = 1_000.0
         self.load = dict(LOAD)
+        #: by how much the primary's clock is ahead of ours
+        self.ahead = 0.0
         self.told: list[str] = []
         self.steering = self.another()
 
@@ -54,7 +56,9 @@ class World:
 
     def turn(self, seconds: float = 2.5) -> Decision:
         self.now += seconds
-        primary = Member(1, "h", "passive", phase="primary", epoch=100, load={"at": self.now, **self.load})
+        primary = Member(
+            1, "h", "passive", phase="primary", epoch=100, load={"at": self.now + self.ahead, **self.load}
+        )
         second = Member(2, "h", "active", phase="following", epoch=99)
         decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": second})
         assert decision is not None
@@ -175,6 +179,14 @@ def test_the_interval_is_a_lever(worlds: Any) -> None:
     fixed.turns()
     assert fixed.record.checkpoint_every == 5
     assert fixed.unit.controller()["decision"]["checkpoint_every"] == 5
+
+
+def test_a_clock_that_is_off_changes_nothing(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0})
+    world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+    world.ahead = -3_600.0
+    world.turns()
+    assert world.record.scheme is Scheme.deployed
 
 
 def test_that_a_process_was_seen_to_end_is_luck(worlds: Any) -> None:

@@ -75,16 +75,16 @@ def test_a_killed_primary_is_replaced_and_nothing_is_lost_or_repeated(scheme: Sc
 
 def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     """It begins with active replication, measures, saves, and what it chose carries a kill within the time."""
-    asked = {"threshold_seconds": 40.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
+    asked = {"threshold_seconds": 90.0, "turn_seconds": 0.5, "cool_down_seconds": 2.0}
     kit = make(Scheme.active_replication, recovery=asked, count=3_000, pause_seconds=0.2)
     kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("it has chosen", lambda: kit.record().scheme is not Scheme.active_replication)
     chosen = kit.record().scheme
     kit.until("the unit stands", lambda: stands(kit, kit.record().scheme))
-    kept = kit.unit.controller()
-    assert kept["decision"]["suits"]
-    assert "saves" in kept["changes"][0][1]
+    changes = kit.until("it has told why", lambda: kit.unit.controller().get("changes"))
+    assert "saves" in changes[0][1]
+    assert kit.unit.controller()["decision"]["suits"]
     kit.flowing()
     first = kit.leader()
     assert first is not None
@@ -96,19 +96,21 @@ def test_the_controller_picks_the_scheme_and_keeps_the_time(make: Make) -> None:
     )[-1]
     assert recovery.scheme == str(chosen) or len(kit.record().switches) > 1
     kit.until("its first result is out", lambda: kit.record().recoveries[-1].first_result_after is not None)
-    assert kit.record().recoveries[-1].first_result_after <= 40.0
+    assert kit.record().recoveries[-1].first_result_after <= 90.0
     kit.finish()
 
 
-@pytest.mark.parametrize("scheme", [Scheme.passive_hot, Scheme.active_standby])
+@pytest.mark.parametrize(
+    "scheme", [Scheme.passive_hot, pytest.param(Scheme.active_standby, marks=pytest.mark.soak)]
+)
 def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make: Make) -> None:
     """Killed between two durable manifests: what was in memory only is repeated, on the directory that is in force."""
     kit = make(scheme, checkpoint_every=7, count=3_000, pause_seconds=0.2)
     kit.until("it leads", kit.leader)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, scheme))
-    for _ in range(2):
-        kit.flowing(9)
+    for epochs in (9, 4):
+        kit.flowing(epochs)
         first = kit.leader()
         assert first is not None
         kit.kill(first)

@@ -99,7 +99,7 @@ class Kit:
         scheme: Scheme,
         *,
         count: int = 1_500,
-        pause_seconds: float = 0.1,
+        pause_seconds: float = 0.2,
         master: str = "inline",
         lease_seconds: float = 2.5,
         recovery: dict[str, Any] | None = None,
