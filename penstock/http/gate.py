@@ -27,7 +27,7 @@ PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
 COOKIE = "penstock"
 #: pages that need no token: they tell nothing
-_OPEN = frozenset({"/health", LOGIN})
+_OPEN = frozenset({"/", "/health", LOGIN})
 
 
 class Refused(Exception):

@@ -76,7 +76,11 @@ class Served:
                 stderr=log,
                 env={**environment, "PYTHONPATH": str(Path(__file__).parents[2])},
             )
-        until(self._running, 60)
+        try:
+            until(self._running, 120)
+        except BaseException:
+            self.kill()
+            raise
 
     def _running(self) -> bool:
         assert self.process is not None
