@@ -20,6 +20,7 @@ from penstock.bench import elastic as elastic_bench
 from penstock.bench import ingest as ingest_bench
 from penstock.bench import jobs as jobs_bench
 from penstock.bench import operators as operators_bench
+from penstock.bench import recovery as recovery_bench
 from penstock.bench.clicks import QUICK, Clicks, Size
 from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
@@ -81,6 +82,18 @@ class ApiCase(StrEnum):
 
     ask = "ask"
     subscribers = "subscribers"
+
+
+class RecoveryCase(StrEnum):
+    """A case of the recovery benchmark: a scheme, or what being recoverable costs."""
+
+    active_replication = "active-replication"
+    active_standby = "active-standby"
+    passive_hot = "passive-hot"
+    passive_cold = "passive-cold"
+    deployed = "deployed"
+    passive_replication = "passive-replication"
+    overhead = "overhead"
 
 
 class Bench(Protocol):
@@ -195,6 +208,23 @@ def checkpoint(json: Json = False, quick: Quick = False, runs: Runs = None) -> N
     size = checkpoint_bench.QUICK if quick else checkpoint_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
+
+
+@bench_app.command()
+def recovery(
+    json: Json = False,
+    quick: Quick = False,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Kills of each scheme; runs of the overhead.")
+    ] = None,
+    only: Annotated[RecoveryCase | None, typer.Option(help="This scheme or case alone.")] = None,
+) -> None:
+    """Kill the primary of real units, scheme by scheme: the gap at the sink, the estimate beside it, and what the
+    scheme takes while nothing fails."""
+    wanted = [*RecoveryCase] if only is None else [only]
+    size = recovery_bench.QUICK if quick else recovery_bench.Size()
+    size = size if runs is None else dataclasses.replace(size, runs=runs, kills=runs)
+    _tell(lambda told: recovery_bench.Recovery(size, told), wanted, json)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

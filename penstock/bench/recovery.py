@@ -1,0 +1,199 @@
+"""The recovery benchmark: real units of real engines on Spark, their primary killed; the gap seen at the sink.
+
+Receives sizes; hands findings, scheme by scheme.
+
+Cases:
+- one for each scheme: the primary is killed with SIGKILL again and again while events come at a steady rate. The gap is
+  the longest time without a result, from the last one before the kill on; beside it until the failure was detected,
+  and what had been estimated before the kill from what the unit had measured by then.
+- `overhead`: what epoch records, manifests and leases cost in throughput, against an engine without them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from penstock.bench import recovery_cost
+from penstock.bench.findings import Finding, Target, ratio
+from penstock.bench.recovery_load import VISITOR_BYTES
+from penstock.bench.recovery_unit import Kill, LoadedUnit, folder
+from penstock.bench.usage import Usage
+from penstock.ha.estimate import estimate
+from penstock.ha.history import History, Load, Measured, outlook
+from penstock.ha.schemes import SCHEMES, Scheme, Semantics
+
+BENCH = "recovery"
+#: the case that is no scheme
+OVERHEAD = "overhead"
+#: how much longer than detecting the failure a gap may be, in seconds
+_BEYOND_DETECTION = {
+    Scheme.active_standby: 1.0,
+    Scheme.passive_hot: 2.0,
+    Scheme.deployed: 5.0,
+    Scheme.passive_replication: 20.0,
+}
+#: with active replication: how long a gap may be, which is how long an epoch may be, in seconds
+_ONE_EPOCH = 1.0
+_LEAST_ESTIMATE = 0.7
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much. `calm_seconds`: how long the use of resources is looked at."""
+
+    state_megabytes: float = 50.0
+    rate: float = 2_000.0
+    kills: int = 5
+    calm_seconds: float = 20.0
+    overhead_events: int = 3_000_000
+    runs: int = 5
+    master: str = "local[1]"
+
+
+QUICK = Size(5.0, 1_000.0, 1, 5.0, 300_000, 1)
+
+
+class Recovery:
+    """The cases of the benchmark."""
+
+    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
+        self._size, self._told = size, told
+        self.stages: dict[str, dict[str, float]] = {}
+
+    def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
+        """Every case by its name."""
+        of_schemes = {str(scheme): partial(self.scheme, scheme) for scheme in SCHEMES}
+        return {**of_schemes, OVERHEAD: self.overhead}
+
+    def left_out(self, wanted: Collection[str]) -> list[str]:
+        """Machines: all engines run on this one."""
+        return ["engines on several machines are not measured: all run on this one"]
+
+    # -- cases -----------------------------------------------------------------------------------
+
+    def scheme(self, scheme: Scheme) -> Iterator[Finding]:
+        """One scheme: at rest, then killed."""
+        with self._unit(scheme) as unit:
+            unit.settle(scheme)
+            state_bytes = unit.state_bytes
+            self._told(f"{scheme}: nothing fails")
+            used, between = unit.used(self._size.calm_seconds)
+            usual = statistics.median(between)
+            kills, estimates = [], []
+            for number in range(self._size.kills):
+                unit.settle(scheme)
+                load = self._load(unit.state_bytes, usual, used["primary"])
+                self._told(f"{scheme}: kill {number + 1} of {self._size.kills}")
+                kills.append(unit.kill(scheme))
+                estimates.append(self._estimated(scheme, kills[-1], load))
+        yield from self._of_kills(scheme, kills, estimates)
+        yield self._finding(scheme, "usual time between results", "s", *between)
+        yield self._finding(scheme, "state", "MB", state_bytes / 1e6)
+        for name, one in used.items():
+            yield from self._of_use(scheme, name, one)
+
+    def overhead(self) -> Iterator[Finding]:
+        """With records, manifests and a lease, and without."""
+        rates: dict[str, list[float]] = {name: [] for name in recovery_cost.KINDS}
+        with folder() as place:
+            files = recovery_cost.written(Path(place), self._size.overhead_events)
+            for run in range(self._size.runs):
+                for name in recovery_cost.KINDS:
+                    self._told(f"{name}, run {run + 1} of {self._size.runs}")
+                    rates[name].append(recovery_cost.rate(name, files, self._size.master))
+        bare, whole = (
+            Finding(BENCH, OVERHEAD, name, "throughput", "events/s", tuple(values))
+            for name, values in rates.items()
+        )
+        yield bare
+        yield whole
+        yield ratio("records, manifests and lease over none", whole, bare, Target(0.95))
+
+    # -- what they share -------------------------------------------------------------------------
+
+    @contextmanager
+    def _unit(self, scheme: Scheme) -> Iterator[LoadedUnit]:
+        with folder() as place:
+            self._told(f"{scheme}: starting a unit, filling its state")
+            unit = LoadedUnit(
+                Path(place),
+                scheme,
+                visitors=int(self._size.state_megabytes * 1e6 / VISITOR_BYTES),
+                rate=self._size.rate,
+                master=self._size.master,
+                told=self._told,
+            )
+            try:
+                unit.results(1)
+                unit.feeder.go()
+                yield unit
+            finally:
+                unit.close()
+
+    def _load(self, state_bytes: int, epoch_seconds: float, used: Usage) -> Load:
+        """What is known of the load before a kill, as the unit's controller would know it."""
+        size = self._size
+        cores = used.cpu_seconds / size.calm_seconds
+        return Load(
+            at=0.0,
+            events_per_second=size.rate,
+            most_events_per_second=max(size.rate / max(cores, 0.01), size.rate),
+            input_bytes_per_second=size.rate * 70,
+            output_bytes_per_second=size.rate * 3,
+            state_bytes=state_bytes,
+            run_bytes=size.rate * epoch_seconds * 60,
+            epoch_seconds=epoch_seconds,
+            cpu_cores=cores,
+            memory_bytes=used.memory_bytes,
+        )
+
+    def _estimated(self, scheme: Scheme, kill: Kill, load: Load) -> float:
+        """What a recovery was reckoned to take before the kill."""
+        measured = [Measured(name, value) for name, values in kill.measured.items() for value in values]
+        history = History().folded([m for m in measured if m.figure in History().defaults])
+        return estimate(scheme, 1, Semantics.precise, history, outlook((load,), 0.0)).seconds
+
+    def _of_kills(self, scheme: Scheme, kills: list[Kill], estimates: list[float]) -> Iterator[Finding]:
+        gaps = [kill.gap for kill in kills]
+        one_epoch = Target(_ONE_EPOCH, "at most") if scheme is Scheme.active_replication else None
+        yield self._finding(scheme, "gap", "s", *gaps, target=one_epoch)
+        yield self._finding(scheme, "first result after the kill", "s", *(kill.after for kill in kills))
+        yield self._finding(scheme, "detected after", "s", *(kill.detected for kill in kills))
+        most = _BEYOND_DETECTION.get(scheme)
+        yield self._finding(
+            scheme,
+            "gap beyond detection",
+            "s",
+            *(kill.gap - kill.detected for kill in kills),
+            target=None if most is None else Target(most, "at most"),
+        )
+        yield self._finding(scheme, "estimate", "s", *estimates)
+        yield self._finding(
+            scheme,
+            "least estimate over gap",
+            "times",
+            min(reckoned / gap for reckoned, gap in zip(estimates, gaps, strict=True)),
+            target=Target(_LEAST_ESTIMATE),
+        )
+
+    def _of_use(self, scheme: Scheme, name: str, used: Usage) -> Iterator[Finding]:
+        seconds = self._size.calm_seconds
+        yield self._finding(scheme, "CPU while nothing fails", "cores", used.cpu_seconds / seconds, of=name)
+        yield self._finding(scheme, "memory", "MB", used.memory_bytes / 1e6, of=name)
+        yield self._finding(scheme, "written", "kB/s", used.written_bytes / 1e3 / seconds, of=name)
+
+    def _finding(
+        self,
+        scheme: Scheme,
+        metric: str,
+        unit: str,
+        *values: float,
+        target: Target | None = None,
+        of: str = "penstock",
+    ) -> Finding:
+        return Finding(BENCH, str(scheme), of, metric, unit, tuple(map(float, values)), target)
