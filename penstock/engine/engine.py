@@ -80,7 +80,7 @@ class Engine:
         self._spark = spark
         self._fence = fence
         self._failure: BaseException | None = None
-        self._stop = threading.Event()
+        self._stop, self._paused = threading.Event(), threading.Event()
         self._busy = threading.Lock()
         self._ended_epoch = -1
         self._ready = threading.Event()
@@ -179,6 +179,10 @@ class Engine:
             self.program.closed()
             self.state.release()
 
+    def pause(self, paused: bool) -> None:
+        """Have no further epoch begin, or go on. Who leads is never paused."""
+        self._paused.set() if paused and not self.seat.decides.is_set() else self._paused.clear()
+
     def promote(self, fence: Fence, settle: Callable[[], None] = lambda: None) -> None:
         """Have an engine that follows lead, from the end of the epoch under way: it delivers what it held back, and
         goes on with the epochs that are recorded, then with its own. `settle` is called when nothing is held any more.
@@ -187,6 +191,7 @@ class Engine:
         with self._busy:
             self.seat.promoted(fence, self.plan)
             self._fence = fence
+            self._paused.clear()
             if self._runner is not None:
                 self._runner.fence = fence
             settle()
@@ -239,7 +244,7 @@ class Engine:
             self.state.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
-            ready=self._ready.is_set,
+            ready=lambda: self._ready.is_set() and not self._paused.is_set(),
             decides=self.seat.decides.is_set,
             start_log=logs.start_one,
         )

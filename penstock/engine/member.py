@@ -17,36 +17,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from penstock.coordination.lease import Lease, acquire, leader
+from penstock.engine.behind import must_resync, was_left_behind
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport, state_place
+from penstock.engine.epoch import EpochReport
 from penstock.engine.job_server import JobServer
 from penstock.engine.lead import Lead
 from penstock.engine.load_gauge import LoadGauge
-from penstock.engine.program import Fixed, Program
+from penstock.engine.program import Program
 from penstock.engine.ran import Run
 from penstock.engine.rehearsal import rehearsed
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
-from penstock.ha.follower import RunFollower
-from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.engine.spare import Priority, behind_seconds, pauses
+from penstock.engine.standby import Standby
+from penstock.ha.schemes import Scheme
 from penstock.ha.seed import read_rate, seeded
 from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
 from penstock.jobs.program import Jobs
-from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, PenstockError
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
-#: a follower this many epochs behind takes over the leader's state instead of repeating them
-MOST_BEHIND = 100
 #: how often it says where it is, at most, in seconds
 _SAY_SECONDS = 0.5
 #: how often it says what it does, in seconds
@@ -80,11 +80,13 @@ class EngineMember:
         self._gauge = LoadGauge()
         self._gauged_at = time.monotonic()
         self._resync = False
-        self._runs: Engine | None = None
+        self._priority = Priority()
 
     def run(self) -> None:
         """Be an engine of the unit until it ends or lets this one go."""
         try:
+            if self._primary() is not None:
+                self._priority.lower()
             self._get_ready()
             if self._kind == "active":
                 self._follow()
@@ -115,38 +117,30 @@ class EngineMember:
     def _stand_by(self) -> Lease | None:
         """Wait for the lease, with as much at hand as the scheme asks for; None when there is no more need for us."""
         self._say(phase="ready")
-        follower: RunFollower | None = None
-        while (lease := self._acquired()) is None:
-            record = self._unit.record()
-            if self._dismissed(record):
-                return None
-            facts = SCHEMES[record.scheme]
-            if not facts.follows_runs or record.leader is None:
-                continue
-            if follower is None or self._me.directory != record.directory:
-                follower = RunFollower(self._cache(Path(record.directory)))
-                self._say(directory=record.directory)
-            if follower.follow(Path(record.directory)):
-                if follower.read_rate:
-                    self._unit.change(lambda now, rate=follower.read_rate: now.measuring(load=rate))  # type: ignore[misc]
-                self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
-            program = self._program(Path(record.directory))
-            if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows
-                logs = {name: scan.stream.log for name, scan in program.plan(0).scans.items()}
-                follower.read_ahead(Path(record.directory), logs)
-        if follower is not None:
-            follower.follow(Path(self._unit.record().directory))
-        return lease
+        standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, self._say)
+        found: list[Lease] = []
 
-    def _cache(self, directory: Path) -> HostCache | None:
-        """The cache that the engine will have if it comes to lead on a directory."""
-        place = state_place(
-            StateDirectory(directory),
-            self._settings.cache_root,
-            self._settings.cache_bytes,
-            owner=self._name,
-        )
-        return None if place.cache is None else HostCache(Path(place.cache), place.cache_bytes)
+        def look() -> bool:
+            if (lease := self._acquired()) is not None:
+                found.append(lease)
+                return True
+            record = self._unit.record()
+            standby.look(record)
+            return self._dismissed(record)
+
+        while not self._with_patience(look):
+            pass
+        standby.complete()
+        return found[0] if found else None
+
+    def _with_patience(self, look: Callable[[], Any]) -> Any:
+        """Look at the unit; a coordination store that is away for a moment stops nobody whose session lives."""
+        try:
+            return look()
+        except ExternalError as away:
+            if away.condition != "STORE_UNAVAILABLE" or self._lease is not None or not self._session.held():
+                raise
+            time.sleep(LOOK_SECONDS)
 
     def _acquired(self, *own: Path) -> Lease | None:
         """The lease, if it is free within a moment."""
@@ -169,6 +163,8 @@ class EngineMember:
         if lease is not None and self._dismissed(self._unit.record()):
             lease.resign()
             return None
+        if lease is not None:
+            self._priority.restore()
         return lease
 
     # -- leading ---------------------------------------------------------------------------------
@@ -206,7 +202,6 @@ class EngineMember:
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
         over, failure = threading.Event(), []
-        self._runs = engine
 
         def look() -> None:
             try:
@@ -223,7 +218,7 @@ class EngineMember:
                             engine.stop()
                         self._at_the_lead(engine, record)
                     if beside is not None:
-                        beside(engine)
+                        self._with_patience(partial(beside, engine))
                     over.wait(LOOK_SECONDS)
             except BaseException as error:
                 failure.append(error)
@@ -241,30 +236,33 @@ class EngineMember:
 
         try:
             with serving:
-                return engine.run(self._epoch, tell=running)
+                return engine.run(partial(self._epoch, engine), tell=running)
         finally:
             over.set()
             thread.join(timeout=10)
             if failure:
                 raise failure[0]
 
-    def _epoch(self, report: EpochReport) -> None:
-        self._say(epoch=report.epoch)
+    def _epoch(self, engine: Engine, report: EpochReport) -> None:
+        waiting = {} if engine.admission is None else engine.admission.backlog
+        self._say(epoch=report.epoch, behind=round(behind_seconds(report.units, report.seconds, waiting), 1))
         lead = self._leads
         if lead is None:
             return
         self._gauge.add(report)
-        if (wire := lead.wire(report)) is not None:
-            self._unit.change(lambda now: now.measuring(wire=wire))
-        if not lead.is_first_result(report):
+        wire, first = lead.wire(report), lead.is_first_result(report)
+        if wire is None and not first:
             return
 
         def resulted(record: UnitRecord) -> UnitRecord:
-            outcome = {} if self._runs is None else self._runs.seat.comeback.outcome()
-            after, figures = lead.resulted(record, report, outcome)
-            return after.measuring(**figures)
+            figures = {} if wire is None else {"wire": wire}
+            if first:
+                record, more = lead.resulted(record, report, engine.seat.comeback.outcome())
+                figures |= more
+            return record.measuring(**figures)
 
-        self._unit.change(resulted)
+        with contextlib.suppress(ExternalError):  # a store that is away stops nobody whose lease lives
+            self._unit.change(resulted)
 
     def _at_the_lead(self, engine: Engine, record: UnitRecord) -> None:
         """Now and then, while it leads: say what it does, and do what the controller asks for."""
@@ -321,10 +319,15 @@ class EngineMember:
                 holds=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._engine(own, duty, None)
-            run = self._watched(engine, self._beside)
-            if not self._resync:
-                self._ended(run, engine)
-                return
+            try:
+                run = self._watched(engine, self._beside)
+            except PenstockError as error:
+                if self._lease is not None or not was_left_behind(error):
+                    raise
+            else:
+                if not self._resync:
+                    self._ended(run, engine)
+                    return
             self._tell("is too far behind: takes over the leader's state")
 
     def _beside(self, engine: Engine) -> None:
@@ -332,12 +335,23 @@ class EngineMember:
         if self._lease is not None:
             return
         own = engine.state.path
+        record = self._unit.record()
+        done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
+        primary = self._primary()
+        behind = primary.behind if primary is not None and primary.host == self._me.host else None
+        if (paused := pauses(self._me.paused, behind)) != self._me.paused:
+            self._say(paused=paused)
+            engine.pause(paused)
+        if paused:
+            return  # the one that leads is up, so there is no lease to be had
+        every = max(record.checkpoint_every, self._settings.checkpoint_every)
+        if must_resync(self._me.epoch, epochs, done, every):
+            self._resync = True  # before the lease: to lead from here it would need input that may be gone
+            engine.stop()
+            return
         if (lease := self._acquired(own)) is not None:
             self._promote(engine, lease)
             return
-        record = self._unit.record()
-        epochs = self._unit.agreed.epochs()
-        done = StateDirectory(Path(record.directory)).epochs()
         # whoever recorded an epoch had delivered the one before
         engine.outlet.forget(max(done[-1] if done else -1, epochs[-1] - 1 if epochs else -1))
         if record.scheme is Scheme.active_replication:
@@ -347,10 +361,6 @@ class EngineMember:
         held = len(engine.outlet.held_epochs)
         if held != self._me.held:
             self._say(held=held)
-        behind = max(MOST_BEHIND, 2 * max(record.checkpoint_every, self._settings.checkpoint_every))
-        if epochs and (epochs[0] > self._me.epoch + 1 or epochs[-1] - self._me.epoch > behind):
-            self._resync = True
-            engine.stop()
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
         began, at = time.monotonic(), time.time()
@@ -363,7 +373,8 @@ class EngineMember:
         engine.promote(lease, settle)
         took = time.monotonic() - began
         self._say(held=0)
-        self._unit.change(lambda now: now.measuring(deliver=took))
+        with contextlib.suppress(ExternalError):
+            self._unit.change(lambda now: now.measuring(deliver=took))
 
     def _leading_generation(self) -> int:
         return leader(self._unit.store, self._unit.leader_path).generation
@@ -374,6 +385,12 @@ class EngineMember:
 
     # -- the unit --------------------------------------------------------------------------------
 
+    def _primary(self) -> Member | None:
+        """The engine that leads, if it is up and not this one."""
+        leads = self._unit.record().leader
+        found = self._unit.members().get(leads or "")
+        return found if leads != self._name and found is not None and found.seems_up else None
+
     def _dismissed(self, record: UnitRecord) -> bool:
         return record.phase != "running" or self._name in record.leaving
 
@@ -382,7 +399,7 @@ class EngineMember:
         with self._saying:
             self._me = replace(self._me, **said)
             now = time.monotonic()
-            if said.keys() <= {"epoch", "held"} and now - self._said_at < _SAY_SECONDS:
+            if said.keys() <= {"epoch", "held", "behind"} and now - self._said_at < _SAY_SECONDS:
                 return
             self._said_at = now
             with contextlib.suppress(ExternalError):

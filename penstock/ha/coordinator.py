@@ -9,7 +9,9 @@ It decides nothing about epochs, and the engines need it only for new engines to
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -72,35 +74,53 @@ class Coordinator:
         self._stop.set()
 
     def run(self, for_seconds: float | None = None) -> UnitRecord:
-        """Look after the unit until it has come to its end; returns how that was."""
-        with_session = self._unit.store.session(self._unit.launch.lease_seconds)
-        try:
-            if not self._elected(with_session):
-                return self._unit.record()
-            deadline = None if for_seconds is None else time.monotonic() + for_seconds
-            while True:
-                if deadline is not None and time.monotonic() >= deadline:
-                    self._stop.set()
-                try:
-                    if (ended := self._look()) is not None:
-                        return ended
-                    if not with_session.held():
-                        raise ExternalError(
-                            "LEASE_LOST",
-                            "this coordinator has lost its lease",
-                            detail="The engines go on without it.",
-                            hint="Start it again with the same command: it finds them.",
-                        )
-                except ExternalError as away:
-                    if away.condition != "STORE_UNAVAILABLE":
-                        raise
-                self._stop.wait(LOOK_SECONDS) if not self._stop.is_set() else time.sleep(LOOK_SECONDS)
-        finally:
-            with_session.close()
+        """Look after the unit until it has come to its end; returns how that was.
+
+        When its lease is lost, because it was paused or the coordination store was away for too long, it stands for
+        the next one: the engines go on without it, or have ended too and are started again.
+        """
+        deadline = None if for_seconds is None else time.monotonic() + for_seconds
+        session = self._unit.store.session(self._unit.launch.lease_seconds)
+        while True:
+            try:
+                ended = self._look_after(session, deadline)
+            finally:
+                session.close()
+            if ended is not None:
+                return ended
+            self._tell("this coordinator has lost its lease, and stands for the next")
+            session = self._session_again()
+
+    def _session_again(self) -> Session:
+        """Another session, once the store is there."""
+        while True:
+            try:
+                return self._unit.store.session(self._unit.launch.lease_seconds)
+            except ExternalError as away:
+                if away.condition != "STORE_UNAVAILABLE" or self._stop.is_set():
+                    raise
+            time.sleep(LOOK_SECONDS)
+
+    def _look_after(self, session: Session, deadline: float | None) -> UnitRecord | None:
+        """Lead the coordinators and look, again and again; None when the session has ended."""
+        leads = False
+        while session.held():
+            if deadline is not None and time.monotonic() >= deadline:
+                self._stop.set()
+            try:
+                if not leads and not (leads := self._elected(session)):
+                    return self._unit.record() if session.held() else None
+                if (ended := self._look()) is not None:
+                    return ended
+            except ExternalError as away:
+                if away.condition != "STORE_UNAVAILABLE":
+                    raise
+            self._rest()
+        return None
 
     def _elected(self, session: Session) -> bool:
         waiting = False
-        while not self._stop.is_set():
+        while session.held() and not (self._stop.is_set() and not self._children):
             lease: Lease | None = acquire(
                 self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
             )
@@ -112,6 +132,18 @@ class Coordinator:
             if self._unit.record().phase not in ("running", "stopping"):
                 return False
         return False
+
+    def _rest(self) -> None:
+        """Rest until the next look; not when an engine that we have started ends: others wait for its lease."""
+        handles = []
+        try:
+            for child in self._children.values():
+                with contextlib.suppress(OSError):
+                    handles.append(os.pidfd_open(child.pid))
+            select.select(handles, [], [], LOOK_SECONDS)
+        finally:
+            for handle in handles:
+                os.close(handle)
 
     # -- one look --------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from penstock.coordination.address import store_at
 from penstock.coordination.contract import TIMEOUT_SECONDS, Session, Store
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
-from penstock.state.directory import SHARED
+from penstock.state.directory import REPLICAS, SHARED
 from penstock.state.durable import write_whole
 from penstock.words.errors import ExternalError, InternalError, UserError
 
@@ -171,6 +171,10 @@ class Member:
     held: int = 0
     #: bytes of state it has in its cache
     cached_bytes: int = 0
+    #: seconds of work that wait for it
+    behind: float = 0.0
+    #: whether it pauses, so that the primary on its host has the machine to itself
+    paused: bool = False
     since: float = 0.0
     #: what it did of late, if it leads (see `history.Load`)
     load: Mapping[str, float] = field(default_factory=dict)
@@ -227,7 +231,7 @@ class Unit:
 
     def replica(self, member: str) -> Path:
         """Where an engine that follows has its state."""
-        return self.shared / "replicas" / member
+        return self.shared / REPLICAS / member
 
     def log(self, member: str) -> Path:
         """Where what an engine prints goes."""

@@ -54,7 +54,8 @@ def _engines(told: dict[str, Any]) -> Table:
         lag = "-" if one["lag"] is None or one["role"] == "primary" else str(one["lag"])
         epoch = "-" if one["epoch"] < 0 else str(one["epoch"])
         process = f"{one['pid']} on {one['host']}"
-        cells = (name, one["role"], one["phase"], one["kind"], process, epoch, lag, str(one["held"]))
+        phase = f"{one['phase']}, paused" if one["paused"] else one["phase"]
+        cells = (name, one["role"], phase, one["kind"], process, epoch, lag, str(one["held"]))
         table.add_row(*cells, size(one["cached_bytes"]))
     return table
 

@@ -40,6 +40,8 @@ FORMAT = 1
 _FIRST = {"engine.lock", "generations", "ha", "engine.log"}
 #: where, below the directory a unit was started on, its engines find what they share
 SHARED = "ha"
+#: where, in there, those have their state that follow another
+REPLICAS = "replicas"
 
 
 class StateDirectory:
@@ -103,7 +105,11 @@ class StateDirectory:
         self._ground.take(generation)
 
     def _refuse_alone(self) -> None:
-        if self.agreed is None and (self.path / SHARED / "agreed").exists():
+        own = self.path / SHARED / "agreed"
+        # a follower's directory lies in ha/replicas of the directory its unit was started on
+        lent = self.path.resolve().parent
+        book = lent.parent / "agreed" if lent.name == REPLICAS else own
+        if book.exists() and (self.agreed is None or book.resolve() != self.agreed.path.resolve()):
             raise UserError(
                 "STATE_OF_A_UNIT",
                 f"the state directory {self.path} belongs to an HA unit",

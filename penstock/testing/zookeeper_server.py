@@ -1,6 +1,7 @@
 """A real ZooKeeper on the loopback interface, for tests: from the Debian package `zookeeper`, in a folder of its own.
 
-Receives an empty folder; hands `127.0.0.1:port`. It can be stopped and started again on what it has kept.
+Receives an empty folder, and another address of this machine where one is wanted; hands `address:port`. It can be
+stopped and started again on what it has kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _START_SECONDS = 60.0
 _CONFIGURATION = """\
 dataDir={folder}/data
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={address}
 tickTime=200
 minSessionTimeout=400
 maxSessionTimeout=60000
@@ -39,17 +40,19 @@ def why_not() -> str | None:
 class ZooKeeperServer:
     """A server that is started, and may be stopped, killed and started again. To be stopped."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._port = _free_port()
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
+        self._folder, self._address = folder, address
+        self._port = _free_port(address)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "zoo.cfg").write_text(_CONFIGURATION.format(folder=folder, port=self._port))
+        (folder / "zoo.cfg").write_text(
+            _CONFIGURATION.format(folder=folder, port=self._port, address=address)
+        )
 
     @property
     def hosts(self) -> str:
         """Where it listens."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self._address}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -84,14 +87,14 @@ class ZooKeeperServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as asked:
+            with socket.create_connection((self._address, self._port), timeout=1) as asked:
                 asked.sendall(b"srvr")
                 return b"Mode:" in asked.makefile("rb").read()
         except OSError:
             return False
 
 
-def _free_port() -> int:
+def _free_port(address: str) -> int:
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind((address, 0))
         return int(found.getsockname()[1])

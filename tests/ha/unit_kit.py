@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,15 @@ class Kit:
         master: str = "inline",
         lease_seconds: float = 2.5,
         recovery: dict[str, Any] | None = None,
+        coordination: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        state: Path | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.out = folder, folder / "out"
         self.feeder = Feeder(folder / "in", count, pause_seconds)
-        self.root = folder / "state"
+        self._environment = dict(environment or {})
+        self.root = state or folder / "state"
         self.root.mkdir()
         (folder / "app.py").write_text(APP.format(pattern=str(folder / "in" / "*.log"), out=str(self.out)))
         (folder / "straight.py").write_text(
@@ -115,7 +119,7 @@ class Kit:
         )
         launch = Launch(
             unit_name("golden", self.root),
-            str(self.root / "ha" / "coordination"),
+            coordination or str(self.root / "ha" / "coordination"),
             str(folder / "app.py"),
             str(folder),
             master=master,
@@ -148,7 +152,13 @@ class Kit:
             self.coordinator = subprocess.Popen(
                 [sys.executable, "-m", "tests.ha.unit_kit", str(self.root)],
                 cwd=Path(__file__).parents[2],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=os.environ
+                | self._environment
+                | {
+                    "PYTHONPATH": os.pathsep.join(
+                        filter(None, [self._environment.get("PYTHONPATH"), *sys.path])
+                    )
+                },
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

@@ -1,0 +1,29 @@
+"""How far a follower may be behind before it takes over the leader's state instead of repeating epochs. Pure.
+
+The leader keeps its newest manifests, and lets logs forget what lies before the oldest of them. A follower that has not
+come that far may find its input gone, so it takes the state, and never the lease, from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.words.errors import PenstockError
+
+#: a follower this many epochs behind takes over the leader's state: that is quicker
+MOST_BEHIND = 100
+
+
+def must_resync(reached: int, recorded: Sequence[int], kept: Sequence[int], every: int = 1) -> bool:
+    """Whether to take over the leader's state: by the last epoch we have done, and by those that have a record in the
+    unit's book and a manifest of the leader's, both ascending. `every`: epochs from one manifest to the next.
+    """
+    records_gone = bool(recorded) and recorded[0] > reached + 1
+    too_many = bool(recorded) and recorded[-1] - reached > max(MOST_BEHIND, 2 * every)
+    input_gone = bool(kept) and kept[0] > max(reached, 0)
+    return records_gone or too_many or input_gone
+
+
+def was_left_behind(error: PenstockError) -> bool:
+    """Whether a follower's error says that what it had to repeat is gone."""
+    return error.condition == "LOG_SPAN_GONE"

@@ -1,0 +1,143 @@
+"""An engine that is cut off from the coordination store by the network: a ZooKeeper and two real engines, one of them
+in a network namespace whose link goes down. Needs root; skipped where namespaces cannot be made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Kind, Unit
+from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
+from tests.ha.test_unit import running, stands
+from tests.ha.unit_kit import Kit
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
+
+
+class Namespace:
+    """A network namespace with one link to this machine. To be removed."""
+
+    def __init__(self) -> None:
+        number = os.getpid() % 250 + 1
+        self.name, self._link = f"penstock-{os.getpid()}", f"pst{os.getpid() % 100_000}"
+        self.address, self._inside = f"10.231.{number}.1", f"10.231.{number}.2"
+        self._ip("netns", "add", self.name)
+        try:
+            self._ip("link", "add", self._link, "type", "veth", "peer", "name", "inside", "netns", self.name)
+            self._ip("addr", "add", f"{self.address}/30", "dev", self._link)
+            self._ip("link", "set", self._link, "up")
+            for words in (
+                ["addr", "add", f"{self._inside}/30", "dev", "inside"],
+                ["link", "set", "inside", "up"],
+            ):
+                self._ip("-n", self.name, *words)
+        except BaseException:
+            self.remove()
+            raise
+
+    def cut(self) -> None:
+        """Let nothing through any more, in either direction."""
+        self._ip("-n", self.name, "link", "set", "inside", "down")
+
+    def remove(self) -> None:
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", self._link], check=False, capture_output=True)
+
+    def _ip(self, *words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    if os.getuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the command ip (Debian: iproute2)")
+    try:
+        made = Namespace()
+    except (OSError, subprocess.SubprocessError) as failure:
+        pytest.skip(f"no network namespace can be made here: {failure}")
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def server(namespace: Namespace, tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    if reason := why_not():
+        pytest.skip(reason)
+    server = ZooKeeperServer(tmp_path / "zookeeper", namespace.address)
+    server.start()
+    yield server
+    server.stop()
+
+
+class ApartKit(Kit):
+    """A unit of which one engine is in a namespace; its coordinator is a thread of the test."""
+
+    def __init__(self, folder: Path, scheme: Scheme, namespace: str, apart: str, **settings: Any) -> None:
+        self._namespace, self._apart = namespace, apart
+        super().__init__(folder, scheme, **settings)
+
+    def start_coordinator(self) -> None:
+        self._coordinator = Coordinator(self.unit, start=self._started, tell=lambda _: None)
+        self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
+        self._thread.start()
+
+    def _started(self, unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "engine-process"]
+        where = ["ip", "netns", "exec", self._namespace] if name == self._apart else []
+        unit.log(name).parent.mkdir(parents=True, exist_ok=True)
+        with open(unit.log(name), "ab") as log:
+            return subprocess.Popen(
+                [*where, *command, "--state", str(unit.root), "--name", name, "--kind", kind],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+
+    def close(self) -> None:
+        self._coordinator.stop()
+        self._thread.join(60)
+        super().close()
+
+
+@pytest.mark.parametrize("apart", ["e1", "e2"], ids=["the primary", "the secondary"])
+def test_an_engine_that_is_cut_off_from_the_store_ends_and_the_other_leads(
+    apart: str, namespace: Namespace, server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    kit = ApartKit(
+        tmp_path / "unit",
+        Scheme.active_standby,
+        namespace.name,
+        apart,
+        coordination=f"zk://{server.hosts}/units",
+        lease_seconds=6.0,
+    )
+    try:
+        kit.feeder.go()
+        kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
+        kit.flowing()
+        assert sorted(kit.members()) == ["e1", "e2"]
+        assert kit.leader() == "e1"
+        pid = kit.members()[apart].pid
+        namespace.cut()
+        kit.until("it has ended", lambda: not running(pid))
+        other = {"e1": "e2", "e2": "e1"}[apart]
+        kit.until("the other leads", lambda: kit.leader() == other)
+        kit.flowing()
+        kit.until("there is a second one again", lambda: stands(kit, Scheme.active_standby))
+        kit.finish()
+        assert "[LEASE_LOST]" in (told := kit.unit.log(apart).read_text()) or "[STORE_UNAVAILABLE]" in told
+    finally:
+        kit.close()
