@@ -231,6 +231,7 @@ class FileSession(Session):
         super().__init__(uuid.uuid4().hex, timeout_seconds)
         self._path = store._session_path(self.id)
         with store._reporting():
+            store._check_there()  # a store that is away is not made anew
             write_once(self._path, self._pulse())
         self._thread.start()
 
@@ -239,6 +240,7 @@ class FileSession(Session):
         path = self._store._group(group) / name
         content = json.dumps(self.id).encode() + b"\n" + value
         with self._store._reporting():
+            self._store._check_there()
             while not write_once(path, content):
                 owner, _ = self._store._member(path)
                 if owner == self.id:

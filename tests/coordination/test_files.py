@@ -119,6 +119,8 @@ def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
         lambda: store.create("office", b""),
         lambda: store.alive(session.id),
         lambda: session._beat(),
+        lambda: store.session(30.0),
+        lambda: session.join("group", "name", b""),
     ):
         with pytest.raises(ExternalError) as away:
             attempt()

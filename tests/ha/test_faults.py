@@ -20,7 +20,10 @@ from tests.ha.unit_kit import Kit
 
 __all__ = ["make"]  # a fixture
 
-pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(400)]
+
+#: lines of each file: at 30 a second they come for minutes, if engines take that long to start
+MANY = 8_000
 
 #: puts the clock of one engine of a unit forward: what time.time says, and what is made of it
 CLOCK = """
@@ -43,7 +46,7 @@ def replaced(kit: Kit) -> str:
 
 
 def test_a_follower_that_loses_its_state_directory_is_replaced(make: Make) -> None:
-    kit = make(Scheme.active_standby)
+    kit = make(Scheme.active_standby, count=MANY)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
     kit.flowing()
@@ -64,6 +67,7 @@ def test_an_engine_whose_clock_is_an_hour_off_takes_over(seconds: int, make: Mak
     (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
     kit = make(
         Scheme.passive_hot,
+        count=MANY,
         environment={"PYTHONPATH": str(tmp_path / "clock"), "TEST_CLOCK_OF": f"e2:{seconds}"},
     )
     kit.feeder.go()
@@ -85,7 +89,7 @@ def test_an_engine_whose_clock_is_an_hour_off_takes_over(seconds: int, make: Mak
 def test_a_store_that_is_away_longer_than_leases_live_stops_the_engines_and_they_come_back(
     make: Make,
 ) -> None:
-    kit = make(Scheme.passive_hot)
+    kit = make(Scheme.passive_hot, count=MANY)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.passive_hot))
     kit.flowing()
@@ -117,7 +121,9 @@ def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
 def test_a_unit_on_zookeeper_outlives_its_primary_and_a_restart_of_the_server(
     server: ZooKeeperServer, make: Make
 ) -> None:
-    kit = make(Scheme.active_standby, coordination=f"zk://{server.hosts}/units", lease_seconds=20.0)
+    kit = make(
+        Scheme.active_standby, count=MANY, coordination=f"zk://{server.hosts}/units", lease_seconds=20.0
+    )
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
     kit.flowing()
@@ -136,7 +142,7 @@ def test_a_unit_on_zookeeper_outlives_its_primary_and_a_restart_of_the_server(
 def test_a_follower_that_was_left_behind_takes_over_the_state(make: Make) -> None:
     """It is paused while the leader goes on so far that the log may have been pruned; it follows again from a newer
     state, and nothing is missing when it leads."""
-    kit = make(Scheme.active_standby, manifests_kept=4, lease_seconds=60.0, pause_seconds=0.05)
+    kit = make(Scheme.active_standby, count=MANY, manifests_kept=4, lease_seconds=60.0, pause_seconds=0.05)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
     second = kit.secondary("following")

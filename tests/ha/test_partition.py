@@ -22,7 +22,7 @@ from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
 from tests.ha.test_unit import running, stands
 from tests.ha.unit_kit import Kit
 
-pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(400)]
 
 
 class Namespace:
@@ -121,6 +121,7 @@ def test_an_engine_that_is_cut_off_from_the_store_ends_and_the_other_leads(
         Scheme.active_standby,
         namespace.name,
         apart,
+        count=8_000,
         coordination=f"zk://{server.hosts}/units",
         lease_seconds=6.0,
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -88,8 +89,8 @@ class Soak:
         """Undo what lasts; see that somebody coordinates."""
         for pid in list(self._paused):
             self._wake(pid)
-        with contextlib.suppress(FileNotFoundError):
-            self._store.with_name("away").rename(self._store)
+        if self._store.with_name("away").exists():
+            self._back()
         if self._disk is not None:
             (self._disk / "ballast").unlink(missing_ok=True)
         self._operate()
@@ -134,7 +135,12 @@ class Soak:
         try:
             time.sleep(self._draw.uniform(0.1, 2 * LEASE_SECONDS))
         finally:
-            self._store.with_name("away").rename(self._store)
+            self._back()
+
+    def _back(self) -> None:
+        # somebody who had looked just before may have made a folder in its place, as below a mount that is away
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._store.with_name("away").rename(self._store)
 
     def _fill(self) -> None:
         assert self._disk is not None
