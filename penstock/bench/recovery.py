@@ -5,13 +5,12 @@ Receives sizes; hands findings, scheme by scheme.
 Cases:
 - one for each scheme: the primary is killed with SIGKILL again and again while events come at a steady rate. The gap is
   the longest time without a result, from the last one before the kill on; beside it until the failure was detected,
-  and what had been estimated before the kill from what the unit had measured by then.
+  and what the unit's controller had estimated before the kill.
 - `overhead`: what epoch records, manifests and leases cost in throughput, against an engine without them.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +21,8 @@ from penstock.bench import recovery_cost
 from penstock.bench.findings import Finding, Target, ratio
 from penstock.bench.recovery_load import VISITOR_BYTES
 from penstock.bench.recovery_unit import Kill, LoadedUnit, folder
-from penstock.bench.usage import Usage
-from penstock.ha.estimate import estimate
-from penstock.ha.history import History, Load, Measured, outlook
-from penstock.ha.schemes import SCHEMES, Scheme, Semantics
+from penstock.ha.processes import Taken
+from penstock.ha.schemes import SCHEMES, Scheme
 
 BENCH = "recovery"
 #: the case that is no scheme
@@ -83,15 +80,12 @@ class Recovery:
             state_bytes = unit.state_bytes
             self._told(f"{scheme}: nothing fails")
             used, between = unit.used(self._size.calm_seconds)
-            usual = statistics.median(between)
-            kills, estimates = [], []
+            kills = []
             for number in range(self._size.kills):
                 unit.settle(scheme)
-                load = self._load(unit.state_bytes, usual, used["primary"])
                 self._told(f"{scheme}: kill {number + 1} of {self._size.kills}")
                 kills.append(unit.kill(scheme))
-                estimates.append(self._estimated(scheme, kills[-1], load))
-        yield from self._of_kills(scheme, kills, estimates)
+        yield from self._of_kills(scheme, kills)
         yield self._finding(scheme, "usual time between results", "s", *between)
         yield self._finding(scheme, "state", "MB", state_bytes / 1e6)
         for name, one in used.items():
@@ -135,30 +129,7 @@ class Recovery:
             finally:
                 unit.close()
 
-    def _load(self, state_bytes: int, epoch_seconds: float, used: Usage) -> Load:
-        """What is known of the load before a kill, as the unit's controller would know it."""
-        size = self._size
-        cores = used.cpu_seconds / size.calm_seconds
-        return Load(
-            at=0.0,
-            events_per_second=size.rate,
-            most_events_per_second=max(size.rate / max(cores, 0.01), size.rate),
-            input_bytes_per_second=size.rate * 70,
-            output_bytes_per_second=size.rate * 3,
-            state_bytes=state_bytes,
-            run_bytes=size.rate * epoch_seconds * 60,
-            epoch_seconds=epoch_seconds,
-            cpu_cores=cores,
-            memory_bytes=used.memory_bytes,
-        )
-
-    def _estimated(self, scheme: Scheme, kill: Kill, load: Load) -> float:
-        """What a recovery was reckoned to take before the kill."""
-        measured = [Measured(name, value) for name, values in kill.measured.items() for value in values]
-        history = History().folded([m for m in measured if m.figure in History().defaults])
-        return estimate(scheme, 1, Semantics.precise, history, outlook((load,), 0.0)).seconds
-
-    def _of_kills(self, scheme: Scheme, kills: list[Kill], estimates: list[float]) -> Iterator[Finding]:
+    def _of_kills(self, scheme: Scheme, kills: list[Kill]) -> Iterator[Finding]:
         gaps = [kill.gap for kill in kills]
         one_epoch = Target(_ONE_EPOCH, "at most") if scheme is Scheme.active_replication else None
         yield self._finding(scheme, "gap", "s", *gaps, target=one_epoch)
@@ -172,16 +143,16 @@ class Recovery:
             *(kill.gap - kill.detected for kill in kills),
             target=None if most is None else Target(most, "at most"),
         )
-        yield self._finding(scheme, "estimate", "s", *estimates)
+        yield self._finding(scheme, "estimate", "s", *(kill.estimated for kill in kills))
         yield self._finding(
             scheme,
             "least estimate over gap",
             "times",
-            min(reckoned / gap for reckoned, gap in zip(estimates, gaps, strict=True)),
+            min(kill.estimated / kill.gap for kill in kills),
             target=Target(_LEAST_ESTIMATE),
         )
 
-    def _of_use(self, scheme: Scheme, name: str, used: Usage) -> Iterator[Finding]:
+    def _of_use(self, scheme: Scheme, name: str, used: Taken) -> Iterator[Finding]:
         seconds = self._size.calm_seconds
         yield self._finding(scheme, "CPU while nothing fails", "cores", used.cpu_seconds / seconds, of=name)
         yield self._finding(scheme, "memory", "MB", used.memory_bytes / 1e6, of=name)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.recovery_load import Feeder, write_app
-from penstock.bench.usage import Usage, usage
+from penstock.ha.processes import Taken, taken
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
@@ -41,7 +41,8 @@ class Kill:
     gap: float
     after: float
     detected: float
-    measured: dict[str, tuple[float, ...]]
+    #: what the unit's controller had estimated before
+    estimated: float
 
 
 class SinkWatch(threading.Thread):
@@ -192,20 +193,20 @@ class LoadedUnit:
         """Have a scheme in force, with results coming."""
         self.unit.switched(scheme)
         self.until(f"{scheme} stands", lambda: self.stands(scheme))
+        self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
         self.results(5)
 
-    def used(self, seconds: float) -> tuple[dict[str, Usage], list[float]]:
-        """What each process uses in a while, and the times between results meanwhile."""
+    def used(self, seconds: float) -> tuple[dict[str, Taken], list[float]]:
+        """What each process takes in a while, and the times between results meanwhile."""
         pids = self.pids()
-        before = {name: usage(pid) for name, pid in pids.items()}
-        began = time.time()
+        before, began = {name: taken(pid) for name, pid in pids.items()}, time.time()
         time.sleep(seconds)
-        after = {name: usage(pid) for name, pid in pids.items()}
+        after = {name: taken(pid) for name, pid in pids.items()}
         found = {
-            name: Usage(
+            name: Taken(
                 now.cpu_seconds - before[name].cpu_seconds,
-                now.written_bytes - before[name].written_bytes,
                 now.memory_bytes,
+                now.written_bytes - before[name].written_bytes,
             )
             for name, now in after.items()
         }
@@ -222,18 +223,18 @@ class LoadedUnit:
         os.kill(pid, signal.SIGKILL)
         self.until("another leads", lambda: self.unit.record().leader != leader)
         # what the lost one wrote and what is repeated of it come first: new is what the next leader has decided
-        self.until("it has had its first epoch", lambda: self._recovery_done(leader))
+        self.until("it has had its first results", lambda: self._recovery_done(leader))
         self.results(2)
         after = self.unit.record()
         done = next(one for one in after.recoveries if one.lost == leader)
         last, first = outage(self.sink.times(), killed_at)
         seen_at = done.lease_at if kind_of(scheme) is not None else after.lost.get(leader, done.lease_at)
-        return Kill(first - last, first - killed_at, max(seen_at - killed_at, 0.0), dict(record.measured))
+        reckoned = done.estimated_seconds or 0.0
+        return Kill(first - last, first - killed_at, max(seen_at - killed_at, 0.0), reckoned)
 
     def _recovery_done(self, lost: str) -> bool:
-        return any(
-            one.lost == lost and one.first_result_at is not None for one in self.unit.record().recoveries
-        )
+        recoveries = [one for one in self.unit.record().recoveries if one.lost == lost]
+        return any(one.first_result_at and one.estimated_seconds for one in recoveries)
 
 
 def outage(times: list[float], killed_at: float) -> tuple[float, float]:

@@ -39,7 +39,7 @@ from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
 from penstock.ha.schemes import Scheme
-from penstock.ha.seed import read_rate, seeded
+from penstock.ha.seed import rates, seeded
 from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
 from penstock.jobs.program import Jobs
 from penstock.state.directory import StateDirectory
@@ -300,14 +300,9 @@ class EngineMember:
                 if self._dismissed(self._unit.record()):
                     return
             began = time.perf_counter()
-            source = StateDirectory(Path(self._unit.record().directory))
-            epoch = seeded(own, source)
-            size = StateDirectory(own).latest().state_bytes()
-            if size > 1 << 20:
-                figures = {"sync": size / max(time.perf_counter() - began, 1e-6)}
-                if (rate := read_rate(StateDirectory(own))) is not None:
-                    figures["load"] = rate
-                self._unit.change(lambda now, figures=figures: now.measuring(**figures))  # type: ignore[misc]
+            epoch = seeded(own, StateDirectory(Path(self._unit.record().directory)))
+            figures = rates(StateDirectory(own), time.perf_counter() - began)
+            self._unit.change(lambda now, figures=figures: now.measuring(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
             self._resync = False

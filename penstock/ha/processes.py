@@ -16,15 +16,17 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12
 
 @dataclass(frozen=True)
 class Taken:
-    """CPU seconds since they began, of the processes that are up; bytes of memory that are theirs alone."""
+    """CPU seconds since they began, of the processes that are up; bytes of memory that are theirs alone; bytes that
+    they have had written to disks."""
 
     cpu_seconds: float = 0.0
     memory_bytes: float = 0.0
+    written_bytes: float = 0.0
 
 
 def taken(session: int) -> Taken:
     """What the processes of a session take; nothing where that cannot be seen."""
-    cpu, pages = 0, 0
+    cpu, pages, written = 0, 0, 0
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -39,4 +41,14 @@ def taken(session: int) -> Taken:
             continue  # it has ended meanwhile
         cpu += int(fields[_USER]) + int(fields[_SYSTEM])
         pages += max(resident - shared, 0)
-    return Taken(cpu / _TICKS, float(pages * _PAGE))
+        written += _written(name)
+    return Taken(cpu / _TICKS, float(pages * _PAGE), float(written))
+
+
+def _written(process: str) -> int:
+    """The bytes a process has had written; 0 where that cannot be seen."""
+    try:
+        said = Path(f"/proc/{process}/io").read_text()
+        return int(said.partition("\nwrite_bytes:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0

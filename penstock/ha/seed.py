@@ -42,6 +42,15 @@ def seeded(target: Path, leader: StateDirectory) -> int:
     )
 
 
+def rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
+    """What a seeding that took so long has measured, in bytes a second; nothing where there was little to seed."""
+    size = seed.latest().state_bytes()
+    if size <= 1 << 20:
+        return {}
+    read = read_rate(seed)
+    return {"sync": size / max(seconds, 1e-6)} | ({} if read is None else {"load": read})
+
+
 def read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
     """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
     began, read = time.perf_counter(), 0
