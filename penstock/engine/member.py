@@ -329,7 +329,6 @@ class EngineMember:
         """What a follower does beside epochs: look for the lease, and let go of rows that the sinks have."""
         if self._lease is not None:
             return
-        own = engine.state.path
         record = self._unit.record()
         done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
         primary = self._primary()
@@ -344,7 +343,7 @@ class EngineMember:
             self._resync = True  # before the lease: to lead from here it would need input that may be gone
             engine.stop()
             return
-        if (lease := self._acquired(own)) is not None:
+        if (lease := self._acquired(engine.state.path)) is not None:
             self._promote(engine, lease)
             return
         # whoever recorded an epoch had delivered the one before
