@@ -50,8 +50,7 @@ def test_a_follower_that_loses_its_state_directory_is_replaced(make: Make) -> No
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
     kit.flowing()
-    second = kit.secondary("following")
-    assert second is not None
+    second = kit.until("there is one that follows", lambda: kit.secondary("following"))
     shutil.rmtree(kit.unit.replica(second), ignore_errors=True)
     kit.until("another follows", lambda: kit.secondary("following") not in (None, second))
     kit.flowing()
@@ -145,8 +144,7 @@ def test_a_follower_that_was_left_behind_takes_over_the_state(make: Make) -> Non
     kit = make(Scheme.active_standby, count=MANY, manifests_kept=4, lease_seconds=60.0, pause_seconds=0.05)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.active_standby))
-    second = kit.secondary("following")
-    assert second is not None
+    second = kit.until("there is one that follows", lambda: kit.secondary("following"))
     pid = kit.members()[second].pid
     os.kill(pid, signal.SIGSTOP)
     try:
