@@ -123,8 +123,8 @@ class Recovery:
                 told=self._told,
             )
             try:
-                unit.results(1)
                 unit.feeder.go()
+                unit.results(1)
                 yield unit
             finally:
                 unit.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,11 @@ import penstock as ps
 from penstock import col
 
 #: bytes of state for each visitor, about: what a size in megabytes is made from
-VISITOR_BYTES = 74
+VISITOR_BYTES = 30
 _PAGES = 20
 _BEAT_SECONDS = 0.05
+#: the visits that make the state were spread over this long
+_FILLING_SECONDS = 60.0
 _APP = "from penstock.bench.recovery_load import query\n\napp = query({folder!r}, {out!r})\n"
 
 
@@ -55,7 +56,7 @@ class Feeder:
         folder.mkdir(parents=True)
         every = np.arange(visitors)
         for file, part in zip(self._files, (every[::2], every[1::2]), strict=True):
-            self._append(file, part)
+            self._append(file, part, _FILLING_SECONDS)
 
     def go(self) -> None:
         """Begin with the steady rate."""
@@ -74,11 +75,19 @@ class Feeder:
             for file, count in zip(self._files, (due // 2, due - due // 2), strict=True):
                 self._append(file, self._draw.integers(0, self._visitors, count))
 
-    def _append(self, file: Path, visitors: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        rows = pl.DataFrame({"visitor": visitors, "page": self._draw.integers(0, _PAGES, len(visitors))})
-        pages = pl.lit(_page("")) + pl.col("page").cast(pl.String)
-        lines = rows.select(pl.lit(now), pl.lit("visitor-") + pl.col("visitor").cast(pl.String), pages)
+    def _append(
+        self, file: Path, visitors: np.ndarray[tuple[int], np.dtype[np.int64]], seconds: float = 0.0
+    ) -> None:
+        """Visits of the last so many seconds."""
+        count = len(visitors)
+        back = (np.arange(count, 0, -1) * (seconds * 1e6 / max(count, 1))).astype(np.int64)
+        at = int(time.time() * 1e6) - back
+        rows = pl.DataFrame({"visitor": visitors, "page": self._draw.integers(0, _PAGES, count), "at": at})
+        lines = rows.select(
+            time=pl.col("at").cast(pl.Datetime("us", "UTC")).dt.strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"),
+            visitor=pl.lit("visitor-") + pl.col("visitor").cast(pl.String),
+            page=pl.lit(_page("")) + pl.col("page").cast(pl.String),
+        )
         with open(file, "ab") as grown:
             lines.write_csv(grown, include_header=False)
 
