@@ -1,6 +1,6 @@
 """The load of the recovery benchmark: a query with a state of some size, its files, and a feeder that appends to them.
 
-The query keeps the last pages of every visitor and tells those who come to one page in twenty, so that every epoch has
+The query keeps the last two pages of every visitor and tells those who come to one page in twenty, so that every epoch has
 results. The files first hold a visit of each visitor, which makes the state; then visits come at a steady rate.
 """
 
@@ -34,7 +34,7 @@ def query(folder: str, out: str) -> ps.App:
     visits = ps.stream(
         "visits", ps.files(f"{folder}/*.log"), decoder, time="time", lateness="100ms", idle_after=None
     )
-    walks = visits.key_by("visitor").last(4, "page")
+    walks = visits.key_by("visitor").last(2, "page")
     told = walks.select("visitor", page=col("page").list.last()).filter(col("page") == _page(0))
     return ps.app("recovery", ps.output("told", told, ps.jsonl(out)))
 
