@@ -17,7 +17,7 @@ import penstock as ps
 from penstock import col
 
 #: bytes of state for each visitor, about: what a size in megabytes is made from
-VISITOR_BYTES = 30
+VISITOR_BYTES = 25
 _PAGES = 20
 _BEAT_SECONDS = 0.05
 #: the visits that make the state were spread over this long
