@@ -26,7 +26,7 @@ from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError
 
-_PATIENCE_SECONDS = 240.0
+_PATIENCE_SECONDS = 600.0
 _LOOK_SECONDS = 0.005
 _READY = ("ready", "following")
 

@@ -1,0 +1,53 @@
+"""The recovery benchmark's own reckoning, and its load; units are killed in `tests/ha`."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from penstock.bench.cli import RecoveryCase
+from penstock.bench.recovery import QUICK, Recovery
+from penstock.bench.recovery_load import Feeder, query
+from penstock.bench.recovery_unit import Kill, outage
+from penstock.ha.processes import taken
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.testing.inline import run_inline
+
+
+def test_an_outage_is_the_longest_time_without_a_result_from_the_kill_on() -> None:
+    times = [0.0, 5.0, 5.5, 6.0, 6.2, 9.2, 9.5, 10.0]
+    assert outage(times, 6.1) == (6.2, 9.2)  # what the lost one had on its way still came
+    assert outage(times, 6.3) == (6.2, 9.2)
+    assert outage(times, 0.5) == (0.0, 5.0)
+
+
+def test_findings_of_kills_say_what_was_asked_for() -> None:
+    bench = Recovery(QUICK, lambda _: None)
+    kills = [Kill(gap, gap - 0.1, 0.4, 1.5) for gap in (1.0, 1.2, 9.0)]
+    found = {one.metric: one for one in bench._of_kills(Scheme.active_standby, kills)}
+    assert found["gap"].value == 1.2
+    assert found["gap beyond detection"].met
+    assert not found["least estimate over gap"].met
+    assert {str(scheme) for scheme in SCHEMES} | {"overhead"} == set(bench.cases()) == set(RecoveryCase)
+    (gap,) = [one for one in bench._of_kills(Scheme.active_replication, kills) if one.metric == "gap"]
+    assert gap.met is False
+
+
+def test_the_load_has_results_once_visitors_come_again(tmp_path: Path) -> None:
+    feeder = Feeder(tmp_path / "in", 200, 2_000.0)
+    feeder.go()
+    time.sleep(0.5)
+    feeder.close()
+    reports = run_inline(
+        query(str(tmp_path / "in"), str(tmp_path / "out")), tmp_path / "state", epoch_units=20_000
+    )
+    assert sum(one.bad + one.late for one in reports) == 0
+    assert sum(one.events for one in reports) > 200
+    assert list((tmp_path / "out").glob("*.jsonl"))
+
+
+def test_what_a_session_takes_is_seen() -> None:
+    mine = taken(os.getsid(0))
+    assert mine.cpu_seconds > 0
+    assert mine.memory_bytes > 1e6
