@@ -23,6 +23,7 @@ from penstock.http.api import Service
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
+from penstock.http.reach import Reach
 from penstock.http.security import FileGuard, address, check_guarded, loopback, token_of
 from penstock.http.server import Server, Tls
 from penstock.jobs.app import JobsApp
@@ -59,6 +60,12 @@ def serve(
             metavar="DIR", help="SQL over HTTP may name files below this directory; may be repeated."
         ),
     ] = None,
+    reach: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT", help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated."
+        ),
+    ] = None,
     rate: Annotated[
         float, typer.Option(min=0.1, help="Requests a second that one client may make.")
     ] = _DEFAULTS.requests_per_second,
@@ -86,7 +93,7 @@ def serve(
     settings = Settings(state=place, master=master, slices=slices, epoch_seconds=as_seconds(epoch, "--epoch"))
     engine = Engine(program, settings)
     limits = Limits(requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers)
-    hosted = Host(program, place, FileGuard(files or (), place))
+    hosted = Host(program, place, FileGuard(files or (), place, Reach(reach or ())))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     to_lines()
     with Server(Service(hosted, limits, token), host, port, tls) as server:

@@ -12,8 +12,8 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
             return sink.read().drop("_epoch")
 
 `make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
-after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One that takes
-rows of any generation sets `fences = False`.
+after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One whose
+files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class SinkContract:
     """Inherit, define `make` and `read`, and pytest does the rest."""
 
     persists = True
+    writes_files = True
     fences = True
 
     @staticmethod
@@ -161,7 +162,7 @@ class SinkContract:
     @pytest.mark.kill
     def test_a_full_disk_is_reported_and_shows_no_part_of_an_epoch(self, tmp_path: Path) -> None:
         """A child may not write files beyond a limit; its epochs double in size until one does not fit."""
-        if not self.persists:
+        if not (self.persists and self.writes_files):
             pytest.skip("writes no files")
         verdict = tmp_path / "verdict"
         writer = _child(_write_until_full, self.make, tmp_path / "sink", verdict)

@@ -1,0 +1,209 @@
+"""A sink that writes to a topic of Kafka: a record a row, its value a JSON object, each epoch one transaction.
+
+Receives an epoch's rows; hands them to the topic. The same transaction commits, for the consumer group `penstock-JOB-TOPIC`, an
+offset that is the epoch's number plus one, with the generation as its metadata: that is the ledger.
+
+Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of a job have
+one transactional id: whoever begins last shuts the others out, and ends what they had open; one of a lower
+generation finds that in the ledger and gives up.
+Does not guarantee: order between partitions of the topic; the ledger, once the group has been silent for longer than the
+brokers' `offsets.retention.minutes`.
+On failure: `ExternalError` SINK_UNWRITABLE or FENCED; the transaction is aborted, by us or by the next to begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.state.generation import fenced
+from penstock.words.errors import ExternalError, UserError
+from penstock.words.extras import extra
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+
+_SECONDS = 60.0
+
+
+class _ShutOut(Exception):
+    """Another producer with our transactional id has begun."""
+
+
+class KafkaTopic(Sink):
+    """Rows in `topic`. With `key`, the text of that column is the record's key, which picks its partition.
+
+    `settings` go to librdkafka as they are (TLS, SASL).
+    """
+
+    def __init__(
+        self, brokers: str, topic: str, *, key: str | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        if not brokers or not topic:
+            raise UserError("BAD_OPTION", "the Kafka sink needs brokers and a topic")
+        self._brokers, self.topic, self.key = brokers, topic, key
+        self._settings = dict(settings or {})
+        self._job = ""
+        self._generation = 0
+        self._columns: list[str] = []
+        self._consumer: Consumer | None = None
+        self._producer: Producer | None = None
+        self._held = -1
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        """Connect, and see that the topic is there."""
+        self.close()
+        self._job, self._generation, self._columns = job, 0, list(schema)
+        if self.key is not None and self.key not in schema:
+            raise UserError(
+                "SINK_SCHEMA_MISMATCH",
+                f"the key of {self.describe()} is not among the job's columns",
+                detail=f"It is {self.key}; there are {', '.join(schema)}.",
+            )
+        kafka = _library()
+        with self._reporting():
+            self._consumer = kafka.Consumer(
+                self._common()
+                | {
+                    "group.id": self._id,
+                    "enable.auto.commit": "false",
+                    "isolation.level": "read_committed",
+                    "allow.auto.create.topics": "true",
+                }
+            )
+            found = self._consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
+            if found.error is not None and found.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise kafka.KafkaException(found.error)
+
+    def take_over(self, generation: int) -> None:
+        """Shut out whoever wrote before, and put the generation into the ledger."""
+        if generation == self._generation:
+            return
+        before, self._generation = self._generation, generation
+        try:
+            self._again_if_shut_out(lambda: self._transaction(None, []))
+        except ExternalError:
+            self._generation = before
+            raise
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """One transaction with the rows and the epoch's number. An epoch without rows leaves nothing."""
+        if rows.is_empty():
+            return True
+        chosen = rows.select(self._columns) if self._columns else rows
+        values = portable(chosen).write_ndjson().encode().splitlines()
+        keys: list[str | None] = [None] * len(values)
+        if self.key is not None:
+            keys = portable(chosen.select(self.key))[self.key].cast(pl.String).to_list()
+        return self._again_if_shut_out(lambda: self._transaction(epoch, list(zip(keys, values, strict=True))))
+
+    def close(self) -> None:
+        self._producer = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def describe(self) -> str:
+        return f"topic {self.topic} in Kafka"
+
+    @property
+    def _id(self) -> str:
+        return f"penstock-{self._job}-{self.topic}"
+
+    def _common(self) -> dict[str, str]:
+        return {"bootstrap.servers": self._brokers, "log_level": "2", **self._settings}
+
+    def _again_if_shut_out(self, write: Any) -> bool:
+        """An engine of the same generation may have begun after us, and be gone: then we begin again."""
+        for _ in range(3):
+            with contextlib.suppress(_ShutOut):
+                return bool(write())
+            self._producer = None
+        raise self._failed("other engines of the same generation write there at the same time")
+
+    def _begun(self) -> Producer:
+        """The producer, begun: nobody else's transaction is open. Raises if a higher generation has been here."""
+        kafka = _library()
+        if self._producer is None:
+            with self._reporting():
+                producer: Producer = kafka.Producer(
+                    self._common() | {"transactional.id": self._id, "linger.ms": "5"}
+                )
+                producer.init_transactions(_SECONDS)
+                assert self._consumer is not None
+                told = self._consumer.committed([kafka.TopicPartition(self.topic, 0)], timeout=_SECONDS)[0]
+            newest = int(told.metadata or 0)
+            if self._generation and newest > self._generation:
+                raise fenced(self.describe(), self._generation, newest)
+            self._held, self._producer = max(told.offset, 0) - 1, producer
+        return self._producer
+
+    def _transaction(self, epoch: int | None, records: list[tuple[str | None, bytes]]) -> bool:
+        kafka, producer = _library(), self._begun()
+        if epoch is not None and epoch <= self._held:
+            return False
+        done = self._held if epoch is None else epoch
+        failures: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                failures.append(error)
+
+        assert self._consumer is not None
+        ledger = kafka.TopicPartition(self.topic, 0, done + 1, str(self._generation))
+        with self._reporting():
+            producer.begin_transaction()
+            try:
+                for key, value in records:
+                    while True:
+                        try:
+                            producer.produce(self.topic, value, key, on_delivery=delivered)
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
+                producer.flush(_SECONDS)
+                if failures:
+                    raise kafka.KafkaException(failures[0])
+                group = self._consumer.consumer_group_metadata()
+                producer.send_offsets_to_transaction([ledger], group, _SECONDS)
+                producer.commit_transaction(_SECONDS)
+            except kafka.KafkaException:
+                self._producer = None  # the next one to begin looks at the ledger
+                with contextlib.suppress(kafka.KafkaException):
+                    producer.abort_transaction(10.0)
+                raise
+        self._held = done
+        return True
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        kafka = _library()
+        try:
+            yield
+        except kafka.KafkaException as problem:
+            error: Any = problem.args[0]
+            if error.code() in (
+                kafka.KafkaError._FENCED,
+                kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+                kafka.KafkaError.PRODUCER_FENCED,
+            ):
+                raise _ShutOut from problem
+            raise self._failed(error.str()) from problem
+
+    def _failed(self, why: str) -> ExternalError:
+        return ExternalError(
+            "SINK_UNWRITABLE",
+            f"could not write to {self.describe()}",
+            detail=f"{why}.",
+            hint="Check that the brokers run and let this user write, then start again: readers of committed records see the "
+            "epoch whole or not at all.",
+        )
+
+
+def _library() -> Any:
+    return extra("confluent_kafka", "kafka", "the Kafka sink")
