@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _ONLY = "p0"
-_JSON = "to_json(struct(*), map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS\\'Z\\''))"
+_JSON = (
+    "to_json(struct(*), map('timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS\\'Z\\''))"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class SparkSource(Log):
         available_now: bool = False,
     ) -> None:
         if isinstance(select, str):
-            raise UserError("BAD_OPTION", "select is a list of expressions", hint='As in ["id", "value * 2 AS twice"].')
+            raise UserError(
+                "BAD_OPTION", "select is a list of expressions", hint='As in ["id", "value * 2 AS twice"].'
+            )
         self._format, self._options, self._schema = format, dict(options or {}), schema
         self._directory = Path(os.path.abspath(os.path.expanduser(directory)))
         self._select, self._line = tuple(select), line
@@ -191,7 +195,11 @@ class SparkSource(Log):
             writer = lines.writeStream.foreachBatch(self._append)
             writer = writer.option("checkpointLocation", (self._directory / "checkpoint").as_uri())
             every = f"{max(1, round(self._interval * 1000))} milliseconds"
-            writer = writer.trigger(availableNow=True) if self._available_now else writer.trigger(processingTime=every)
+            writer = (
+                writer.trigger(availableNow=True)
+                if self._available_now
+                else writer.trigger(processingTime=every)
+            )
             return writer.start()
         except Exception as problem:
             raise ExternalError(

@@ -59,7 +59,9 @@ class Reach:
     def __init__(self, addresses: Sequence[str] = ()) -> None:
         for address in addresses:
             if not _HOST_PORT.fullmatch(address):
-                raise UserError("BAD_OPTION", f"{address!r} is no host and port", hint="As in --reach cache:6379.")
+                raise UserError(
+                    "BAD_OPTION", f"{address!r} is no host and port", hint="As in --reach cache:6379."
+                )
         self._allowed = frozenset(address.lower() for address in addresses)
 
     @staticmethod

@@ -96,9 +96,7 @@ class KafkaLog(Log):
                 raise self._shorter(id, at, high)
             self._latest[id] = high
             if at is not None or high > 0:
-                found.append(
-                    Partition(id, min(max(low, self._begin.get(id, 0)), high), high, self._finished)
-                )
+                found.append(Partition(id, min(max(low, self._begin.get(id, 0)), high), high, self._finished))
         return found
 
     def closed(self) -> bool:

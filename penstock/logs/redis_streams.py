@@ -35,6 +35,7 @@ _SEQUENCE_BITS = 20
 _MOST_MS = 1 << 43
 _PAGE = 2_000
 _PROBE = 64
+_ENDS = 50
 _SECONDS = 30.0
 
 
@@ -79,13 +80,14 @@ class RedisLog(Log):
         self._start = beginning(start)
         self._finished = finished
         self._begin: dict[str, int] = {}
+        #: by key, where the stream ended when it was looked at, and how many entries had been added by then
+        self._ends: dict[str, dict[int, int]] = {}
         self._forget()
 
     def _forget(self) -> None:
         self._server: redis.Redis | None = None
         self._density: dict[str, float] = {}
         self._counted: dict[tuple[str, int, int], int] = {}
-        self._read_all: dict[str, tuple[int, int]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name not in _OWN}
@@ -118,7 +120,7 @@ class RedisLog(Log):
             latest = max(stream.after, at or 0)
             if at is not None and at < latest and not self._whole(key, at, stream):
                 raise self._gone(Span(key, at, latest), first)
-            self._read_all[key] = (latest, stream.added)
+            self._note_end(key, latest, stream.added)
             self._density[key] = stream.length / max(stream.after - first, 1)
             begin = min(max(first, self._begin.get(key, 0)), latest)
             found.append(Partition(key, begin, latest, self._finished))
@@ -190,11 +192,17 @@ class RedisLog(Log):
         return json.dumps(known, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
 
     def _whole(self, key: str, at: int, stream: _Stream) -> bool:
-        """Whether nothing from an offset on can have been trimmed: an older entry, or none, has been spared."""
+        """Whether nothing from an offset on can have been trimmed: no entry was, or an older one is there, or what was
+        trimmed is no more than there was before that offset."""
         if stream.trimmed <= 0 or (stream.first is not None and stream.first <= at):
             return True
-        caught_up, added = self._read_all.get(key, (-1, 0))
-        return at == caught_up and stream.trimmed <= added
+        return stream.trimmed <= self._ends.get(key, {}).get(at, -1)
+
+    def _note_end(self, key: str, end: int, added: int) -> None:
+        known = self._ends.setdefault(key, {})
+        known[end] = added
+        while len(known) > _ENDS:
+            del known[min(known)]
 
     def _look(self, key: str) -> _Stream | None:
         with self._asking(key):
@@ -228,7 +236,10 @@ class RedisLog(Log):
         if self._server is None:
             library = extra("redis", "redis", "a log of Redis")
             self._server = library.Redis.from_url(
-                self._address, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, health_check_interval=30
+                self._address,
+                socket_timeout=_SECONDS,
+                socket_connect_timeout=_SECONDS,
+                health_check_interval=30,
             )
         return self._server
 
@@ -256,7 +267,7 @@ class RedisLog(Log):
         )
 
 
-_OWN = ("_server", "_density", "_counted", "_read_all")
+_OWN = ("_server", "_density", "_counted")
 
 
 def offset_of(id: bytes | str) -> int:

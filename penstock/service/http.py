@@ -63,7 +63,8 @@ def serve(
     reach: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST:PORT", help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated."
+            metavar="HOST:PORT",
+            help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated.",
         ),
     ] = None,
     rate: Annotated[

@@ -130,9 +130,7 @@ class HttpPush(Sink):
                 why = f"The answer was {answer.status_code} {answer.reason_phrase}"
                 if answer.status_code == 412:
                     newest = answer.headers.get("Penstock-Generation", "")
-                    raise fenced(
-                        self.describe(), self._generation, int(newest) if newest.isdecimal() else -1
-                    )
+                    raise fenced(self.describe(), self._generation, int(newest) if newest.isdecimal() else -1)
                 if answer.status_code not in _AGAIN and answer.status_code < 500:
                     raise self._failed("SINK_REFUSED", f"{why}: {answer.text[:200]!r}")
                 wait = max(wait, _asked_to_wait(answer.headers.get("Retry-After")))

@@ -1,19 +1,20 @@
 """A sink that writes to a topic of Kafka: a record a row, its value a JSON object, each epoch one transaction.
 
-Receives an epoch's rows; hands them to the topic. The same transaction commits, for the consumer group `penstock-JOB-TOPIC`, an
-offset that is the epoch's number plus one, with the generation as its metadata: that is the ledger.
+Receives an epoch's rows; hands them to the topic. The same transaction adds a record to the ledger, partition 0 of the topic
+`penstock-epochs`: by job and topic, the epoch and the generation.
 
 Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of a job have
-one transactional id: whoever begins last shuts the others out, and ends what they had open; one of a lower
-generation finds that in the ledger and gives up.
-Does not guarantee: order between partitions of the topic; the ledger, once the group has been silent for longer than the
-brokers' `offsets.retention.minutes`.
+one transactional id: whoever begins last shuts the others out, and ends what they had open; then it reads the ledger up to where
+that stood, and gives up if a higher generation has been there.
+Does not guarantee: order between partitions of the topic.
 On failure: `ExternalError` SINK_UNWRITABLE or FENCED; the transaction is aborted, by us or by the next to begin.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
 _SECONDS = 60.0
+_LEDGER = "penstock-epochs"
+#: how many records of the ledger are looked at first, from its end
+_TAIL = 200
 
 
 class _ShutOut(Exception):
@@ -38,15 +42,22 @@ class _ShutOut(Exception):
 class KafkaTopic(Sink):
     """Rows in `topic`. With `key`, the text of that column is the record's key, which picks its partition.
 
-    `settings` go to librdkafka as they are (TLS, SASL).
+    `ledger` is the topic that has the epochs; it is made, compacted, if there is none. `settings` go to librdkafka as they are (TLS,
+    SASL).
     """
 
     def __init__(
-        self, brokers: str, topic: str, *, key: str | None = None, settings: Mapping[str, str] | None = None
+        self,
+        brokers: str,
+        topic: str,
+        *,
+        key: str | None = None,
+        ledger: str = _LEDGER,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         if not brokers or not topic:
             raise UserError("BAD_OPTION", "the Kafka sink needs brokers and a topic")
-        self._brokers, self.topic, self.key = brokers, topic, key
+        self._brokers, self.topic, self.key, self.ledger = brokers, topic, key, ledger
         self._settings = dict(settings or {})
         self._job = ""
         self._generation = 0
@@ -70,8 +81,9 @@ class KafkaTopic(Sink):
             self._consumer = kafka.Consumer(
                 self._common()
                 | {
-                    "group.id": self._id,
+                    "group.id": self._id,  # librdkafka wants one; nothing is committed and nobody joins it
                     "enable.auto.commit": "false",
+                    "enable.partition.eof": "true",
                     "isolation.level": "read_committed",
                     "allow.auto.create.topics": "true",
                 }
@@ -79,12 +91,13 @@ class KafkaTopic(Sink):
             found = self._consumer.list_topics(self.topic, timeout=_SECONDS).topics[self.topic]
             if found.error is not None and found.error.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka.KafkaException(found.error)
+            self._make_ledger()
 
     def take_over(self, generation: int) -> None:
         """Shut out whoever wrote before, and put the generation into the ledger."""
         if generation == self._generation:
             return
-        before, self._generation = self._generation, generation
+        before, self._generation, self._producer = self._generation, generation, None
         try:
             self._again_if_shut_out(lambda: self._transaction(None, []))
         except ExternalError:
@@ -135,13 +148,80 @@ class KafkaTopic(Sink):
                     self._common() | {"transactional.id": self._id, "linger.ms": "5"}
                 )
                 producer.init_transactions(_SECONDS)
-                assert self._consumer is not None
-                told = self._consumer.committed([kafka.TopicPartition(self.topic, 0)], timeout=_SECONDS)[0]
-            newest = int(told.metadata or 0)
+                held, newest = self._told()
             if self._generation and newest > self._generation:
                 raise fenced(self.describe(), self._generation, newest)
-            self._held, self._producer = max(told.offset, 0) - 1, producer
+            self._held, self._producer = held, producer
         return self._producer
+
+    def _make_ledger(self) -> None:
+        assert self._consumer is not None
+        if self.ledger in self._consumer.list_topics(timeout=_SECONDS).topics:
+            return
+        admin = extra("confluent_kafka.admin", "kafka", "the Kafka sink")
+        made = admin.NewTopic(self.ledger, num_partitions=1, config={"cleanup.policy": "compact"})
+        for future in admin.AdminClient(self._common()).create_topics([made]).values():
+            try:
+                future.result(_SECONDS)
+            except _library().KafkaException as problem:
+                if problem.args[0].code() != _library().KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def _told(self) -> tuple[int, int]:
+        """The epoch and the generation that the ledger has of us, looking from its end backwards; (-1, 0) if none."""
+        kafka, looker = _library(), self._consumer
+        assert looker is not None
+        _, end = self._ends("read_uncommitted")
+        deadline = time.monotonic() + 2 * _SECONDS
+        while True:  # open transactions of other jobs hide what we committed, until they end
+            begin, stable = self._ends("read_committed")
+            if stable >= end:
+                break
+            if time.monotonic() > deadline:
+                raise self._failed(f"transactions in {self.ledger} stay open")
+            time.sleep(0.1)
+        look = _TAIL
+        while True:
+            start = max(begin, end - look)
+            found = None
+            if start < end:
+                looker.assign([kafka.TopicPartition(self.ledger, 0, start)])
+                found = self._latest(end)
+                looker.unassign()
+            if found is not None or start == begin:
+                return (-1, 0) if found is None else (int(found["epoch"]), int(found["generation"]))
+            look *= 16
+
+    def _ends(self, isolation: str) -> tuple[int, int]:
+        asked = _library().Consumer(
+            self._common()
+            | {"group.id": self._id, "enable.auto.commit": "false", "isolation.level": isolation}
+        )
+        try:
+            begin, end = asked.get_watermark_offsets(
+                _library().TopicPartition(self.ledger, 0), timeout=_SECONDS, cached=False
+            )
+            return int(begin), int(end)
+        finally:
+            asked.close()
+
+    def _latest(self, end: int) -> dict[str, Any] | None:
+        """Our last record in the ledger, from where the consumer stands up to an offset."""
+        kafka, looker, found = _library(), self._consumer, None
+        assert looker is not None
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            for record in looker.consume(_TAIL, 0.2):
+                error = record.error()
+                if error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
+                    return found
+                if error is not None:
+                    raise kafka.KafkaException(error)
+                if record.key() == self._id.encode():
+                    found = json.loads(record.value())
+                if record.offset() + 1 >= end:
+                    return found
+        raise self._failed(f"{self.ledger} could not be read to its end")
 
     def _transaction(self, epoch: int | None, records: list[tuple[str | None, bytes]]) -> bool:
         kafka, producer = _library(), self._begun()
@@ -154,23 +234,23 @@ class KafkaTopic(Sink):
             if error is not None:
                 failures.append(error)
 
-        assert self._consumer is not None
-        ledger = kafka.TopicPartition(self.topic, 0, done + 1, str(self._generation))
+        def produce(topic: str, value: bytes, key: str | None, **where: int) -> None:
+            while True:
+                try:
+                    return producer.produce(topic, value, key, on_delivery=delivered, **where)
+                except BufferError:
+                    producer.poll(0.1)
+
+        line = json.dumps({"epoch": done, "generation": self._generation}).encode()
         with self._reporting():
             producer.begin_transaction()
             try:
                 for key, value in records:
-                    while True:
-                        try:
-                            producer.produce(self.topic, value, key, on_delivery=delivered)
-                            break
-                        except BufferError:
-                            producer.poll(0.1)
+                    produce(self.topic, value, key)
+                produce(self.ledger, line, self._id, partition=0)
                 producer.flush(_SECONDS)
                 if failures:
                     raise kafka.KafkaException(failures[0])
-                group = self._consumer.consumer_group_metadata()
-                producer.send_offsets_to_transaction([ledger], group, _SECONDS)
                 producer.commit_transaction(_SECONDS)
             except kafka.KafkaException:
                 self._producer = None  # the next one to begin looks at the ledger

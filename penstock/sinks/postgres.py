@@ -37,12 +37,12 @@ class Postgres(Sink):
     """Rows in a table of the database at `address` (as libpq takes it: `postgresql://host/db`; what is left out comes
     from PGUSER, PGPASSFILE and the like). `table` may name its schema, as in `shop.sales`.
 
-    With `key`, columns with commas between them, a row takes the place of the one with the same key. `create` makes the
+    With `key`, columns with commas between them, a row takes the place of the one with the same key. `make_table` makes the
     table if there is none.
     """
 
     def __init__(
-        self, address: str, table: str, *, key: str | Sequence[str] = (), create: bool = False
+        self, address: str, table: str, *, key: str | Sequence[str] = (), make_table: bool = False
     ) -> None:
         parts = table.split(".")
         if not all(parts) or len(parts) > 2 or parts[-1] == _LEDGER:
@@ -54,7 +54,7 @@ class Postgres(Sink):
         self._address = address
         self.table = table
         self.key = tuple(k.strip() for k in (key.split(",") if isinstance(key, str) else key) if k.strip())
-        self.create = create
+        self.make_table = make_table
         self._job = ""
         self._generation = 0
         self._columns: dict[str, str] = {}
@@ -160,11 +160,11 @@ class Postgres(Sink):
             ).fetchall()
         )
         if not found:
-            if not self.create:
+            if not self.make_table:
                 raise UserError(
                     "SINK_TABLE_MISSING",
                     f"there is no {self.describe()}",
-                    hint="Make it, or say create=True (create => TRUE in SQL): "
+                    hint="Make it, or say make_table=True (make_table => TRUE in SQL): "
                     + self._definition().replace("\n", " "),
                 )
             connection.execute(self._definition())

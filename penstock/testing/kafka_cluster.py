@@ -6,38 +6,63 @@ memory and shows those of a transaction before it is committed: what depends on 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import uuid
 from importlib.util import find_spec
+from pathlib import Path
 
 REAL = os.environ.get("PENSTOCK_TEST_KAFKA", "")
 
 
 def why_not() -> str | None:
     """Why there is no Kafka here; None when there is."""
-    return None if find_spec("confluent_kafka") else "confluent-kafka is not installed"
+    if find_spec("confluent_kafka") is None:
+        return "confluent-kafka is not installed"
+    return None if REAL or _library() is not None else "confluent-kafka has brought no librdkafka along"
+
+
+def _library() -> Path | None:
+    """The librdkafka in confluent-kafka's wheel."""
+    spec = find_spec("confluent_kafka")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parents[1] / "confluent_kafka.libs"
+    return next(iter(sorted(folder.glob("librdkafka*"))), None)
 
 
 class KafkaCluster:
-    """Brokers, and topics of a test's own. The mock lives as long as this object."""
+    """Brokers, and topics of a test's own. The mock lives as long as this process."""
 
     def __init__(self) -> None:
-        from confluent_kafka import Producer
-
         if REAL:
             self.brokers = REAL
             return
-        # the client that makes a mock cluster carries it
-        self._carrier = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": "2"})
-        known = self._carrier.list_topics(timeout=30).brokers.values()
-        self.brokers = ",".join(f"{broker.host}:{broker.port}" for broker in known)
+        import confluent_kafka  # loads what librdkafka needs
 
-    def topic(self, partitions: int = 1) -> str:
+        assert confluent_kafka
+        self._kafka = ctypes.CDLL(str(_library()))
+        for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
+            getattr(self._kafka, name).restype = ctypes.c_void_p
+        self._kafka.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+        why = ctypes.create_string_buffer(512)
+        settings = ctypes.c_void_p(self._kafka.rd_kafka_conf_new())
+        self._kafka.rd_kafka_conf_set(settings, b"log_level", b"0", why, len(why))
+        client = ctypes.c_void_p(self._kafka.rd_kafka_new(0, settings, why, len(why)))
+        assert client.value, why.value
+        self._cluster = ctypes.c_void_p(self._kafka.rd_kafka_mock_cluster_new(client, 1))
+        self.brokers = self._kafka.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        self.topic(name="penstock-epochs")  # the mock makes no topics by itself
+
+    def topic(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic."""
+        name = name or f"test-{uuid.uuid4().hex[:12]}"
+        if not REAL:
+            assert self._kafka.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1) == 0
+            return name
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": "2"})
+        admin = AdminClient({"bootstrap.servers": self.brokers})
         for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             future.result(30)
         return name

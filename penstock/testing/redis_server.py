@@ -17,7 +17,11 @@ _START_SECONDS = 60.0
 
 def why_not() -> str | None:
     """Why no Redis can be started here; None when one can."""
-    return None if shutil.which("redis-server") else "there is no redis-server (Debian: apt-get install redis-server)"
+    return (
+        None
+        if shutil.which("redis-server")
+        else "there is no redis-server (Debian: apt-get install redis-server)"
+    )
 
 
 class RedisServer:

@@ -30,7 +30,11 @@ def test_an_epoch_is_one_request_with_its_key(receiver: Receiver, tmp_path: Path
     assert receiver.rows("/hook?x=1") == ROWS.to_dicts()
     (headers,) = receiver.headers
     assert headers["Idempotency-Key"] == '"job:12"'
-    assert (headers["Penstock-Job"], headers["Penstock-Epoch"], headers["Penstock-Generation"]) == ("job", "12", "7")
+    assert (headers["Penstock-Job"], headers["Penstock-Epoch"], headers["Penstock-Generation"]) == (
+        "job",
+        "12",
+        "7",
+    )
     assert (headers["Authorization"], headers["X-Team"]) == ("Bearer secret", "web")
     assert headers["Content-Type"] == "application/x-ndjson"
     assert "secret" not in sink.describe()

@@ -104,9 +104,13 @@ def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None
         admin = AdminClient({"bootstrap.servers": kafka.brokers})
         for future in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
             future.result(30)
-        with pytest.raises(ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"):
+        with pytest.raises(
+            ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
+        ):
             log.partitions({"p0": 4})
-        with pytest.raises(ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"):
+        with pytest.raises(
+            ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
+        ):
             read_all(log, Span("p0", 4, 10))
     else:
         with pytest.raises(ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 40 to 50"):
@@ -125,7 +129,8 @@ def test_a_query_from_kafka_to_kafka(kafka: KafkaCluster, fill: Fill, state: Pat
     topic = kafka.topic(3)
     for partition in range(3):
         values: list[bytes | None] = [
-            json.dumps({"at": f"2026-03-01T00:00:{n % 60:02}Z", "page": f"/p{n % 4}"}).encode() for n in range(200)
+            json.dumps({"at": f"2026-03-01T00:{n // 60:02}:{n % 60:02}Z", "page": f"/p{n % 4}"}).encode()
+            for n in range(200)
         ]
         values[100] = b"broken"
         fill(topic, partition, values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,20 @@ from penstock.http.security import FileGuard
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream
 from penstock.sql.define import sinks_of, stream_of
 from penstock.sql.parse import parse
-from penstock.sql.statements import CreateJob, CreateStream
+from penstock.sql.statements import Call, CreateJob, CreateStream
 from penstock.words.errors import UserError
 
 STREAM = "CREATE STREAM s FROM {} FORMAT json(ts TIMESTAMP) EVENT TIME ts"
 JOB = "CREATE JOB j AS SELECT ts FROM s INTO {}"
-OPEN = ["cache:6379", "db.example:5432", "hooks.example:443", "127.0.0.1:8000", "b1:9092", "b2:9093", "[::1]:6379"]
+OPEN = [
+    "cache:6379",
+    "db.example:5432",
+    "hooks.example:443",
+    "127.0.0.1:8000",
+    "b1:9092",
+    "b2:9093",
+    "[::1]:6379",
+]
 
 
 @pytest.mark.parametrize(
@@ -34,14 +41,14 @@ def test_streams_from_servers(log: str, told: str) -> None:
     (statement,) = parse(STREAM.format(log))
     assert isinstance(statement, CreateStream)
     made = stream_of(statement)
-    assert told in json.dumps(made.node.log.describe())  # type: ignore[attr-defined]
+    assert told in made.node.describe()
 
 
 def test_sinks_of_servers() -> None:
     calls = [
         "kafka('b1:9092', 'out', key => 'page')",
         "redis('redis://cache:6379/0', 'out', most_entries => 1000)",
-        "postgres('postgresql://db.example/shop', 'shop.answers', key => 'page, day', create => TRUE)",
+        "postgres('postgresql://db.example/shop', 'shop.answers', key => 'page, day', make_table => TRUE)",
         "http_push('https://hooks.example/x', patience_seconds => 5)",
     ]
     (statement,) = parse(JOB.format(", ".join(calls)))
@@ -52,7 +59,7 @@ def test_sinks_of_servers() -> None:
     assert isinstance(stream, RedisStream)
     assert stream.most_entries == 1000
     assert isinstance(table, Postgres)
-    assert (table.key, table.create) == (("page", "day"), True)
+    assert (table.key, table.make_table) == (("page", "day"), True)
     assert isinstance(push, HttpPush)
 
 
@@ -120,12 +127,19 @@ def test_servers_the_operator_named_pass(text: str, tmp_path: Path) -> None:
         JOB.format("http_push('http://169.254.169.254/latest')"),
         JOB.format("http_push('https://hooks.example:8443/x')"),
         JOB.format("http_push('https://hooks.example#@evil/')"),
-        JOB.format("http_push('https://evil\\@hooks.example/')"),
     ],
 )
 def test_other_servers_do_not(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
         guard(tmp_path).check(parse(text))
+
+
+@pytest.mark.parametrize(
+    "url", [r"https://evil\@hooks.example/", "https://hooks.example\t/", "https://hooks.exämple/", None, 7]
+)
+def test_odd_addresses_do_not_either(url: str) -> None:
+    with pytest.raises(UserError, match="ADDRESS_NOT_ALLOWED"):
+        Reach(OPEN).check(Call("http_push", (url,)))
 
 
 def test_no_file_is_named_over_http(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_types_are_postgresqls_own(postgres_address: str, ask: Ask, table: str) 
             "kind": pl.Series(["x"], dtype=pl.Categorical()),
         }
     )
-    sink = Postgres(postgres_address, table, create=True)
+    sink = Postgres(postgres_address, table, make_table=True)
     sink.open("job", dict(rows.schema))
     assert sink.write(0, rows)
     assert sink.write(1, rows.select(pl.lit(None, dtype).alias(name) for name, dtype in rows.schema.items()))
@@ -70,7 +70,7 @@ def test_types_are_postgresqls_own(postgres_address: str, ask: Ask, table: str) 
 
 
 def test_a_row_takes_the_place_of_the_one_with_its_key(postgres_address: str, ask: Ask, table: str) -> None:
-    sink = Postgres(postgres_address, table, key="page", create=True)
+    sink = Postgres(postgres_address, table, key="page", make_table=True)
     sink.open("job", SCHEMA)
     assert sink.write(0, ROWS)
     assert sink.write(1, pl.DataFrame({"page": ["/b", None, "/b", None], "visits": [5, 7, 6, 8]}))
@@ -79,14 +79,16 @@ def test_a_row_takes_the_place_of_the_one_with_its_key(postgres_address: str, as
 
 
 def test_a_key_of_all_columns(postgres_address: str, ask: Ask, table: str) -> None:
-    sink = Postgres(postgres_address, table, key=["page", "visits"], create=True)
+    sink = Postgres(postgres_address, table, key=["page", "visits"], make_table=True)
     sink.open("job", SCHEMA)
     for epoch in range(3):
         sink.write(epoch, ROWS)
     assert ask(f"SELECT count(*) FROM {table}") == [(2,)]
 
 
-def test_a_table_that_is_not_there_is_told_with_how_to_make_it(postgres_address: str, ask: Ask, table: str) -> None:
+def test_a_table_that_is_not_there_is_told_with_how_to_make_it(
+    postgres_address: str, ask: Ask, table: str
+) -> None:
     with pytest.raises(UserError, match="SINK_TABLE_MISSING") as caught:
         Postgres(postgres_address, table).open("job", SCHEMA)
     ask(str(caught.value).partition("in SQL): ")[2])
@@ -95,7 +97,9 @@ def test_a_table_that_is_not_there_is_told_with_how_to_make_it(postgres_address:
     assert sink.write(0, ROWS)
 
 
-def test_a_table_may_have_more_columns_and_stand_in_a_schema(postgres_address: str, ask: Ask, table: str) -> None:
+def test_a_table_may_have_more_columns_and_stand_in_a_schema(
+    postgres_address: str, ask: Ask, table: str
+) -> None:
     ask(f"CREATE SCHEMA IF NOT EXISTS s_{table}")
     ask(f"CREATE TABLE s_{table}.sales (id serial, page text, visits bigint, at timestamptz DEFAULT now())")
     sink = Postgres(postgres_address, f"s_{table}.sales")
@@ -105,7 +109,7 @@ def test_a_table_may_have_more_columns_and_stand_in_a_schema(postgres_address: s
 
 
 def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) -> None:
-    Postgres(postgres_address, table, create=True).open("job", SCHEMA)
+    Postgres(postgres_address, table, make_table=True).open("job", SCHEMA)
     with pytest.raises(UserError, match="SINK_SCHEMA_MISMATCH.*visits bigint.*visits double precision"):
         Postgres(postgres_address, table).open("job", {"page": pl.String(), "visits": pl.Float64()})
     with pytest.raises(UserError, match="SINK_SCHEMA_MISMATCH.*other missing"):
@@ -115,7 +119,7 @@ def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) 
 
 
 def test_a_value_that_does_not_fit_leaves_the_epoch_out(postgres_address: str, ask: Ask, table: str) -> None:
-    sink = Postgres(postgres_address, table, create=True)
+    sink = Postgres(postgres_address, table, make_table=True)
     sink.open("job", SCHEMA)
     with pytest.raises(UserError, match="SINK_VALUE_REFUSED"):
         sink.write(0, pl.DataFrame({"page": ["fine", "a\0b"], "visits": [1, 2]}))
@@ -131,7 +135,7 @@ def test_names_that_cannot_be_tables(name: str) -> None:
 
 def test_odd_names_are_only_names(postgres_address: str, ask: Ask) -> None:
     ask('DROP TABLE IF EXISTS "select ""x""; --"')
-    sink = Postgres(postgres_address, 'select "x"; --', key='a "b"', create=True)
+    sink = Postgres(postgres_address, 'select "x"; --', key='a "b"', make_table=True)
     sink.open("o'job %s", {'a "b"': pl.Int64(), "group %s": pl.Int64()})
     assert sink.write(0, pl.DataFrame({'a "b"': [1], "group %s": [2]}))
     assert ask('SELECT * FROM "select ""x""; --"') == [(1, 2)]
@@ -139,7 +143,7 @@ def test_odd_names_are_only_names(postgres_address: str, ask: Ask) -> None:
 
 def test_jobs_that_write_one_table_at_the_same_time(postgres_address: str, ask: Ask, table: str) -> None:
     def fill(job: str) -> None:
-        sink = Postgres(postgres_address, table, create=True)
+        sink = Postgres(postgres_address, table, make_table=True)
         sink.open(job, SCHEMA)
         for epoch in range(5):
             sink.write(epoch, ROWS)
@@ -166,7 +170,7 @@ def test_a_server_that_crashed_keeps_what_it_committed() -> None:
     server = postgres_server.PostgresServer()
     try:
         server.start()
-        sink = Postgres(server.address, "answers", create=True)
+        sink = Postgres(server.address, "answers", make_table=True)
         sink.open("job", SCHEMA)
         assert sink.write(0, ROWS)
         server.stop()

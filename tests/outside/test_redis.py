@@ -36,7 +36,9 @@ def key() -> str:
 def filled(server: library.Redis, key: str, count: int, *, ms: Any = lambda n: 1_700_000_000_000 + n) -> None:
     together = server.pipeline(transaction=False)
     for number in range(count):
-        together.xadd(key, {"line": f"line {number} {'x' * (number * 7 % 90)}"}, id=f"{ms(number)}-{number % 3 + 1}")
+        together.xadd(
+            key, {"line": f"line {number} {'x' * (number * 7 % 90)}"}, id=f"{ms(number)}-{number % 3 + 1}"
+        )
     together.execute()
 
 
@@ -54,6 +56,9 @@ class TestTrimmed(LogContract):
         filled(server, key, 900)
         server.xtrim(key, maxlen=600, approximate=False)
         return RedisLog(redis_address, key, finished=True)
+
+    @pytest.mark.skip(reason="asks with offsets that have been trimmed, which is an error")
+    def test_latest_never_goes_back(self, log: Log) -> None: ...
 
 
 @pytest.mark.parametrize("id", ["0-1", "5-0", "1700000000000-7", "8796093022207-1048575"])
@@ -73,11 +78,11 @@ def test_an_id_that_does_not_fit_is_told(server: library.Redis, key: str, redis_
 
 
 def test_all_fields_are_a_json_object(server: library.Redis, key: str, redis_address: str) -> None:
-    server.xadd(key, {"page": "/a\n\"ü", "n": 3}, id="1-1")
+    server.xadd(key, {"page": '/a\n"ü', "n": 3}, id="1-1")
     log = RedisLog(redis_address, key)
     (partition,) = log.partitions({})
     data = read_all(log, Span(key, partition.earliest, partition.latest))
-    assert json.loads(data) == {"page": "/a\n\"ü", "n": "3"}
+    assert json.loads(data) == {"page": '/a\n"ü', "n": "3"}
 
 
 def test_a_newline_in_a_value_is_a_blank(server: library.Redis, key: str, redis_address: str) -> None:
@@ -169,10 +174,14 @@ def test_a_server_that_is_not_there_is_told() -> None:
         RedisLog("redis://127.0.0.1:1/0", "clicks", start="yesterday")
 
 
-def test_a_query_from_redis_to_redis(server: library.Redis, key: str, redis_address: str, state: Path) -> None:
+def test_a_query_from_redis_to_redis(
+    server: library.Redis, key: str, redis_address: str, state: Path
+) -> None:
     """Bad entries are set aside with their ids; the answers do not depend on how epochs were cut."""
     for number in range(500):
-        text = json.dumps({"at": f"2026-03-01T00:00:{number % 60:02}Z", "page": f"/p{number % 3}"})
+        text = json.dumps(
+            {"at": f"2026-03-01T00:{number // 60:02}:{number % 60:02}Z", "page": f"/p{number % 3}"}
+        )
         server.xadd(key, {"event": text if number != 250 else "broken"}, id=f"{1000 + number * number}-0")
     told: list[list[dict[str, Any]]] = []
     for units in (1 << 40, 37):

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream, Sink
-from penstock.testing.kafka_cluster import REAL
-from penstock.testing.sink_contract import SinkContract
+from penstock.testing.kafka_cluster import REAL, KafkaCluster
+from penstock.testing.sink_contract import SinkContract, epoch_rows, size
+from penstock.words.errors import ExternalError
 from tests.outside.receiver import Receiver
 
 NOTHING = pl.DataFrame(schema={"epoch": pl.Int64})
@@ -51,7 +52,7 @@ class TestPostgres(SinkContract):
 
     @staticmethod
     def make(folder: Path) -> Sink:
-        return Postgres(os.environ["PENSTOCK_TEST_POSTGRES"], name_of(folder), create=True)
+        return Postgres(os.environ["PENSTOCK_TEST_POSTGRES"], name_of(folder), make_table=True)
 
     @staticmethod
     def read(sink: Sink) -> pl.DataFrame:
@@ -67,7 +68,10 @@ class TestPostgres(SinkContract):
             rows = cursor.fetchall()
         if "place" in names:  # jsonb has no order of fields, and keeps times as text
             return pl.DataFrame(
-                {name: pl.Series(name, [row[at] for row in rows], strict=False) for at, name in enumerate(names)}
+                {
+                    name: pl.Series(name, [row[at] for row in rows], strict=False)
+                    for at, name in enumerate(names)
+                }
             )
         return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None) if rows else NOTHING
 
@@ -93,9 +97,6 @@ class TestHttpPush(SinkContract):
 
     def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
         """The receiver learns a generation with rows, not before: so the old engine's next rows are refused."""
-        from penstock.testing.sink_contract import epoch_rows, size
-        from penstock.words.errors import ExternalError
-
         old, new = self._opened(tmp_path), self._opened(tmp_path)
         old.take_over(3)
         old.write(0, epoch_rows(0))
@@ -110,6 +111,10 @@ class TestHttpPush(SinkContract):
 class TestKafka(SinkContract):
     writes_files = False
 
+    @pytest.fixture(autouse=True)
+    def _topic(self, kafka: KafkaCluster, tmp_path: Path) -> None:
+        kafka.topic(1, name_of(tmp_path))  # in one partition there is an order
+
     @staticmethod
     def make(folder: Path) -> Sink:
         return KafkaTopic(os.environ["PENSTOCK_TEST_BROKERS"], name_of(folder))
@@ -119,9 +124,29 @@ class TestKafka(SinkContract):
         from tests.outside.topics import values_of
 
         assert isinstance(sink, KafkaTopic)
-        return frame_of([json.loads(value) for value in values_of(os.environ["PENSTOCK_TEST_BROKERS"], sink.topic)])
+        return frame_of(
+            [json.loads(value) for value in values_of(os.environ["PENSTOCK_TEST_BROKERS"], sink.topic)]
+        )
 
     @pytest.mark.kill
-    @pytest.mark.skipif(not REAL, reason="the mock shows records of open transactions: needs PENSTOCK_TEST_KAFKA")
+    @pytest.mark.skipif(
+        not REAL, reason="the mock shows records of open transactions: needs PENSTOCK_TEST_KAFKA"
+    )
     def test_a_writer_killed_at_any_moment_leaves_whole_epochs(self, tmp_path: Path) -> None:
         super().test_a_writer_killed_at_any_moment_leaves_whole_epochs(tmp_path)
+
+    @pytest.mark.skipif(not REAL, reason="the mock shuts no producer out: needs PENSTOCK_TEST_KAFKA")
+    def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
+        super().test_the_rows_of_a_lower_generation_are_refused(tmp_path)
+
+    def test_a_lower_generation_that_begins_anew_is_refused(self, tmp_path: Path) -> None:
+        old, new = self._opened(tmp_path), self._opened(tmp_path)
+        old.take_over(3)
+        new.take_over(5)
+        for attempt in (lambda: old.take_over(4), lambda: self._opened(tmp_path).take_over(4)):
+            with pytest.raises(ExternalError, match="FENCED.*generation 5"):
+                attempt()
+        assert new.write(0, epoch_rows(0))
+        again = self._opened(tmp_path)
+        again.take_over(5)
+        assert not again.write(0, epoch_rows(0))

@@ -61,13 +61,15 @@ def servers(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def test_killed_around_the_write(kind: str, servers: Callable[[str], None], tmp_path: Path) -> None:
     servers(kind)
     lines = (
-        f'{{"at": "2026-03-01T00:{n // 60 % 60:02}:{n % 60:02}Z", "epoch": 0, "row": {n}}}\n' for n in range(LINES)
+        f'{{"at": "2026-03-01T00:{n // 60 % 60:02}:{n % 60:02}Z", "epoch": 0, "row": {n}}}\n'
+        for n in range(LINES)
     )
     (tmp_path / "in.jsonl").write_text("".join(lines))
     for place in ("gathered:1", "delivered:1", "delivered:2", "committed:2"):
         process = subprocess.run(
             [sys.executable, "-c", CHILD, kind, str(tmp_path)],
-            env=os.environ | {"PENSTOCK_KILL_AT": place, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=os.environ
+            | {"PENSTOCK_KILL_AT": place, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
             capture_output=True,
             timeout=100,

@@ -90,7 +90,9 @@ def test_a_side_query_that_is_stopped_goes_on_where_it_was(spark: SparkSession, 
     first.start(None, {})
     until(lambda: len(lines_of(first)) >= 300)
     first.stopped()
-    commits = sorted((path for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")), key=lambda p: int(p.name))
+    commits = sorted(
+        (path for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")), key=lambda p: int(p.name)
+    )
     commits[-1].unlink()
     for hidden in (tmp_path / "checkpoint" / "commits").glob(f".{commits[-1].name}.*"):
         hidden.unlink()
@@ -136,7 +138,10 @@ def test_a_query_over_a_python_source(spark: SparkSession, tmp_path: Path) -> No
     """Everything the source has now, whole and once; timestamps and newlines come through."""
     log = ps.spark_source(Countdown, {"upto": "100"}, directory=tmp_path / "log", available_now=True)
     rows = ps.stream(
-        "rows", log, ps.json_lines({"n": ps.Int64, "at": ps.Datetime("us", "UTC"), "text": ps.String}), time="at"
+        "rows",
+        log,
+        ps.json_lines({"n": ps.Int64, "at": ps.Datetime("us", "UTC"), "text": ps.String}),
+        time="at",
     )
     app = ps.app("test", ps.output("out", rows, ps.jsonl(tmp_path / "out")))
     Engine(app, Settings(state=tmp_path / "state", master="local[2]", drain=True, warm_up=False), spark).run()
@@ -150,7 +155,10 @@ def test_a_query_over_sparks_rate(spark: SparkSession, tmp_path: Path) -> None:
     """Endless: the numbers so far, each once, in one epoch or many."""
     log = ps.spark_source("rate", {"rowsPerSecond": "200"}, directory=tmp_path / "log", interval_seconds=0.2)
     rows = ps.stream(
-        "rows", log, ps.json_lines({"value": ps.Int64, "timestamp": ps.Datetime("us", "UTC")}), time="timestamp"
+        "rows",
+        log,
+        ps.json_lines({"value": ps.Int64, "timestamp": ps.Datetime("us", "UTC")}),
+        time="timestamp",
     )
     app = ps.app("test", ps.output("out", rows.select("value"), ps.jsonl(tmp_path / "out")))
     settings = Settings(state=tmp_path / "state", master="local[2]", warm_up=False, epoch_seconds=0.3)
