@@ -96,9 +96,9 @@ class HttpPush(Sink):
         if self._client is None:
             self.open(self._job, {})
         plain = portable(rows.select(self._columns) if self._columns else rows)
-        answer = self._posted(epoch, plain.write_ndjson().encode())
+        new = self._posted(epoch, plain.write_ndjson().encode())
         self._last = epoch
-        return answer.headers.get("Idempotency-Replayed", "").lower() != "true"
+        return new
 
     def close(self) -> None:
         if self._client is not None:
@@ -109,7 +109,8 @@ class HttpPush(Sink):
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self._url.scheme}://{self._url.host}{port}{self._url.path}"
 
-    def _posted(self, epoch: int, body: bytes) -> httpx.Response:
+    def _posted(self, epoch: int, body: bytes) -> bool:
+        """Whether the rows were new to the receiver, as far as it says: it may have had them from a try that failed."""
         assert self._client is not None
         headers = {
             "Idempotency-Key": f'"{self._job}:{epoch}"',
@@ -118,6 +119,7 @@ class HttpPush(Sink):
             "Penstock-Generation": str(self._generation),
         }
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
+        first = True
         while True:
             wait = pause * random.uniform(0.5, 1.5)
             try:
@@ -126,7 +128,7 @@ class HttpPush(Sink):
                 why = f"{type(problem).__name__}: {problem}"
             else:
                 if answer.is_success:
-                    return answer
+                    return not (first and answer.headers.get("Idempotency-Replayed", "").lower() == "true")
                 why = f"The answer was {answer.status_code} {answer.reason_phrase}"
                 if answer.status_code == 412:
                     newest = answer.headers.get("Penstock-Generation", "")
@@ -137,6 +139,7 @@ class HttpPush(Sink):
             if time.monotonic() + wait > deadline:
                 raise self._failed("SINK_UNWRITABLE", f"{why}, until patience was over")
             time.sleep(wait)
+            first = False
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _failed(self, condition: str, why: str) -> ExternalError:

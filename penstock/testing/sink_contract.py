@@ -13,7 +13,8 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
 
 `make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
 after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One whose
-files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`.
+files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`. The
+writer that is killed waits for `pause_seconds` after each epoch: more, where reading takes longer than writing.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class SinkContract:
 
     persists = True
     writes_files = True
+    pause_seconds = 0.0
     fences = True
 
     @staticmethod
@@ -147,7 +149,8 @@ class SinkContract:
         chance = random.Random(20240229)
         last = -1
         for _ in range(_KILLS):
-            writer = _child(_write_on, self.make, tmp_path, max(0, last - 2))  # some epochs are offered again
+            again = max(0, last - 2)  # some epochs are offered again
+            writer = _child(_write_on, self.make, tmp_path, again, self.pause_seconds)
             try:
                 last = self._watch(tmp_path, beyond=last, looks=chance.randint(1, 8), writer=writer)
             finally:
@@ -249,13 +252,14 @@ def _child(work: Callable[..., None], *arguments: object) -> BaseProcess:
     return process
 
 
-def _write_on(make: Make, folder: Path, epoch: int) -> None:
+def _write_on(make: Make, folder: Path, epoch: int, pause_seconds: float) -> None:
     """Write epochs without end; somebody will kill this process."""
     sink = make(folder)
     sink.open("job", SCHEMA)
     while True:
         sink.write(epoch, epoch_rows(epoch))
         epoch += 1
+        time.sleep(pause_seconds)
 
 
 def _write_until_full(make: Make, folder: Path, verdict: Path) -> None:

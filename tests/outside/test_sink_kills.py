@@ -28,7 +28,7 @@ pytestmark = pytest.mark.kill
 def app(kind: str, folder: Path) -> App:
     rows = ps.stream(
         "rows",
-        ps.files(folder / "in.jsonl", finished=True),
+        ps.files(str(folder / "in.jsonl"), finished=True),
         ps.json_lines({"at": ps.Datetime("us", "UTC"), "epoch": ps.Int64, "row": ps.Int64}),
         time="at",
     )
