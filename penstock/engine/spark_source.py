@@ -4,11 +4,13 @@
     DIR/drafts/                   what a micro-batch is written to
     DIR/batches/000000000007/     its lines, in files, and `extent.json`: where they lie in the log
 
-Receives the name of a source and its options; hands its rows as lines: JSON objects, or what an expression makes of a row.
+Receives the name of a source and its options; hands its rows as lines: JSON objects, or what an expression
+makes of a row.
 
-Guarantees: a micro-batch gets its number and its offsets from Spark's checkpoint, and its directory by one rename, only if there is none of
-that number: so each row of the source is in the log once, if the source can be read again (as Spark asks of sources).
-From there on it is a log like any other, read by tasks on any machine that reaches the directory.
+Guarantees: a micro-batch gets its number and its offsets from Spark's checkpoint, and its directory by one
+rename, only if there is none of that number: so each row of the source is in the log once, if the source can be
+read again (as Spark asks of sources). From there on it is a log like any other, read by tasks on any machine
+that reaches the directory.
 Does not guarantee the order of rows inside a micro-batch.
 On failure: an `ExternalError` with what Spark said; the side query begins again with the engine.
 """
@@ -51,9 +53,10 @@ class _File:
 class SparkSource(Log):
     """The streaming source `format` (a name, or a class of a Python data source) with its `options`.
 
-    `directory` is where the log is kept, in reach of all machines. `select` has SQL expressions that make the columns; the line
-    is a JSON object of them, or `line`, an SQL expression too. `available_now` reads what there is and ends; otherwise there is a
-    micro-batch every `interval_seconds` at most. `schema` is for sources that want to be told theirs (DDL).
+    `directory` is where the log is kept, in reach of all machines. `select` has SQL expressions that make the
+    columns; the line is a JSON object of them, or `line`, an SQL expression too. `available_now` reads what
+    there is and ends; otherwise there is a micro-batch every `interval_seconds` at most. `schema` is for
+    sources that want to be told theirs (DDL).
     """
 
     unit = "bytes"
@@ -206,7 +209,7 @@ class SparkSource(Log):
                 "LOG_UNREADABLE",
                 f"Spark cannot read the source {self._name}",
                 detail=str(problem).strip().splitlines()[0],
-                hint="Check the source's name, its options and the expressions; its package must be among Spark's jars.",
+                hint="Check its name, its options and the expressions; its package must be among Spark's jars.",
             ) from problem
 
     def _append(self, lines: DataFrame, batch: int) -> None:

@@ -1,8 +1,9 @@
-"""Which servers SQL over HTTP may name: those whose addresses the operator named, and nothing that is not plainly an address.
+"""Which servers SQL over HTTP may name: those whose addresses the operator named, and nothing that is not
+plainly an address.
 
-Receives calls such as `redis('redis://cache:6379/0', 'clicks')`; hands the `host:port`s they would connect to, or None when
-that cannot be told. Libraries read much more into an address (other hosts, files, sockets, services): over HTTP none of it
-is taken.
+Receives calls such as `redis('redis://cache:6379/0', 'clicks')`; hands the `host:port`s they would connect to,
+or None when that cannot be told. Libraries read much more into an address (other hosts, files, sockets,
+services): over HTTP none of it is taken.
 """
 
 from __future__ import annotations

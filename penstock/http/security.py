@@ -2,9 +2,9 @@
 
 Receives addresses, tokens and parsed statements; hands nothing, or raises `UserError`.
 
-Guarantees: a service that others can reach has a token. Tokens are compared in constant time. A statement that names
-files passes only below directories the operator named, and one that names a server only if the operator did (`reach.py`); a
-log or sink that neither knows passes never.
+Guarantees: a service that others can reach has a token. Tokens are compared in constant time. A statement that
+names files passes only below directories the operator named, and one that names a server only if the operator
+did (`reach.py`); a log or sink that neither knows passes never.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Receives brokers and a topic; hands the values of records as lines. Each task th
 own, assigned to that partition from the span's first offset; no consumer group and no commits: the engine's epochs
 say how far it has come.
 
-Invariants: a span ends where Kafka's last stable offset was when it was cut, so that reading to its end never waits for an
-open transaction. Offsets without a record (transaction marks, compacted records) are passed over.
+Invariants: a span ends where Kafka's last stable offset was when it was cut, so that reading to its end never
+waits for an open transaction. Offsets without a record (transaction marks, compacted records) are passed over.
 Does not guarantee: the same bytes from a compacted topic, or once retention has removed them, which is an error.
 """
 
@@ -36,9 +36,9 @@ _AT_ONCE = 10_000
 class KafkaLog(Log):
     """A topic: `KafkaLog("broker1:9092,broker2:9092", "clicks")`.
 
-    `start` says where a first reader begins: "earliest", "latest", or a time (the first record as new as that). `finished`
-    says that nothing will be added. `settings` go to librdkafka as they are (TLS, SASL).
-    A newline in a value becomes a blank; a record without a value is an empty line.
+    `start` says where a first reader begins: "earliest", "latest", or a time (the first record as new as that).
+    `finished` says that nothing will be added. `settings` go to librdkafka as they are (TLS, SASL). A newline
+    in a value becomes a blank; a record without a value is an empty line.
     """
 
     unit = "records"
@@ -72,7 +72,7 @@ class KafkaLog(Log):
             self.resumed(memory)
         elif self._start != "earliest":
             numbers = self._numbers()
-            at = _LATEST if self._start == "latest" else millis(cast("datetime", self._start))
+            at = _LATEST if self._start == "latest" else millis(self._start)
             found = self._offsets(numbers, at)
             if after := [number for number in numbers if found[number] < 0]:  # nothing as new as that yet
                 found |= self._offsets(after, _LATEST)

@@ -2,8 +2,8 @@
 
 Receives the address of a server and keys; hands entries as lines: one field's value, or all fields as a JSON object.
 
-An id `ms-seq` is the offset `ms * 2**20 + seq`, so a span is a range of ids and any offset is a boundary. How many entries a
-span has is estimated from those around a few places in it.
+An id `ms-seq` is the offset `ms * 2**20 + seq`, so a span is a range of ids and any offset is a boundary. How
+many entries a span has is estimated from those around a few places in it.
 
 Invariants: a page of entries and what is known of the stream's head are read in one transaction; if entries before the
 page may have been trimmed unread, that is an error.
@@ -56,8 +56,9 @@ class _Stream:
 class RedisLog(Log):
     """The streams at some keys of a Redis, as in `RedisLog("redis://127.0.0.1:6379/0", "clicks")`.
 
-    `field` names the field that has the line; without it the line is a JSON object of all fields (their values are text). `start`
-    says where a first reader begins: "earliest", "latest" or a time. `finished` says that nothing will be added.
+    `field` names the field that has the line; without it the line is a JSON object of all fields (their values
+    are text). `start` says where a first reader begins: "earliest", "latest" or a time. `finished` says that
+    nothing will be added.
     """
 
     unit = "records"
@@ -277,7 +278,7 @@ def offset_of(id: bytes | str) -> int:
         raise ExternalError(
             "LOG_UNREADABLE",
             f"the id {ms}-{sequence} of an entry in Redis is beyond what can be read",
-            hint=f"Ids are milliseconds below {_MOST_MS} and a number below {1 << _SEQUENCE_BITS}: let Redis make them.",
+            hint=f"Milliseconds must be below {_MOST_MS}, the number below {1 << _SEQUENCE_BITS}: let Redis make ids.",
         )
     return int(ms) << _SEQUENCE_BITS | int(sequence or 0)
 

@@ -1,5 +1,5 @@
-"""Where rows go: `jsonl`, `parquet`, `sqlite`, `console`, `postgres`, `to_kafka`, `to_redis` and `http_push` make the sinks
-that a query is given."""
+"""Where rows go: `jsonl`, `parquet`, `sqlite`, `console`, `postgres`, `to_kafka`, `to_redis` and `http_push`
+make the sinks that a query is given."""
 
 from penstock.sinks.console import Console
 from penstock.sinks.console import Console as console

@@ -7,12 +7,13 @@ Receives an epoch's rows; hands them to whoever listens there, in one request:
     Idempotency-Key: "JOB:EPOCH"      the same whenever the epoch is posted again
     Penstock-Job, Penstock-Epoch, Penstock-Generation
 
-An answer 2xx means taken. 408, 409, 425, 429 and 5xx, and no answer at all, mean that it is tried again, after pauses that double, or as
-long as `Retry-After` says, until `patience_seconds` are over. Any other answer is final. A receiver that had the key before
-answers 2xx with `Idempotency-Replayed: true`; one that has heard of a higher generation answers 412, with its
-number in `Penstock-Generation`. Redirections are not followed.
+An answer 2xx means taken. 408, 409, 425, 429 and 5xx, and no answer at all, mean that it is tried again, after
+pauses that double, or as long as `Retry-After` says, until `patience_seconds` are over. Any other answer is
+final. A receiver that had the key before answers 2xx with `Idempotency-Replayed: true`; one that has heard of a
+higher generation answers 412, with its number in `Penstock-Generation`. Redirections are not followed.
 
-Guarantees: at least once; exactly once with a receiver that keeps the keys it has taken (with what it made of them, in one step).
+Guarantees: at least once; exactly once with a receiver that keeps the keys it has taken (with what it made of
+them, in one step).
 On failure: `ExternalError` SINK_UNWRITABLE when patience is over, SINK_REFUSED when the answer is final, FENCED on 412.
 """
 

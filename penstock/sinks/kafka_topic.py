@@ -1,11 +1,11 @@
 """A sink that writes to a topic of Kafka: a record a row, its value a JSON object, each epoch one transaction.
 
-Receives an epoch's rows; hands them to the topic. The same transaction adds a record to the ledger, partition 0 of the topic
-`penstock-epochs`: by job and topic, the epoch and the generation.
+Receives an epoch's rows; hands them to the topic. The same transaction adds a record to the ledger, partition 0
+of the topic `penstock-epochs`: by job and topic, the epoch and the generation.
 
-Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of a job have
-one transactional id: whoever begins last shuts the others out, and ends what they had open; then it reads the ledger up to where
-that stood, and gives up if a higher generation has been there.
+Guarantees: readers with `isolation.level=read_committed` see all rows of an epoch or none, once. All engines of
+a job have one transactional id: whoever begins last shuts the others out, and ends what they had open; then it
+reads the ledger up to where that stood, and gives up if a higher generation has been there.
 Does not guarantee: order between partitions of the topic.
 On failure: `ExternalError` SINK_UNWRITABLE or FENCED; the transaction is aborted, by us or by the next to begin.
 """
@@ -42,8 +42,8 @@ class _ShutOut(Exception):
 class KafkaTopic(Sink):
     """Rows in `topic`. With `key`, the text of that column is the record's key, which picks its partition.
 
-    `ledger` is the topic that has the epochs; it is made, compacted, if there is none. `settings` go to librdkafka as they are (TLS,
-    SASL).
+    `ledger` is the topic that has the epochs; it is made, compacted, if there is none. `settings` go to
+    librdkafka as they are (TLS, SASL).
     """
 
     def __init__(
@@ -218,8 +218,8 @@ class KafkaTopic(Sink):
                 if error is not None:
                     raise kafka.KafkaException(error)
                 if record.key() == self._id.encode():
-                    found = json.loads(record.value())
-                if record.offset() + 1 >= end:
+                    found = json.loads(record.value() or b"{}")
+                if (record.offset() or 0) + 1 >= end:
                     return found
         raise self._failed(f"{self.ledger} could not be read to its end")
 
@@ -234,10 +234,10 @@ class KafkaTopic(Sink):
             if error is not None:
                 failures.append(error)
 
-        def produce(topic: str, value: bytes, key: str | None, **where: int) -> None:
+        def produce(topic: str, value: bytes, key: str | None, partition: int = -1) -> None:
             while True:
                 try:
-                    return producer.produce(topic, value, key, on_delivery=delivered, **where)
+                    return producer.produce(topic, value, key, partition, on_delivery=delivered)
                 except BufferError:
                     producer.poll(0.1)
 
@@ -280,8 +280,8 @@ class KafkaTopic(Sink):
             "SINK_UNWRITABLE",
             f"could not write to {self.describe()}",
             detail=f"{why}.",
-            hint="Check that the brokers run and let this user write, then start again: readers of committed records see the "
-            "epoch whole or not at all.",
+            hint="Check that the brokers run and let this user write, then start again: readers of committed records "
+            "see the epoch whole or not at all.",
         )
 
 

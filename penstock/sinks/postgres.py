@@ -6,8 +6,8 @@ Receives an epoch's rows; hands them to the table, in the same transaction as a 
 Guarantees: rows and ledger are committed together, so an epoch is in the table once, whole. A transaction first locks
 the ledger's line, so of two engines that both believe they may write, the one of the lower generation is refused.
 Does not guarantee: more than the server does (`synchronous_commit = off` may lose what it has acknowledged).
-On failure: `ExternalError` SINK_UNWRITABLE and nothing of the epoch is there, or all of it, which the ledger tells when it
-is offered again; `UserError` when the table, or a value, does not fit.
+On failure: `ExternalError` SINK_UNWRITABLE and nothing of the epoch is there, or all of it, which the ledger
+tells when it is offered again; `UserError` when the table, or a value, does not fit.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Postgres(Sink):
     """Rows in a table of the database at `address` (as libpq takes it: `postgresql://host/db`; what is left out comes
     from PGUSER, PGPASSFILE and the like). `table` may name its schema, as in `shop.sales`.
 
-    With `key`, columns with commas between them, a row takes the place of the one with the same key. `make_table` makes the
-    table if there is none.
+    With `key`, columns with commas between them, a row takes the place of the one with the same key.
+    `make_table` makes the table if there is none.
     """
 
     def __init__(

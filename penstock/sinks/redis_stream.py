@@ -1,12 +1,13 @@
 """A sink that appends to a stream of Redis: an entry a row, its field `row` a JSON object.
 
-Receives an epoch's rows; hands them to the stream by one script that the server runs as a whole, which also notes epoch and
-generation in the hash `{KEY}:penstock`.
+Receives an epoch's rows; hands them to the stream by one script that the server runs as a whole, which also
+notes epoch and generation in the hash `{KEY}:penstock`.
 
 Guarantees: readers see all rows of an epoch or none, once; rows of a lower generation are refused by the same script.
 Does not guarantee: more than the server does. With `appendfsync everysec` a power loss takes a second's rows and
 the note of them; with no persistence, a restart takes all.
-On failure: `ExternalError` SINK_UNWRITABLE, or FENCED. A lost answer does no harm: the epoch is offered again and the note tells.
+On failure: `ExternalError` SINK_UNWRITABLE, or FENCED. A lost answer does no harm: the epoch is offered again
+and the note tells.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ return {2, 0}
 
 
 class RedisStream(Sink):
-    """Rows in the stream at `key` of the Redis at `address`; with `most_entries`, about so many of the newest are kept."""
+    """Rows in the stream at `key` of the Redis at `address`; with `most_entries`, about so many of the newest
+    are kept."""
 
     def __init__(self, address: str, key: str, *, most_entries: int = 0) -> None:
         self._address = address
@@ -59,7 +61,7 @@ class RedisStream(Sink):
         self.close()
         self._job, self._generation, self._columns = job, 0, list(schema)
         with self._reporting():
-            kind = self._connected().type(self.key)
+            kind: Any = self._connected().type(self.key)
         if kind not in (b"none", b"stream"):
             raise ExternalError(
                 "SINK_UNWRITABLE",
@@ -96,7 +98,8 @@ class RedisStream(Sink):
                 2,
                 self.key,
                 f"{{{self.key}}}:penstock",
-                *(self._job, epoch, generation, self.most_entries, *rows),
+                *[self._job, str(epoch), str(generation), str(self.most_entries)],
+                *rows,
             )
         if done[0] == 0:
             raise fenced(self.describe(), generation, done[1])
@@ -120,6 +123,6 @@ class RedisStream(Sink):
                 "SINK_UNWRITABLE",
                 f"could not write to {self.describe()}",
                 detail=f"{problem}.",
-                hint="Check that the server runs, has memory left and lets this user write, then start again: the epoch is "
-                "there whole or not at all.",
+                hint="Check that the server runs, has memory left and lets this user write, then start again: "
+                "the epoch is there whole or not at all.",
             ) from problem

@@ -1,7 +1,8 @@
 """A Kafka for tests: the brokers that PENSTOCK_TEST_KAFKA names, else librdkafka's mock cluster in this process.
 
-Hands `host:port`, where this and other processes reach it. The mock speaks Kafka's protocol over real connections, but keeps records in
-memory and shows those of a transaction before it is committed: what depends on that needs real brokers.
+Hands `host:port`, where this and other processes reach it. The mock speaks Kafka's protocol over real
+connections, but keeps records in memory and shows those of a transaction before it is committed: what depends
+on that needs real brokers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class KafkaCluster:
         if not REAL:
             assert self._kafka.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1) == 0
             return name
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.brokers})
         for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():

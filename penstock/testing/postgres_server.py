@@ -1,6 +1,7 @@
 """A real PostgreSQL on the loopback interface, for tests: from the Debian package `postgresql`, in a folder of its own.
 
-Hands `postgresql://penstock@127.0.0.1:port/postgres`. PostgreSQL does not run as root: then it runs as the user `postgres`.
+Hands `postgresql://penstock@127.0.0.1:port/postgres`. PostgreSQL does not run as root: then it runs as the user
+`postgres`.
 """
 
 from __future__ import annotations
@@ -59,14 +60,24 @@ class PostgresServer:
             shutil.chown(self._folder, "postgres")
         self._process: subprocess.Popen[bytes] | None = None
         made = subprocess.run(
-            [self._programs / "initdb", "-A", "trust", "-U", "penstock", "-E", "UTF8", "--locale=C", "-N"]
-            + ["-D", self._folder / "data"],
+            [
+                str(self._programs / "initdb"),
+                "-A",
+                "trust",
+                "-U",
+                "penstock",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-N",
+            ]
+            + ["-D", str(self._folder / "data")],
             capture_output=True,
             cwd=self._folder,
             check=False,
             **_user(),
         )
-        assert made.returncode == 0, made.stderr.decode()[-2000:]
+        assert made.returncode == 0, str(made.stderr)[-2000:]
 
     @property
     def address(self) -> str:
@@ -85,7 +96,7 @@ class PostgresServer:
                 **_user(),
             )
         deadline = time.monotonic() + _START_SECONDS
-        ready = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+        ready = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
         while subprocess.run(ready, check=False).returncode != 0:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 told = (self._folder / "server.log").read_text()[-2000:]

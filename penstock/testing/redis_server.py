@@ -1,6 +1,7 @@
 """A real Redis on the loopback interface, for tests: from the Debian package `redis-server`, in a folder of its own.
 
-Receives an empty folder; hands `redis://127.0.0.1:port/0`. It keeps what it has acknowledged when it is killed and started again.
+Receives an empty folder; hands `redis://127.0.0.1:port/0`. It keeps what it has acknowledged when it is killed
+and started again.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ RICH: dict[str, pl.DataType] = {
     "name": pl.String(),
     "new": pl.Boolean(),
 }
-_KILLS = 5
 _DEADLINE_SECONDS = 60.0
 _LIMIT_BYTES = 96 * 1024
 
@@ -61,6 +60,7 @@ class SinkContract:
     persists = True
     writes_files = True
     pause_seconds = 0.0
+    kills = 5
     fences = True
 
     @staticmethod
@@ -148,7 +148,7 @@ class SinkContract:
             pytest.skip("keeps nothing after its process has ended")
         chance = random.Random(20240229)
         last = -1
-        for _ in range(_KILLS):
+        for _ in range(self.kills):
             again = max(0, last - 2)  # some epochs are offered again
             writer = _child(_write_on, self.make, tmp_path, again, self.pause_seconds)
             try:

@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Receiver:
-    """Listens on the loopback interface. `troubles` has what it does to the requests to come: a status to answer with, "lost"
-    to take the rows and not answer, "cut" to answer nothing and take nothing."""
+    """Listens on the loopback interface. `troubles` has what it does to the requests to come: a status to
+    answer with, "lost" to take the rows and not answer, "cut" to answer nothing and take nothing."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}

@@ -52,7 +52,7 @@ def test_what_passes_is_tried_again(receiver: Receiver, trouble: int | str) -> N
 def test_what_does_not_pass_is_told_at_once(receiver: Receiver, status: int) -> None:
     receiver.troubles = [status]
     sink = opened(f"{receiver.url}/hook")
-    with pytest.raises(ExternalError, match=f"SINK_REFUSED.*{status}"):
+    with pytest.raises(ExternalError, match=rf"SINK_REFUSED.*{status}"):
         sink.write(0, ROWS)
     assert receiver.seen['"job:0"'] == 1
     assert sink.write(0, ROWS)
@@ -61,7 +61,7 @@ def test_what_does_not_pass_is_told_at_once(receiver: Receiver, status: int) -> 
 def test_patience_ends(receiver: Receiver) -> None:
     receiver.troubles = [503] * 1000
     began = time.monotonic()
-    with pytest.raises(ExternalError, match="SINK_UNWRITABLE.*503"):
+    with pytest.raises(ExternalError, match=r"SINK_UNWRITABLE.*503"):
         opened(f"{receiver.url}/hook", patience_seconds=1.0).write(0, ROWS)
     assert time.monotonic() - began < 20
     assert 3 <= receiver.seen['"job:0"'] <= 12

@@ -1,4 +1,5 @@
-"""The log of Kafka, and its sink where the contract does not look: against real brokers, or librdkafka's mock of them."""
+"""The log of Kafka, and its sink where the contract does not look: against real brokers, or librdkafka's mock
+of them."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None
     topic = kafka.topic()
     fill(topic, 0, lines(10))
     log = KafkaLog(kafka.brokers, topic)
-    with pytest.raises(ExternalError, match="LOG_TRUNCATED.*partition p0, offset 17"):
+    with pytest.raises(ExternalError, match=r"LOG_TRUNCATED.*partition p0, offset 17"):
         log.partitions({"p0": 17})
     if REAL:
         from confluent_kafka import TopicPartition
@@ -105,15 +106,15 @@ def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None
         for future in admin.delete_records([TopicPartition(topic, 0, 6)]).values():
             future.result(30)
         with pytest.raises(
-            ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
+            ExternalError, match=r"LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
         ):
             log.partitions({"p0": 4})
         with pytest.raises(
-            ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
+            ExternalError, match=r"LOG_SPAN_GONE.*partition p0, offsets 4 to 10.*still has is 6"
         ):
             read_all(log, Span("p0", 4, 10))
     else:
-        with pytest.raises(ExternalError, match="LOG_SPAN_GONE.*partition p0, offsets 40 to 50"):
+        with pytest.raises(ExternalError, match=r"LOG_SPAN_GONE.*partition p0, offsets 40 to 50"):
             read_all(log, Span("p0", 40, 50))
 
 

@@ -1,4 +1,5 @@
-"""The PostgreSQL sink where the contract does not look: types, keys, tables that do not fit, a server that goes away."""
+"""The PostgreSQL sink where the contract does not look: types, keys, tables that do not fit, a server that goes
+away."""
 
 from __future__ import annotations
 
@@ -110,11 +111,11 @@ def test_a_table_may_have_more_columns_and_stand_in_a_schema(
 
 def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) -> None:
     Postgres(postgres_address, table, make_table=True).open("job", SCHEMA)
-    with pytest.raises(UserError, match="SINK_SCHEMA_MISMATCH.*visits bigint.*visits double precision"):
+    with pytest.raises(UserError, match=r"SINK_SCHEMA_MISMATCH.*visits bigint.*visits double precision"):
         Postgres(postgres_address, table).open("job", {"page": pl.String(), "visits": pl.Float64()})
-    with pytest.raises(UserError, match="SINK_SCHEMA_MISMATCH.*other missing"):
+    with pytest.raises(UserError, match=r"SINK_SCHEMA_MISMATCH.*other missing"):
         Postgres(postgres_address, table).open("job", {"other": pl.String()})
-    with pytest.raises(UserError, match="SINK_SCHEMA_MISMATCH.*user"):
+    with pytest.raises(UserError, match=r"SINK_SCHEMA_MISMATCH.*user"):
         Postgres(postgres_address, table, key="user").open("job", SCHEMA)
 
 

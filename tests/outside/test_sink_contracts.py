@@ -32,6 +32,7 @@ def frame_of(rows: list[dict[str, Any]]) -> pl.DataFrame:
 class TestRedis(SinkContract):
     writes_files = False
     pause_seconds = 0.1
+    kills = 3
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -51,6 +52,7 @@ class TestRedis(SinkContract):
 class TestPostgres(SinkContract):
     writes_files = False
     pause_seconds = 0.1
+    kills = 3
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -82,6 +84,7 @@ class TestPostgres(SinkContract):
 class TestHttpPush(SinkContract):
     writes_files = False
     pause_seconds = 0.1
+    kills = 3
 
     here: ClassVar[Receiver]
 
@@ -105,7 +108,7 @@ class TestHttpPush(SinkContract):
         old.write(0, epoch_rows(0))
         new.take_over(5)
         new.write(1, epoch_rows(1))
-        with pytest.raises(ExternalError, match="FENCED.*generation 5"):
+        with pytest.raises(ExternalError, match=r"FENCED.*generation 5"):
             old.write(2, epoch_rows(2))
         assert self._counted(new) == {epoch: size(epoch) for epoch in range(2)}
 
@@ -114,6 +117,7 @@ class TestHttpPush(SinkContract):
 class TestKafka(SinkContract):
     writes_files = False
     pause_seconds = 0.1
+    kills = 3
 
     @pytest.fixture(autouse=True)
     def _topic(self, kafka: KafkaCluster, tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ class TestKafka(SinkContract):
         old.take_over(3)
         new.take_over(5)
         for attempt in (lambda: old.take_over(4), lambda: self._opened(tmp_path).take_over(4)):
-            with pytest.raises(ExternalError, match="FENCED.*generation 5"):
+            with pytest.raises(ExternalError, match=r"FENCED.*generation 5"):
                 attempt()
         assert new.write(0, epoch_rows(0))
         again = self._opened(tmp_path)

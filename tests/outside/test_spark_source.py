@@ -128,7 +128,7 @@ def test_pruned_batches_are_gone_and_the_rest_stays(spark: SparkSession, tmp_pat
 def test_a_source_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
     log = SparkSource("nowhere", directory=tmp_path)
     log.start(None, {})
-    with pytest.raises(ExternalError, match="LOG_UNREADABLE.*nowhere"):
+    with pytest.raises(ExternalError, match=r"LOG_UNREADABLE.*nowhere"):
         log.partitions({})
     with pytest.raises(UserError, match="BAD_OPTION"):
         SparkSource("rate", directory=tmp_path, select="value")
