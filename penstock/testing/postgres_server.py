@@ -19,6 +19,7 @@ from typing import Any
 from penstock.testing.ports import free_port
 
 _START_SECONDS = 60.0
+_NEW = "-A trust -U penstock -E UTF8 --locale=C -N"
 
 
 def _programs() -> Path | None:
@@ -60,18 +61,7 @@ class PostgresServer:
             shutil.chown(self._folder, "postgres")
         self._process: subprocess.Popen[bytes] | None = None
         made = subprocess.run(
-            [
-                str(self._programs / "initdb"),
-                "-A",
-                "trust",
-                "-U",
-                "penstock",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-N",
-            ]
-            + ["-D", str(self._folder / "data")],
+            [str(self._programs / "initdb"), *_NEW.split(), "-D", str(self._folder / "data")],
             capture_output=True,
             cwd=self._folder,
             check=False,
