@@ -95,8 +95,8 @@ class KafkaLog(Log):
             if at is not None and at > high:
                 raise self._shorter(id, at, high)
             self._latest[id] = high
-            if at is not None or high > 0:
-                found.append(Partition(id, min(max(low, self._begin.get(id, 0)), high), high, self._finished))
+            begin = min(max(low, self._begin.get(id, 0)), high)
+            found.append(Partition(id, begin, high, self._finished))
         return found
 
     def closed(self) -> bool:

@@ -51,7 +51,8 @@ def test_offsets_are_kafkas_own(kafka: KafkaCluster, fill: Fill) -> None:
     topic = kafka.topic(2)
     fill(topic, 0, lines(5))
     log = KafkaLog(kafka.brokers, topic)
-    (first,) = log.partitions({})
+    first, second = log.partitions({})
+    assert (second.id, second.earliest, second.latest) == ("p1", 0, 0)
     assert (first.id, first.earliest, first.latest, first.finished) == ("p0", 0, 5, False)
     (chunk,) = log.read(Span("p0", 2, 4))
     assert chunk.offsets is not None
