@@ -14,10 +14,12 @@ import pytest
 import redis as library
 
 import penstock as ps
+from penstock.jobs.program import Jobs
 from penstock.logs import Log, RedisLog, Span
 from penstock.logs.redis_streams import id_of, offset_of
 from penstock.sinks import RedisStream
 from penstock.testing import ListSink, redis_server, run_inline
+from penstock.testing.inline import InlineEngine
 from penstock.testing.log_contract import LogContract, read_all
 from penstock.words.errors import ExternalError, UserError
 
@@ -198,6 +200,32 @@ def test_a_query_from_redis_to_redis(
         entries: Any = server.xrange(out)
         assert len(entries) == 499
     assert told[0] == told[1]
+
+
+def test_a_job_in_sql_from_redis_to_redis(
+    server: library.Redis, key: str, redis_address: str, state: Path
+) -> None:
+    for number in range(120):
+        text = json.dumps(
+            {"at": f"2026-03-01T00:{number // 60:02}:{number % 60:02}Z", "page": f"/p{number % 3}"}
+        )
+        server.xadd(key, {"event": text}, id=f"{1000 + number}-0")
+    sql = f"""
+        CREATE STREAM events FROM redis('{redis_address}', '{key}', field => 'event', finished => TRUE)
+            FORMAT json(at TIMESTAMP, page STRING) EVENT TIME at;
+        CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM events GROUP BY page WINDOWING 1 MINUTE
+            INTO redis('{redis_address}', '{key}:out');
+    """
+    engine = InlineEngine(Jobs("test", state, begin=sql), state, epoch_units=25)
+    try:
+        assert len(list(engine.steps())) > 3
+    finally:
+        engine.close()
+    entries: Any = server.xrange(f"{key}:out")
+    rows = [json.loads(fields[b"row"]) for _, fields in entries]
+    assert sorted((row["page"], row["n"]) for row in rows) == [
+        (page, 20) for page in ("/p0", "/p1", "/p2") for _ in range(2)
+    ]
 
 
 def test_a_killed_server_keeps_epochs_whole(tmp_path: Path) -> None:

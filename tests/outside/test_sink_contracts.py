@@ -32,7 +32,7 @@ def frame_of(rows: list[dict[str, Any]]) -> pl.DataFrame:
 class TestRedis(SinkContract):
     writes_files = False
     pause_seconds = 0.1
-    kills = 3
+    kills = 2
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -52,7 +52,7 @@ class TestRedis(SinkContract):
 class TestPostgres(SinkContract):
     writes_files = False
     pause_seconds = 0.1
-    kills = 3
+    kills = 2
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -84,7 +84,7 @@ class TestPostgres(SinkContract):
 class TestHttpPush(SinkContract):
     writes_files = False
     pause_seconds = 0.1
-    kills = 3
+    kills = 2
 
     here: ClassVar[Receiver]
 
@@ -117,7 +117,7 @@ class TestHttpPush(SinkContract):
 class TestKafka(SinkContract):
     writes_files = False
     pause_seconds = 0.1
-    kills = 3
+    kills = 2
 
     @pytest.fixture(autouse=True)
     def _topic(self, kafka: KafkaCluster, tmp_path: Path) -> None:
