@@ -4,11 +4,14 @@ from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, 
 
 from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
+from penstock.engine.spark_source import SparkSource as spark_source
 from penstock.ingest.segment_log import SegmentLog as segments
 from penstock.jobs.app import jobs_app
 from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
+from penstock.logs import KafkaLog as kafka
+from penstock.logs import RedisLog as redis
 from penstock.operators.custom import Context, CustomOperator, Out
 from penstock.operators.functions import (
     aggregate_function,
@@ -36,7 +39,7 @@ from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
-from penstock.sinks import console, jsonl, parquet, sqlite
+from penstock.sinks import console, http_push, jsonl, parquet, postgres, sqlite, to_kafka, to_redis
 
 __all__ = [
     "App",
@@ -74,9 +77,11 @@ __all__ = [
     "files",
     "first",
     "generated",
+    "http_push",
     "jobs_app",
     "json_lines",
     "jsonl",
+    "kafka",
     "last",
     "latest",
     "lit",
@@ -85,13 +90,18 @@ __all__ = [
     "min_",
     "output",
     "parquet",
+    "postgres",
     "prev",
     "quantile",
+    "redis",
     "segments",
+    "spark_source",
     "sqlite",
     "stddev",
     "step",
     "stream",
     "sum_",
+    "to_kafka",
+    "to_redis",
     "variance",
 ]

@@ -143,11 +143,12 @@ class Admission:
             end["from"][name] = {p.id: p.earliest for p in partitions if p.id not in at}
             for partition in partitions:  # in the log's own order: it breaks ties of event time for life
                 at.setdefault(partition.id, partition.earliest)
-            available = {p.id: p.latest - at[p.id] for p in partitions}
+            log = scan.stream.log
+            available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
             budget = self._rates[name].admitted(sum(available.values()))
             for pid, units in shares(available, budget).items():
-                at[pid] = scan.stream.log.cut(pid, at[pid], units)
-            self.backlog[name] = sum(p.latest - at[p.id] for p in partitions)
+                at[pid] = log.cut(pid, at[pid], units)
+            self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
             end["at"][name] = at
             end["finished"][name] = sorted(done)

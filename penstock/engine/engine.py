@@ -8,6 +8,7 @@ it stopped; nothing is lost and nothing delivered twice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -176,6 +177,9 @@ class Engine:
 
             return self._run(spark, watch, for_seconds, get_ready, logs)
         finally:
+            with contextlib.suppress(PenstockError):
+                for scan in self.plan.scans.values():
+                    scan.stream.log.stopped()
             self.program.closed()
             self.state.release()
 

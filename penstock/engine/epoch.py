@@ -124,7 +124,8 @@ class Shape:
 
     def small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
         """Whether an epoch of these spans is one task."""
-        load = sum((s.end - s.start) * scans[name].stream.log.unit_bytes for name, s in spans)
+        logs = {name: scans[name].stream.log for name, _ in spans}
+        load = sum(logs[n].units(s.partition, s.start, s.end) * logs[n].unit_bytes for n, s in spans)
         return bool(self.small_bytes) and load <= self.small_bytes
 
 
@@ -263,7 +264,9 @@ class EpochRunner:
         self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
         units: dict[str, int] = {}
         for stream, span in spans:
-            units[stream] = units.get(stream, 0) + span.end - span.start
+            log = plan.scans[stream].stream.log if stream in plan.scans else None
+            taken = log.units(span.partition, span.start, span.end) if log else span.end - span.start
+            units[stream] = units.get(stream, 0) + taken
         marks = [s.watermark for s in result.manifest.streams.values() if s.watermark is not None]
         seconds, watermark = time.perf_counter() - began, min(marks, default=None)
         return EpochReport(

@@ -197,7 +197,10 @@ def _decoded(scan_plan: ScanPlan, chunk: Chunk, sums: _Sums) -> pl.DataFrame:
     instant = pl.lit(0, pl.Int64).alias(TIME)
     if scan_plan.stream.time is not None:
         instant = pl.col(scan_plan.stream.time).dt.cast_time_unit("us").to_physical().alias(TIME)
-    frame = frame.with_columns(instant, (pl.col(ROW).cast(pl.Int64) + chunk.start).alias(SEQUENCE))
+    sequence: pl.Expr | pl.Series = (pl.col(ROW).cast(pl.Int64) + chunk.start).alias(SEQUENCE)
+    if chunk.offsets is not None:
+        sequence = pl.Series(SEQUENCE, chunk.offsets[frame[ROW].to_numpy()], dtype=pl.Int64)
+    frame = frame.with_columns(instant, sequence)
     if frame[TIME].null_count():
         timeless = frame.filter(pl.col(TIME).is_null())
         reason = f"no event time in {scan_plan.stream.time}"
@@ -260,7 +263,9 @@ def _aside(scan_plan: ScanPlan, chunk: Chunk, rows: pl.DataFrame, why: str, reas
     """Rows put aside, with their partition, exact offset and raw text."""
     lines = chunk.data.split(b"\n")
     numbers = rows[ROW].to_list()
-    if scan_plan.stream.log.unit == "records":
+    if chunk.offsets is not None:
+        offsets = [int(chunk.offsets[number]) for number in numbers]
+    elif scan_plan.stream.log.unit == "records":
         offsets = [chunk.start + number for number in numbers]
     else:
         ends = np.cumsum([len(line) + 1 for line in lines])

@@ -95,5 +95,5 @@ class RunFollower:
                     for _ in log.read(Span(partition.id, begin, end)):
                         pass
                     self._read_upto[name, partition.id] = end
-                    taken += end - begin
+                    taken += log.units(partition.id, begin, end)
         return taken

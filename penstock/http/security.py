@@ -2,8 +2,9 @@
 
 Receives addresses, tokens and parsed statements; hands nothing, or raises `UserError`.
 
-Guarantees: a service that others can reach has a token. Tokens are compared in constant time. A statement that names
-files passes only below directories the operator named; a log or sink this module does not know passes never.
+Guarantees: a service that others can reach has a token. Tokens are compared in constant time. A statement that
+names files passes only below directories the operator named, and one that names a server only if the operator
+did (`reach.py`); a log or sink that neither knows passes never.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from penstock.http.reach import Reach
 from penstock.sql.statements import Call, CreateJob, CreateStream, Statement
 from penstock.words.errors import ExternalError, UserError
 
@@ -148,9 +150,10 @@ def check_name(name: str, what: str) -> str:
 
 
 class FileGuard:
-    """Lets through what names files below some directories, and outside the state directory."""
+    """Lets through what names files below some directories, and outside the state directory, or servers in reach."""
 
-    def __init__(self, directories: Sequence[Path], state: Path) -> None:
+    def __init__(self, directories: Sequence[Path], state: Path, reach: Reach | None = None) -> None:
+        self._reach = reach or Reach()
         self._allowed = [Path(os.path.realpath(directory)) for directory in directories]
         self._state = Path(os.path.realpath(state))
 
@@ -168,6 +171,9 @@ class FileGuard:
 
     def _check_call(self, call: Call) -> None:
         if call.name in _HARMLESS:
+            return
+        if self._reach.concerns(call):
+            self._reach.check(call)
             return
         line, column = call.at
         where = f"line {line}, column {column}"

@@ -4,5 +4,17 @@ from penstock.logs.calls import CallLog
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.files import FileLog
 from penstock.logs.generated import GeneratedLog
+from penstock.logs.kafka import KafkaLog
+from penstock.logs.redis_streams import RedisLog
 
-__all__ = ["CallLog", "Chunk", "FileLog", "GeneratedLog", "Log", "Partition", "Span"]
+__all__ = [
+    "CallLog",
+    "Chunk",
+    "FileLog",
+    "GeneratedLog",
+    "KafkaLog",
+    "Log",
+    "Partition",
+    "RedisLog",
+    "Span",
+]

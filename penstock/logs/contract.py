@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Span:
 class Chunk:
     """Whole records of one partition: `data` begins at offset `start`; every record ends with a newline.
 
+    Of a log that is not dense, `offsets` has the offset of each record, and `start` is at most the first of them.
     `damage`, when set, says why the log could not give all that it should have here (a truncated
     archive): the engine hands it to the dead letters.
     """
@@ -52,6 +56,7 @@ class Chunk:
     start: int
     data: bytes
     damage: str | None = None
+    offsets: npt.NDArray[np.int64] | None = field(default=None, compare=False)
 
 
 class Log(ABC):
@@ -59,11 +64,17 @@ class Log(ABC):
 
     #: what an offset counts: bytes of a file, or records
     unit: Literal["bytes", "records"] = "bytes"
+    #: whether every offset has its unit; offsets of a log that is not dense only grow from record to record
+    dense: bool = True
 
     @property
     def unit_bytes(self) -> int:
         """How many bytes a unit is about."""
         return 1 if self.unit == "bytes" else 200
+
+    def units(self, partition: str, start: int, end: int) -> int:
+        """About how many units lie between two offsets."""
+        return end - start
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Called once when an engine starts, before anything else.
@@ -99,6 +110,9 @@ class Log(ABC):
 
     def prune(self, offsets: Mapping[str, int]) -> None:  # noqa: B027 - most logs are not ours to shorten
         """Told that nothing before these offsets will be read again. May forget it."""
+
+    def stopped(self) -> None:  # noqa: B027 - most logs run nothing of their own
+        """Told that the engine that started this log reads no more of it for now."""
 
     def forsake(self) -> None:  # noqa: B027 - most logs keep nothing for a reader
         """Told that this reader will not come again: what was kept for it need not be."""

@@ -24,6 +24,7 @@ from penstock.engine.job_server import JobServer
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
+from penstock.http.reach import Reach
 from penstock.http.security import FileGuard
 from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator as as_coordinator
@@ -35,6 +36,7 @@ from penstock.service.http import (
     Files,
     Listen,
     Rate,
+    Reachable,
     Served,
     Subscribers,
     TlsCert,
@@ -67,6 +69,7 @@ def coordinator(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     files: Files = None,
+    reach: Reachable = None,
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
 ) -> None:
@@ -81,7 +84,7 @@ def coordinator(
     directory = StateDirectory(place)
     jobs = app.on(place, follows=True)
     identity = _checked(directory, jobs)
-    hosted = Host(jobs, place, FileGuard(files or (), place))
+    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ())))
     stop = threading.Event()
     _stopped_by_signals(stop)
     to_lines()

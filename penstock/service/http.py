@@ -26,6 +26,7 @@ from penstock.http.gate import PAGES
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
+from penstock.http.reach import Reach
 from penstock.http.security import FileGuard
 from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator
@@ -72,6 +73,12 @@ Files = Annotated[
     list[Path] | None,
     typer.Option(metavar="DIR", help="SQL over HTTP may name files below this directory; may be repeated."),
 ]
+Reachable = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST:PORT", help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated."
+    ),
+]
 Rate = Annotated[float, typer.Option(min=0.1, help="Requests a second that one client may make.")]
 Subscribers = Annotated[int, typer.Option(min=1, help="Subscriptions open at once.")]
 CoordinatorName = Annotated[
@@ -88,6 +95,7 @@ def serve(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     files: Files = None,
+    reach: Reachable = None,
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
     master: Master = "local[*]",
@@ -130,7 +138,7 @@ def serve(
         **following(master, executors, elastic, manager),
     )
     engine = Engine(program, settings)
-    hosted = Host(program, place, FileGuard(files or (), place))
+    hosted = Host(program, place, FileGuard(files or (), place, Reach(reach or ())))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     hosted.look = lambda: status(engine, measured(engine))
     if unit is not None:

@@ -18,10 +18,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from penstock.decode import Cookie, Decoder, Delimited, JsonLines, call_lines, combined_log
 from penstock.ingest.segment_log import SegmentLog
-from penstock.logs import CallLog, FileLog, GeneratedLog, Log
+from penstock.logs import CallLog, FileLog, GeneratedLog, KafkaLog, Log, RedisLog
 from penstock.logs.rates import Shape
 from penstock.query.stream import Stream, stream
-from penstock.sinks import Console, Parquet, Sink, Sqlite
+from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, RedisStream, Sink, Sqlite
 from penstock.sinks import JsonLines as JsonLinesSink
 from penstock.sql.dialect import Penstock, tokens_of
 from penstock.sql.places import nearest, said
@@ -35,16 +35,22 @@ _LOGS: Mapping[str, Callable[..., Log]] = {
     "segments": SegmentLog,
     "generated": GeneratedLog,
     "call_records": CallLog,
+    "kafka": KafkaLog,
+    "redis": RedisLog,
 }
 _SINKS: Mapping[str, Callable[..., Sink]] = {
     "jsonl": JsonLinesSink,
     "parquet": Parquet,
     "sqlite": Sqlite,
     "console": Console,
+    "postgres": Postgres,
+    "kafka": KafkaTopic,
+    "redis": RedisStream,
+    "http_push": HttpPush,
 }
 _FORMATS = ("json", "csv", "combined_log", "call_lines")
 #: what cannot be said in SQL
-_NOT_SAID = {"self", "clock", "output", "shape"}
+_NOT_SAID = {"self", "clock", "output", "shape", "settings", "headers"}
 _CSV_OPTIONS = {"separator": "separator", "quote": "quote", "header": "has_header"}
 _LOG_OPTIONS = ("common", "extra", "cookie")
 
@@ -83,6 +89,8 @@ def _log(call: Call) -> Log:
         return FileLog([str(glob) for glob in call.arguments], **options)
     if maker is SegmentLog:
         return SegmentLog(*map(str, call.arguments), **options)
+    if maker in (KafkaLog, RedisLog):
+        return maker(*map(str, call.arguments), **options)
     if call.arguments:
         raise _bad(f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE).")
     if isinstance(options.get("start_time"), str):

@@ -128,6 +128,8 @@ class InlineEngine:
     def close(self) -> None:
         """Let another engine have the directory."""
         self.runner.close()
+        for scan in self._program.plan(self._program.commands).scans.values():
+            scan.stream.log.stopped()
         self._program.closed()
         self._directory.release()
 

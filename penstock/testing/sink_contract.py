@@ -12,8 +12,9 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
             return sink.read().drop("_epoch")
 
 `make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
-after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One that takes
-rows of any generation sets `fences = False`.
+after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One whose
+files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`. The
+writer that is killed waits for `pause_seconds` after each epoch: more, where reading takes longer than writing.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ RICH: dict[str, pl.DataType] = {
     "name": pl.String(),
     "new": pl.Boolean(),
 }
-_KILLS = 5
 _DEADLINE_SECONDS = 60.0
 _LIMIT_BYTES = 96 * 1024
 
@@ -58,6 +58,9 @@ class SinkContract:
     """Inherit, define `make` and `read`, and pytest does the rest."""
 
     persists = True
+    writes_files = True
+    pause_seconds = 0.0
+    kills = 5
     fences = True
 
     @staticmethod
@@ -145,8 +148,9 @@ class SinkContract:
             pytest.skip("keeps nothing after its process has ended")
         chance = random.Random(20240229)
         last = -1
-        for _ in range(_KILLS):
-            writer = _child(_write_on, self.make, tmp_path, max(0, last - 2))  # some epochs are offered again
+        for _ in range(self.kills):
+            again = max(0, last - 2)  # some epochs are offered again
+            writer = _child(_write_on, self.make, tmp_path, again, self.pause_seconds)
             try:
                 last = self._watch(tmp_path, beyond=last, looks=chance.randint(1, 8), writer=writer)
             finally:
@@ -161,7 +165,7 @@ class SinkContract:
     @pytest.mark.kill
     def test_a_full_disk_is_reported_and_shows_no_part_of_an_epoch(self, tmp_path: Path) -> None:
         """A child may not write files beyond a limit; its epochs double in size until one does not fit."""
-        if not self.persists:
+        if not (self.persists and self.writes_files):
             pytest.skip("writes no files")
         verdict = tmp_path / "verdict"
         writer = _child(_write_until_full, self.make, tmp_path / "sink", verdict)
@@ -248,13 +252,14 @@ def _child(work: Callable[..., None], *arguments: object) -> BaseProcess:
     return process
 
 
-def _write_on(make: Make, folder: Path, epoch: int) -> None:
+def _write_on(make: Make, folder: Path, epoch: int, pause_seconds: float) -> None:
     """Write epochs without end; somebody will kill this process."""
     sink = make(folder)
     sink.open("job", SCHEMA)
     while True:
         sink.write(epoch, epoch_rows(epoch))
         epoch += 1
+        time.sleep(pause_seconds)
 
 
 def _write_until_full(make: Make, folder: Path, verdict: Path) -> None:

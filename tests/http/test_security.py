@@ -204,7 +204,7 @@ def test_files_are_named_only_below_what_is_open(
 def test_what_is_not_known_to_be_harmless_does_not_pass(tmp_path: Path) -> None:
     guard = FileGuard([tmp_path], tmp_path / "state")
     guard.check(parse("CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log; SHOW JOBS"))
-    for text in (STREAM.format("kafka('host')"), JOB.format("postgres('host')"), JOB.format("pickle('x')")):
+    for text in (STREAM.format("pulsar('host')"), JOB.format("mongo('host')"), JOB.format("pickle('x')")):
         with pytest.raises(UserError, match="NOT_OVER_HTTP"):
             guard.check(parse(text))
     with pytest.raises(UserError, match="FILES_NOT_ALLOWED"):

@@ -1,0 +1,229 @@
+"""A sink that writes to a table of PostgreSQL: every row, or by key the latest one.
+
+Receives an epoch's rows; hands them to the table, in the same transaction as a change of the job's line in the ledger
+`penstock_epochs(job, target, epoch, generation)`, which stands in the first schema of the search path.
+
+Guarantees: rows and ledger are committed together, so an epoch is in the table once, whole. A transaction first locks
+the ledger's line, so of two engines that both believe they may write, the one of the lower generation is refused.
+Does not guarantee: more than the server does (`synchronous_commit = off` may lose what it has acknowledged).
+On failure: `ExternalError` SINK_UNWRITABLE and nothing of the epoch is there, or all of it, which the ledger
+tells when it is offered again; `UserError` when the table, or a value, does not fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.postgres_types import column_type, lines
+from penstock.state.generation import fenced
+from penstock.words.errors import ExternalError, UserError
+from penstock.words.extras import extra
+
+if TYPE_CHECKING:
+    import psycopg
+
+_LEDGER = "penstock_epochs"
+_CONNECT_SECONDS = 10
+#: of the advisory lock under which ledger and tables are made: CREATE ... IF NOT EXISTS alone may collide with itself
+_MAKING = 0x70656E73
+
+
+class Postgres(Sink):
+    """Rows in a table of the database at `address` (as libpq takes it: `postgresql://host/db`; what is left out comes
+    from PGUSER, PGPASSFILE and the like). `table` may name its schema, as in `shop.sales`.
+
+    With `key`, columns with commas between them, a row takes the place of the one with the same key.
+    `make_table` makes the table if there is none.
+    """
+
+    def __init__(
+        self, address: str, table: str, *, key: str | Sequence[str] = (), make_table: bool = False
+    ) -> None:
+        parts = table.split(".")
+        if not all(parts) or len(parts) > 2 or parts[-1] == _LEDGER:
+            raise UserError(
+                "BAD_TABLE_NAME",
+                f"{table!r} cannot be a sink's table",
+                hint="Name a table, or a schema and a table with a dot between them.",
+            )
+        self._address = address
+        self.table = table
+        self.key = tuple(k.strip() for k in (key.split(",") if isinstance(key, str) else key) if k.strip())
+        self.make_table = make_table
+        self._job = ""
+        self._generation = 0
+        self._columns: dict[str, str] = {}
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        """Connect, make the ledger (and the table, if asked to), and check that the table has the job's columns."""
+        self.close()
+        self._job, self._generation = job, 0
+        self._columns = {name: column_type(dtype) for name, dtype in schema.items()}
+        if missing := [name for name in self.key if name not in schema]:
+            raise self._mismatch(f"The key has {', '.join(missing)}, which the job does not give")
+        with self._transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {_LEDGER} (job text NOT NULL, target text NOT NULL, "
+                "epoch bigint NOT NULL, generation bigint NOT NULL, PRIMARY KEY (job, target))"
+            )
+            connection.execute(
+                f"INSERT INTO {_LEDGER} VALUES (%s, %s, -1, 0) ON CONFLICT DO NOTHING", (job, self.table)
+            )
+            self._check_table(connection)
+
+    def take_over(self, generation: int) -> None:
+        """Note the generation, which every later transaction looks at."""
+        if generation == self._generation:
+            return
+        with self._transaction() as connection:
+            self._locked(connection, generation)
+            connection.execute(
+                f"UPDATE {_LEDGER} SET generation = %s WHERE job = %s AND target = %s",
+                (generation, self._job, self.table),
+            )
+        self._generation = generation
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """Put the rows and the epoch's number there in one transaction. An epoch without rows leaves nothing."""
+        if rows.is_empty():
+            return True
+        with self._transaction() as connection:
+            if self._locked(connection, self._generation) >= epoch:
+                return False
+            if self.key:
+                self._upsert(connection, rows)
+            else:
+                self._copy(connection, rows, _name(self.table))
+            connection.execute(
+                f"UPDATE {_LEDGER} SET epoch = %s WHERE job = %s AND target = %s",
+                (epoch, self._job, self.table),
+            )
+        return True
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def describe(self) -> str:
+        return f"table {self.table} in PostgreSQL"
+
+    def _locked(self, connection: psycopg.Connection[Any], mine: int) -> int:
+        """The job's last epoch, with its line locked until the transaction's end; raises if others have taken over."""
+        found = connection.execute(
+            f"SELECT epoch, generation FROM {_LEDGER} WHERE job = %s AND target = %s FOR UPDATE",
+            (self._job, self.table),
+        ).fetchone()
+        epoch, generation = found or (-1, 0)
+        if mine and generation > mine:
+            raise fenced(self.describe(), mine, generation)
+        return int(epoch)
+
+    def _copy(self, connection: psycopg.Connection[Any], rows: pl.DataFrame, into: str) -> None:
+        columns = ", ".join(map(_quoted, self._columns))
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {into} ({columns}) FROM STDIN".encode()) as copy,
+        ):
+            for line in lines(rows.select(list(self._columns))):
+                copy.write_row(line)
+
+    def _upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
+        """Replace by key. Of rows with one key the last counts; a null is a key of its own."""
+        latest = rows.unique(list(self.key), keep="last", maintain_order=True)
+        columns = ", ".join(map(_quoted, self._columns))
+        connection.execute(
+            f"CREATE TEMP TABLE penstock_rows ON COMMIT DROP AS SELECT {columns} FROM {_name(self.table)} LIMIT 0"
+        )
+        self._copy(connection, latest, "penstock_rows")
+        others = [name for name in self._columns if name not in self.key]
+        change = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
+        connection.execute(
+            f"INSERT INTO {_name(self.table)} ({columns}) SELECT {columns} FROM penstock_rows "
+            f"ON CONFLICT ({', '.join(map(_quoted, self.key))}) DO {f'UPDATE SET {change}' if others else 'NOTHING'}"
+        )
+
+    def _check_table(self, connection: psycopg.Connection[Any]) -> None:
+        found = dict(
+            connection.execute(
+                "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                (_name(self.table),),
+            ).fetchall()
+        )
+        if not found:
+            if not self.make_table:
+                raise UserError(
+                    "SINK_TABLE_MISSING",
+                    f"there is no {self.describe()}",
+                    hint="Make it, or say make_table=True (make_table => TRUE in SQL): "
+                    + self._definition().replace("\n", " "),
+                )
+            connection.execute(self._definition())
+            return
+        wrong = {name: kind for name, kind in self._columns.items() if found.get(name) != kind}
+        if wrong:
+            have = ", ".join(f"{name} {found.get(name, 'missing')}" for name in wrong)
+            want = ", ".join(f"{name} {kind}" for name, kind in wrong.items())
+            raise self._mismatch(f"The table has {have}; the job gives {want}")
+
+    def _definition(self) -> str:
+        columns = [f"{_quoted(name)} {kind}" for name, kind in self._columns.items()]
+        if self.key:
+            columns.append(f"UNIQUE NULLS NOT DISTINCT ({', '.join(map(_quoted, self.key))})")
+        return f"CREATE TABLE {_name(self.table)} ({', '.join(columns)})"
+
+    def _mismatch(self, detail: str) -> UserError:
+        return UserError(
+            "SINK_SCHEMA_MISMATCH",
+            f"{self.describe()} cannot take the job's columns",
+            detail=f"{detail}.",
+            hint="Name another table, drop this one, or rename or cast the job's columns.",
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """All or nothing, on a connection that is made again when it broke."""
+        psycopg = extra("psycopg", "postgres", "the PostgreSQL sink")
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(
+                    self._address,
+                    autocommit=True,
+                    connect_timeout=_CONNECT_SECONDS,
+                    application_name="penstock",
+                )
+            with self._connection.transaction():
+                yield self._connection
+        except (psycopg.DataError, psycopg.IntegrityError) as problem:
+            raise UserError(
+                "SINK_VALUE_REFUSED",
+                f"{self.describe()} does not take a value of the job",
+                detail=f"{str(problem).splitlines()[0]}.",
+                hint="Cast the column in the query, or change the table.",
+            ) from problem
+        except psycopg.Error as problem:
+            self.close()
+            raise ExternalError(
+                "SINK_UNWRITABLE",
+                f"could not write to {self.describe()}",
+                detail=f"{(str(problem).splitlines() or [type(problem).__name__])[0]}.",
+                hint="Check that the server runs and lets this user write, then start again: the epoch is there "
+                "whole or not at all.",
+            ) from problem
+
+
+def _name(table: str) -> str:
+    return ".".join(map(_quoted, table.split(".")))
+
+
+def _quoted(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'

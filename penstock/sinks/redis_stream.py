@@ -1,0 +1,128 @@
+"""A sink that appends to a stream of Redis: an entry a row, its field `row` a JSON object.
+
+Receives an epoch's rows; hands them to the stream by one script that the server runs as a whole, which also
+notes epoch and generation in the hash `{KEY}:penstock`.
+
+Guarantees: readers see all rows of an epoch or none, once; rows of a lower generation are refused by the same script.
+Does not guarantee: more than the server does. With `appendfsync everysec` a power loss takes a second's rows and
+the note of them; with no persistence, a restart takes all.
+On failure: `ExternalError` SINK_UNWRITABLE, or FENCED. A lost answer does no harm: the epoch is offered again
+and the note tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from penstock.sinks.contract import Sink
+from penstock.sinks.portable import portable
+from penstock.state.generation import fenced
+from penstock.words.errors import ExternalError
+from penstock.words.extras import extra
+
+if TYPE_CHECKING:
+    import redis
+
+_SECONDS = 60.0
+#: tells {0, generation in force} when refused, {1, 0} when held already, {2, 0} when written
+_SCRIPT = """
+local job, epoch, mine, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local newest = tonumber(redis.call('HGET', KEYS[2], job .. ':generation') or 0)
+if mine > 0 and newest > mine then return {0, newest} end
+if mine > newest then redis.call('HSET', KEYS[2], job .. ':generation', mine) end
+if #ARGV == 4 then return {2, 0} end
+if tonumber(redis.call('HGET', KEYS[2], job .. ':epoch') or -1) >= epoch then return {1, 0} end
+for at = 5, #ARGV do redis.call('XADD', KEYS[1], '*', 'epoch', epoch, 'row', ARGV[at]) end
+if most > 0 then redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', most) end
+redis.call('HSET', KEYS[2], job .. ':epoch', epoch)
+return {2, 0}
+"""
+
+
+class RedisStream(Sink):
+    """Rows in the stream at `key` of the Redis at `address`; with `most_entries`, about so many of the newest
+    are kept."""
+
+    def __init__(self, address: str, key: str, *, most_entries: int = 0) -> None:
+        self._address = address
+        self.key = key
+        self.most_entries = most_entries
+        self._job = ""
+        self._generation = 0
+        self._columns: list[str] = []
+        self._server: redis.Redis | None = None
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        """Connect, and see that the key is free or has a stream."""
+        self.close()
+        self._job, self._generation, self._columns = job, 0, list(schema)
+        with self._reporting():
+            kind: Any = self._connected().type(self.key)
+        if kind not in (b"none", b"stream"):
+            raise ExternalError(
+                "SINK_UNWRITABLE",
+                f"{self.describe()} is no stream",
+                detail=f"At that key is a {kind.decode()}.",
+                hint="Name another key.",
+            )
+
+    def take_over(self, generation: int) -> None:
+        if generation != self._generation:
+            self._run(-1, generation, [])
+            self._generation = generation
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        """Append the rows and note the epoch. An epoch without rows leaves neither."""
+        if rows.is_empty():
+            return True
+        plain = portable(rows.select(self._columns) if self._columns else rows)
+        return self._run(epoch, self._generation, plain.write_ndjson().encode().splitlines())
+
+    def close(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(Exception):
+                self._server.close()
+            self._server = None
+
+    def describe(self) -> str:
+        return f"stream {self.key} in Redis"
+
+    def _run(self, epoch: int, generation: int, rows: list[bytes]) -> bool:
+        with self._reporting():
+            done: Any = self._connected().eval(
+                _SCRIPT,
+                2,
+                self.key,
+                f"{{{self.key}}}:penstock",
+                *[self._job, str(epoch), str(generation), str(self.most_entries)],
+                *rows,
+            )
+        if done[0] == 0:
+            raise fenced(self.describe(), generation, done[1])
+        return bool(done[0] == 2)
+
+    def _connected(self) -> redis.Redis:
+        if self._server is None:
+            library = extra("redis", "redis", "the Redis sink")
+            self._server = library.Redis.from_url(
+                self._address, socket_timeout=_SECONDS, socket_connect_timeout=10, health_check_interval=30
+            )
+        return self._server
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        errors = extra("redis", "redis", "the Redis sink").exceptions
+        try:
+            yield
+        except (errors.RedisError, OSError) as problem:
+            raise ExternalError(
+                "SINK_UNWRITABLE",
+                f"could not write to {self.describe()}",
+                detail=f"{problem}.",
+                hint="Check that the server runs, has memory left and lets this user write, then start again: "
+                "the epoch is there whole or not at all.",
+            ) from problem
