@@ -23,6 +23,7 @@ from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
+    Conf,
     Coordination,
     Drain,
     Elastic,
@@ -34,10 +35,13 @@ from penstock.service.options import (
     LeaseTimeout,
     ManagerFile,
     Master,
+    Reduced,
     SchemeName,
     Slices,
     State,
+    as_reduced,
     as_seconds,
+    as_spark_settings,
     default_state,
 )
 from penstock.service.serve import serve
@@ -65,6 +69,8 @@ def run(
     lease_timeout: LeaseTimeout = "2s",
     elastic: Elastic = None,
     manager: ManagerFile = None,
+    reduced: Reduced = None,
+    conf: Conf = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -74,7 +80,8 @@ def run(
         raise UserError(
             "BAD_OPTION", "--scheme and --coordination are for a unit of engines", hint="Add --ha."
         )
-    app = load(file)
+    spark = as_spark_settings(conf)
+    app = as_reduced(load(file), reduced)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
@@ -85,6 +92,8 @@ def run(
                 "a unit of engines does not change its executors yet",
                 hint="Leave out --executors, --elastic and --manager, or --ha.",
             )
+        if reduced is not None:
+            raise UserError("BAD_OPTION", "a unit of engines does not read reduced streams yet")
         launch = Launch(
             unit=unit_name(app.name, place),
             coordination=coordination or str((place / SHARED / "coordination").resolve()),
@@ -95,6 +104,7 @@ def run(
             epoch_seconds=settings_epoch,
             drain=drain,
             lease_seconds=lease_seconds,
+            settings={"spark": spark} if spark else {},
         )
         serve_unit(app, place, launch, scheme, for_seconds, _again(file, state, master) + " --ha")
         return
@@ -104,9 +114,10 @@ def run(
         slices=slices,
         epoch_seconds=settings_epoch,
         drain=drain,
+        spark=spark,
         **following(master, executors, elastic, manager),
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master))
+    serve(app, settings, for_seconds=for_seconds, again=_again(file, state, master, reduced, conf))
 
 
 def explain(
@@ -167,7 +178,11 @@ def _write(path: Path, text: str) -> None:
         ) from failure
 
 
-def _again(file: Path, state: Path | None, master: str) -> str:
+def _again(
+    file: Path, state: Path | None, master: str, reduced: str | None = None, conf: list[str] | None = None
+) -> str:
     where = ["--state", str(state)] if state else []
     on = ["--master", master] if master != LOCAL else []
-    return shlex.join([program(), "run", str(file), *where, *on])
+    read = ["--reduced", reduced] if reduced else []
+    said = [word for one in conf or () for word in ("--conf", one)]
+    return shlex.join([program(), "run", str(file), *where, *on, *read, *said])
