@@ -26,7 +26,6 @@ from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log
 from penstock.http.metrics import CONTENT_TYPE, metrics
-from penstock.http.push import pushed
 from penstock.http.security import Token
 from penstock.http.wire import ARROW, PROBLEM, answer_json, problem, rows_arrow, status_of
 from penstock.words.errors import InternalError, PenstockError, UserError
@@ -179,6 +178,12 @@ def _streams(api: FastAPI, service: Service) -> None:
         """Events that came too late, the latest first, where the state keeps them."""
         return schemas.Aside(stream=name, rows=host.aside(name, "late", limit))
 
+    @api.get("/streams/{name}/leaped", tags=["streams"])
+    def leaped(name: Name, limit: Most = 100) -> schemas.Aside:
+        """Silent partitions that epochs passed over, from which offset on, and what was read when they came back; the
+        latest first."""
+        return schemas.Aside(stream=name, rows=host.aside(name, "leaped", limit))
+
     @api.post("/streams/{name}/events", tags=["streams"], openapi_extra=_LINES_BODY)
     async def push(
         name: Name,
@@ -186,16 +191,13 @@ def _streams(api: FastAPI, service: Service) -> None:
         producer: Annotated[str | None, Query(max_length=100)] = None,
         sequence: Annotated[int | None, Query(ge=0, le=2**62)] = None,
     ) -> schemas.Pushed:
-        """Append events to a stream's log, one a line, where it takes any. What a producer sends again under the same
-        sequence is taken once."""
+        """Append events to a stream's log, one a line, where it takes any; they are on disk when this is answered. A
+        producer counts its requests up and sends one at a time: what comes under a sequence that is not above its last
+        was taken before, and is left out."""
         if _kind(request) not in ("application/x-ndjson", "application/json"):
             raise _wrong_kind("application/x-ndjson")
         body = await request.body()
-
-        def take() -> tuple[int, int]:
-            return pushed(name, host.stream(name).log, body, producer, sequence)
-
-        events, taken = await asyncio.to_thread(take)
+        events, taken = await asyncio.to_thread(host.push, name, body, producer, sequence)
         return schemas.Pushed(events=events, taken=taken)
 
 

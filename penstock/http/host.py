@@ -22,9 +22,10 @@ import penstock
 from penstock.engine.epoch import EpochReport
 from penstock.engine.gauges import Gauges
 from penstock.engine.kept import Kept
-from penstock.http.push import Takes
+from penstock.http.push import pushed, takes_events
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json, columns_of
+from penstock.http.writers import SegmentWriters
 from penstock.jobs.commands import Answered, shown
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
@@ -57,6 +58,11 @@ class Host:
         self._answers: dict[str, bytes] = {}
         self._changes = 0
         self._began = time.monotonic()
+        self._writers = SegmentWriters()
+
+    def close(self) -> None:
+        """Let go of the logs that were written to."""
+        self._writers.close()
 
     # -- what the engine's thread tells ----------------------------------------------------------
 
@@ -205,6 +211,12 @@ class Host:
             "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
         )
 
+    def push(
+        self, stream: str, body: bytes, producer: str | None = None, sequence: int | None = None
+    ) -> tuple[int, int]:
+        """Append the lines of a body to a stream's log; hands how many there were and how many were new."""
+        return pushed(stream, self.stream(stream).log, body, self._writers, producer, sequence)
+
     def _stream(self, name: str, said: str, stream: StreamDefinition) -> dict[str, Any]:
         return {
             "name": name,
@@ -215,7 +227,7 @@ class Host:
             "lateness_seconds": stream.lateness / 1e6,
             "backlog": self.backlog().get(stream.name),
             "backlog_unit": stream.log.unit,
-            "takes_events": isinstance(stream.log, Takes),
+            "takes_events": takes_events(stream.log),
         }
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -297,6 +309,7 @@ class Host:
                 "events": gauges.events,
                 "events_per_second": rate if gauges.epochs else 0.0,
                 "late": gauges.late,
+                "leaped": gauges.leaped,
                 "dead": gauges.bad,
                 "latency_seconds": None if latency is None else {"p50": latency.p50, "p99": latency.p99},
                 "last_epoch_seconds": self._last_seconds,

@@ -29,7 +29,20 @@ from penstock.jobs.app import JobsApp
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
 from penstock.service.load import load
-from penstock.service.options import Epoch, For, Fresh, Master, Slices, State, as_seconds, default_state
+from penstock.service.options import (
+    Conf,
+    Epoch,
+    For,
+    Fresh,
+    Master,
+    Reduced,
+    Slices,
+    State,
+    as_reduced,
+    as_seconds,
+    as_spark_settings,
+    default_state,
+)
 from penstock.service.serve import Stopping
 from penstock.service.state import forget
 from penstock.words.errors import PenstockError, UserError
@@ -70,6 +83,8 @@ def serve(
     epoch: Epoch = "1s",
     for_: For = None,
     fresh: Fresh = False,
+    reduced: Reduced = None,
+    conf: Conf = None,
 ) -> None:
     """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
     if (file is None) is not empty:
@@ -78,18 +93,20 @@ def serve(
     token = None if token_file is None else token_of(token_file)
     check_guarded(host, token)
     tls = _tls(tls_cert, tls_key)
-    app = JobsApp("service") if file is None else load(file)
+    spark = as_spark_settings(conf)
+    app = as_reduced(JobsApp("service") if file is None else load(file), reduced)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
     program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
-    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=as_seconds(epoch, "--epoch"))
+    seconds = as_seconds(epoch, "--epoch")
+    settings = Settings(state=place, master=master, slices=slices, epoch_seconds=seconds, spark=spark)
     engine = Engine(program, settings)
     limits = Limits(requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers)
     hosted = Host(program, place, FileGuard(files or (), place))
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     to_lines()
-    with Server(Service(hosted, limits, token), host, port, tls) as server:
+    with contextlib.closing(hosted), Server(Service(hosted, limits, token), host, port, tls) as server:
         log("listening", url=server.url, state=str(place), token=token is not None)
         if tls is None and not loopback(host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.admission import leaped
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.leaps import Leap, leaps, returns
 from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
 from penstock.ingest.frames import Frame
@@ -105,4 +105,11 @@ def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
     at = {"clicks": {"p0": 10, "p1": 10}}
     start = {"at": at, "idle": {"clicks": before}, "finished": {}}
     end = {"at": at, "idle": {"clicks": now}, "finished": {"clicks": []}}
-    assert leaped(start, end) == count
+    assert len(leaps(start, end)) == count
+
+
+def test_what_a_straggler_brings_when_it_is_back_is_named() -> None:
+    start = {"at": {"clicks": {"p0": 10, "p1": 10}}, "idle": {"clicks": ["p1"]}}
+    end = {"at": {"clicks": {"p0": 20, "p1": 17}}, "idle": {"clicks": []}}
+    assert returns(start, end) == [Leap("clicks", "p1", 10, 17)]
+    assert returns(start, {**end, "at": {"clicks": {"p0": 20, "p1": 10}}}) == []
