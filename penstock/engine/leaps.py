@@ -26,25 +26,28 @@ class Leap(NamedTuple):
 
 
 def leaps(start: Offset, end: Offset) -> list[Leap]:
-    """The silent partitions an epoch is the first to pass over, of streams whose others go on."""
-    found = []
-    for stream, idle in end["idle"].items():
-        at = end["at"].get(stream, {})
-        if at.keys() - set(idle) - set(end["finished"].get(stream, ())):
-            new = sorted(set(idle) - set(start["idle"].get(stream, ())))
-            found += [Leap(stream, partition, at.get(partition, 0)) for partition in new]
-    return found
+    """The silent partitions an epoch is the first to pass over."""
+    new = sorted(_passed_over(end) - _passed_over(start))
+    return [Leap(stream, partition, end["at"][stream].get(partition, 0)) for stream, partition in new]
 
 
 def returns(start: Offset, end: Offset) -> list[Leap]:
     """What an epoch reads of partitions that had been passed over: the spans that were leaped."""
     found = []
-    for stream, idle in start["idle"].items():
-        before, after = start["at"].get(stream, {}), end["at"].get(stream, {})
-        for partition in idle:
-            since, to = before.get(partition, 0), after.get(partition, 0)
-            if to > since:
-                found.append(Leap(stream, partition, since, to))
+    for stream, partition in sorted(_passed_over(start)):
+        since, to = (offset["at"].get(stream, {}).get(partition, 0) for offset in (start, end))
+        if to > since:
+            found.append(Leap(stream, partition, since, to))
+    return found
+
+
+def _passed_over(offset: Offset) -> set[tuple[str, str]]:
+    """Silent partitions of streams whose others go on; where all are silent nobody is passed over."""
+    found = set()
+    for stream, idle in offset["idle"].items():
+        going = offset["at"].get(stream, {}).keys() - set(idle)
+        if going - set(offset["finished"].get(stream, ())):
+            found |= {(stream, partition) for partition in idle}
     return found
 
 
