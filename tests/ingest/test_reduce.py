@@ -158,6 +158,25 @@ def test_floats_travel_to_the_last_bit() -> None:
     assert unpacked(packed(pl.Series("x", [float("nan")])), pl.Float64()).is_nan().all()
 
 
+@modestly
+@given(
+    st.lists(
+        st.binary(max_size=60) | st.sampled_from([b'{"time": 7}', b'{"time": 1e30}', b"{", b"\xff"]),
+        max_size=8,
+    )
+)
+def test_any_bytes_are_reduced_or_told_to_be_bad(lines: list[bytes]) -> None:
+    """Neither side raises, whatever lies in a log."""
+    made = reduction(jobs(events_stream(History(()))), "events")
+    data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
+    told, _ = Reducer(made)(data, None, 10**16)
+    decoder = Partials(made.plan, {cut.names[n]: t for cut in made.cuts for n, t in cut.types.items()})
+    for arrived in (told, data, told[: len(told) // 2]):
+        found = decoder.decode(Chunk("p", 0, arrived), list(decoder.schema()))
+        assert found.good.height + found.bad.height <= arrived.count(b"\n") + 1
+    assert decoder.decode(Chunk("p", 0, told), ["t"]).bad["reason"].str.contains("plan").sum() == 0
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
