@@ -80,13 +80,22 @@ class Service:
         _streams(self.api, self)
         _jobs(self.api, self)
         _answers(self.api, self)
-        self.gate = Gate(self.api, self.limits, token)
+        self.gate = Gate(self.api, self.limits, token, host.answered)
+        self._asking: dict[tuple[object, ...], asyncio.Task[bytes]] = {}
 
     @asynccontextmanager
     async def _life(self, _: FastAPI) -> AsyncIterator[None]:
         self.hub.start()
         yield
         await self.hub.stop()
+
+    async def answer(self, job: str) -> bytes:
+        """A job's latest answer as JSON, made once for all who ask meanwhile."""
+        key = (job, *self.host.moment)
+        if key not in self._asking:
+            self._asking[key] = asyncio.create_task(asyncio.to_thread(self.host.answer, job))
+            self._asking[key].add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(self._asking[key])
 
     def say(self, sql: str) -> schemas.Said:
         """Have statements carried out."""
@@ -258,7 +267,7 @@ def _answers(api: FastAPI, service: Service) -> None:
         stream if the Accept header says so."""
         if accept is not None and ARROW in accept:
             return await asyncio.to_thread(_arrow, host, name)
-        told = host.answered(name) or await asyncio.to_thread(host.answer, name)
+        told = host.answered(name) or await service.answer(name)
         return Response(told, media_type="application/json")
 
     @api.get("/jobs/{name}/results", tags=["answers"], responses={200: {"model": schemas.Results}})

@@ -132,17 +132,22 @@ class Host:
 
     # -- answers ---------------------------------------------------------------------------------
 
+    @property
+    def moment(self) -> tuple[int, int]:
+        """What is another as soon as answers may be others."""
+        return self.committed, self._changes
+
     def answered(self, job: str) -> bytes | None:
         """A job's latest answer as JSON, if it is at hand. Never waits."""
         return self._answers.get(job)
 
     def answer(self, job: str) -> bytes:
         """A job's latest answer as JSON."""
-        seen = self.committed, self._changes
+        seen = self.moment
         told = answer_json(job, self.ask(job))
         if len(self._answers) < 1_000:
             self._answers[job] = told
-        if seen != (self.committed, self._changes):  # it may be an older one
+        if seen != self.moment:  # it may be an older one
             self._answers.pop(job, None)
         return told
 
