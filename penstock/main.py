@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.ingest.reducing import Reduce
 
 LIGHT = ("agent", "gateway")
 
@@ -20,14 +24,23 @@ def light(command: str, arguments: Sequence[str]) -> int:
 
     try:
         if command == "agent":
-            from penstock.ingest.agent_command import main as run
-        else:
-            from penstock.ingest.gateway_command import main as run
-        return run(arguments)
+            from penstock.ingest import agent_command
+
+            return agent_command.main(arguments, _reducer)
+        from penstock.ingest import gateway_command
+
+        return gateway_command.main(arguments)
     except PenstockError as error:
         for part in error.parts():
             print(part, file=sys.stderr)
         return error.exit_code
+
+
+def _reducer(text: str, stream: str) -> Reduce:
+    """What `agent --reduce` does: this does need what queries need."""
+    from penstock.jobs.reducing import reducer_of
+
+    return reducer_of(text, stream)
 
 
 def main() -> None:

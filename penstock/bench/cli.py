@@ -74,6 +74,8 @@ class IngestCase(StrEnum):
 
     throughput = "throughput"
     light = "light"
+    result = "result"
+    latency = "latency"
     agents = "agents"
 
 
@@ -180,10 +182,16 @@ def ingest(
     quick: Quick = False,
     runs: Runs = None,
     only: Annotated[IngestCase | None, typer.Option(help="This case alone.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="How long the thousand agents send.", show_default="10")
+    ] = None,
 ) -> None:
-    """Agents and a gateway: lines a second, what an agent costs, and a thousand of them at once."""
+    """Agents and a gateway: lines a second, to disk and to results, what an agent costs, and a thousand of them at
+    once."""
     wanted = [*IngestCase] if only is None else [only]
     size = ingest_bench.QUICK if quick else ingest_bench.Size()
+    if minutes is not None:
+        size = dataclasses.replace(size, agents_seconds=minutes * 60)
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: ingest_bench.Ingest(size, told), wanted, json)
 

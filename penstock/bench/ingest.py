@@ -4,6 +4,8 @@ Receives its size; hands findings, case by case, each only after all lines were 
 
 - `throughput`: one agent reads a pipe as fast as it can; from the first line to the last acknowledgement.
 - `light`: what an agent costs at 5,000 lines a second, each line a write of its own as a web server does.
+- `result`: from two agents' pipes through gateway and engine to committed counts, at 200,000 lines a second and more.
+- `latency`: the same at half of that: how long lines take from the pipe to the commit of their epoch.
 - `agents`: many agents, simulated in this process, at 50 lines a second each: what the gateway acknowledges, how soon,
   and whether its memory stays where it was.
 """
@@ -25,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.bench.findings import Finding, Target
+from penstock.bench.ingest_results import AGENTS, Passed, passed
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import Hello
 from penstock.ingest.segment_log import SegmentLog
@@ -32,8 +35,11 @@ from penstock.logs import GeneratedLog, Span
 from penstock.words.errors import InternalError
 
 BENCH, ENGINE, STREAM = "ingest", "penstock", "clicks"
-CASES = ("throughput", "light", "agents")
+CASES = ("throughput", "light", "result", "latency", "agents")
 LIGHT_RATE = 5_000
+RESULT_RATE = 200_000
+#: of the rate asked for, so that it is not what is offered that bounds it
+OFFERED = 1.05
 AGENT_RATE = 50
 
 
@@ -45,10 +51,20 @@ class Size:
     light_seconds: float = 60
     agents: int = 1_000
     agents_seconds: float = 600
+    result_seconds: float = 60
+    warm_seconds: float = 15
     runs: int = 3
 
 
-QUICK = Size(lines=1_000_000, light_seconds=10, agents=1_000, agents_seconds=15, runs=1)
+QUICK = Size(
+    lines=1_000_000,
+    light_seconds=10,
+    agents=1_000,
+    agents_seconds=15,
+    result_seconds=15,
+    warm_seconds=5,
+    runs=1,
+)
 
 
 class Ingest:
@@ -61,11 +77,17 @@ class Ingest:
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
-        return {"throughput": self._throughput, "light": self._light, "agents": self._agents}
+        return {
+            "throughput": self._throughput,
+            "light": self._light,
+            "result": self._result,
+            "latency": self._latency,
+            "agents": self._agents,
+        }
 
     def left_out(self, wanted: Collection[str]) -> list[str]:
         """What is not measured of these cases and why, a line each."""
-        return ["from agent to result: not measured here, the engine is not part of this benchmark"]
+        return []
 
     def _throughput(self) -> Iterator[Finding]:
         runs = []
@@ -110,6 +132,36 @@ class Ingest:
         yield Finding(BENCH, "light", ENGINE, "agent's memory", "MB", (memory,))
         yield Finding(BENCH, "light", ENGINE, "slowest write to the pipe", "ms", (slowest * 1e3,))
 
+    def _result(self) -> Iterator[Finding]:
+        runs = list(self._passed("result", RESULT_RATE * OFFERED))
+        rates = tuple(run.rate(self._size.warm_seconds) for run in runs)
+        behind = tuple(run.behind_seconds for run in runs)
+        yield Finding(
+            BENCH, "result", ENGINE, "agent to gateway to result", "lines/s", rates, Target(RESULT_RATE)
+        )
+        yield Finding(BENCH, "result", ENGINE, "last line through after", "s", behind)
+
+    def _latency(self) -> Iterator[Finding]:
+        rate = RESULT_RATE / 2
+        runs = [run.delays(self._size.warm_seconds) for run in self._passed("latency", rate)]
+        case = f"{rate:,.0f} lines/s"
+        for share, target in ((50, None), (99, Target(1.5, "at most"))):
+            found = tuple(float(np.percentile(run, share)) for run in runs)
+            yield Finding(BENCH, case, ENGINE, f"agent to result, p{share}", "s", found, target)
+
+    def _passed(self, case: str, rate: float) -> Iterator[Passed]:
+        seconds = self._size.warm_seconds + self._size.result_seconds
+        for number in range(self._size.runs):
+            with _gateway("--partitions", str(AGENTS)) as (directory, port):
+                yield passed(
+                    directory,
+                    port,
+                    self._lines,
+                    rate,
+                    seconds,
+                    lambda line, run=number: self._told(f"{case}, run {run + 1}: {line}"),  # type: ignore[misc]
+                )
+
     def _agents(self) -> Iterator[Finding]:
         self._told(f"{self._size.agents} agents")
         count, seconds = self._size.agents, self._size.agents_seconds
@@ -131,7 +183,15 @@ class Ingest:
         yield Finding(BENCH, case, ENGINE, "acknowledgement p99", "ms", (float(np.percentile(delays, 99)),))
         yield Finding(BENCH, case, ENGINE, "gateway's core", "%", (share,))
         yield Finding(BENCH, case, ENGINE, "gateway's memory", "MB", (memory[-1],))
-        yield Finding(BENCH, case, ENGINE, "memory grown since the middle", "MB", (memory[-1] - middle,))
+        yield Finding(
+            BENCH,
+            case,
+            ENGINE,
+            "memory grown since the middle",
+            "MB",
+            (memory[-1] - middle,),
+            Target(5, "at most"),
+        )
 
 
 class _Crowd:

@@ -1,7 +1,7 @@
 """The load of the recovery benchmark: a query with a state of some size, its files, and a feeder that appends to them.
 
-The query keeps the last two pages of every visitor and tells those who come to one page in twenty, so that every epoch has
-results. The files first hold a visit of each visitor, which makes the state; then visits come at a steady rate.
+The query keeps the last two pages of every visitor and tells those who come to one page in twenty, so that every epoch
+has results. The files first hold a visit of each visitor, which makes the state; then visits come at a steady rate.
 """
 
 from __future__ import annotations

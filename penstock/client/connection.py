@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -20,7 +22,7 @@ from penstock.client.problems import error_of, unreachable
 from penstock.client.subscription import AsyncOpen, Subscription
 from penstock.client.told import Told
 from penstock.http import schemas
-from penstock.words.errors import UserError
+from penstock.words.errors import ExternalError, UserError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,6 +68,7 @@ class Client:
         )
         self._open_async = AsyncOpen(self._http, verify)
         self._producer, self._sequence = uuid.uuid4().hex, 0
+        self._pushing, self._patience_seconds = threading.Lock(), timeout_seconds
 
     def __enter__(self) -> Client:
         return self
@@ -214,11 +217,20 @@ class Client:
         ]
         return rows
 
+    def leaped(self, stream: str, limit: int = 100) -> list[dict[str, Any]]:
+        """Silent partitions of a stream that were passed over, and what was read when they came back, the latest
+        first."""
+        rows: list[dict[str, Any]] = self._asked("GET", _stream(stream, "leaped"), query={"limit": limit})[
+            "rows"
+        ]
+        return rows
+
     # -- events ----------------------------------------------------------------------------------
 
     def push(self, stream: str, events: Iterable[Mapping[str, Any] | str]) -> int:
-        """Append events to a stream whose log takes any: dicts as JSON, texts as they are. Hands how many
-        were taken."""
+        """Append events to a stream whose log takes any: dicts as JSON, texts as they are. Returns once they are on
+        disk, and hands how many. A connection that breaks, or a service that is away, is tried again for as long as the
+        client's timeout; the log has every event once. After an error, what was sent last may be in it or not."""
         taken, lines, size = 0, list[str](), 0
         for event in events:
             line = event if isinstance(event, str) else json.dumps(event, default=str)
@@ -232,15 +244,27 @@ class Client:
         return taken + (self._pushed(stream, lines) if lines else 0)
 
     def _pushed(self, stream: str, lines: Sequence[str]) -> int:
-        self._sequence += 1
-        response = self._sent(
-            "POST",
-            _stream(stream, "events"),
-            query={"producer": self._producer, "sequence": self._sequence},
-            headers={"content-type": "application/x-ndjson"},
-            content="\n".join(lines).encode(),
-        )
-        return schemas.Pushed(**response.json()).taken
+        """Send lines until it is known that the log has them; repeating them under one sequence does no harm."""
+        with self._pushing:  # a producer sends one after the other
+            self._sequence += 1
+            until = time.monotonic() + self._patience_seconds
+            pause = 0.05
+            while True:
+                try:
+                    response = self._sent(
+                        "POST",
+                        _stream(stream, "events"),
+                        query={"producer": self._producer, "sequence": self._sequence},
+                        headers={"content-type": "application/x-ndjson"},
+                        content="\n".join(lines).encode(),
+                    )
+                except ExternalError as failure:
+                    if not failure.retry or time.monotonic() + pause > until:
+                        raise
+                    time.sleep(pause)
+                    pause = min(2 * pause, 2.0)
+                else:
+                    return schemas.Pushed(**response.json()).events
 
     # -- requests --------------------------------------------------------------------------------
 

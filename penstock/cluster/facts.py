@@ -54,6 +54,12 @@ class Facts:
     workers: tuple[Worker, ...] = ()
     #: workers there have ever been: no name is given twice
     named: int = 0
+    #: each worker has a loopback address of its own, so that Spark takes it for a machine of its own
+    apart: bool = False
+
+    def host(self) -> str:
+        """Where the next worker listens."""
+        return f"127.0.0.{2 + self.named % 250}" if self.apart else HOST
 
     @property
     def url(self) -> str | None:

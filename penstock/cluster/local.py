@@ -61,8 +61,19 @@ class LocalCluster:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def up(self, workers: int, cores_per_worker: int = 1, memory_mb: int = 1024, pin: Pin = "cores") -> str:
-        """Start a master and workers; returns the master's URL once all of them are ready."""
+    def up(
+        self,
+        workers: int,
+        cores_per_worker: int = 1,
+        memory_mb: int = 1024,
+        pin: Pin = "cores",
+        *,
+        apart: bool = False,
+    ) -> str:
+        """Start a master and workers; returns the master's URL once all of them are ready.
+
+        `apart`: each worker has a loopback address of its own. Spark copies a slow task only to another machine, and
+        tells machines by their addresses."""
         processes.check_system()
         if workers < 1 or cores_per_worker < 1 or memory_mb < 512:
             raise UserError(
@@ -73,7 +84,7 @@ class LocalCluster:
         topology.pins((), pin, cores_per_worker)  # a wrong word is told before anything starts
         with known.changing(self.directory):
             self._refuse_second()
-            facts = Facts(uuid.uuid4().hex, pin, cores_per_worker, memory_mb)
+            facts = Facts(uuid.uuid4().hex, pin, cores_per_worker, memory_mb, apart=apart)
             known.written(self.directory, facts)  # from here on `down` finds whatever has been started
             try:
                 facts = self._with_master(facts)
@@ -124,9 +135,14 @@ class LocalCluster:
             taken = [frozenset(w.cpus) for w in facts.workers if w.cpus and processes.alive(w.process)]
             cpus = topology.pins(processors, facts.pin, facts.cores_per_worker, taken)
             command = spark.worker_command(
-                url, port, facts.cores_per_worker, facts.memory_mb, self.directory / "work" / name
+                url,
+                port,
+                facts.cores_per_worker,
+                facts.memory_mb,
+                self.directory / "work" / name,
+                facts.host(),
             )
-            process = self._started(facts, name, command, cpus)
+            process = self._started(facts, name, command, cpus, facts.host())
             worker = Worker(name, process, port, None if cpus is None else tuple(sorted(cpus)))
             new.append(worker)
             facts = replace(facts, workers=(*facts.workers, worker), named=facts.named + 1)
@@ -136,10 +152,10 @@ class LocalCluster:
         return facts
 
     def _started(
-        self, facts: Facts, name: str, command: list[str], cpus: frozenset[int] | None
+        self, facts: Facts, name: str, command: list[str], cpus: frozenset[int] | None, host: str = HOST
     ) -> processes.Process:
         (self.directory / "scratch" / name).mkdir(parents=True, exist_ok=True)
-        surroundings = spark.environment(self.directory / "scratch" / name)
+        surroundings = spark.environment(self.directory / "scratch" / name, host)
         return processes.start(command, surroundings, f"{facts.id}/{name}", self._log(name), cpus)
 
     def _wait(self, name: str, process: processes.Process, ready: Callable[[], bool]) -> None:

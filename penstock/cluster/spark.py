@@ -36,13 +36,13 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def environment(scratch: Path) -> dict[str, str]:
+def environment(scratch: Path, host: str = HOST) -> dict[str, str]:
     """The environment of a daemon: ours, without what would steer Spark elsewhere."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return ours | {
         "SPARK_HOME": str(spark_home()),
         "JAVA_HOME": java_home(),
-        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(scratch),
         "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
         "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS,
@@ -55,9 +55,11 @@ def master_command(port: int, web_port: int) -> list[str]:
     return [*_daemon("master.Master"), "--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
 
 
-def worker_command(url: str, port: int, cores: int, memory_mb: int, directory: Path) -> list[str]:
+def worker_command(
+    url: str, port: int, cores: int, memory_mb: int, directory: Path, host: str = HOST
+) -> list[str]:
     """What starts a worker that offers so many cores and so much memory to a master."""
-    place = ["--host", HOST, "--port", str(port), "--webui-port", "0", "--work-dir", str(directory)]
+    place = ["--host", host, "--port", str(port), "--webui-port", "0", "--work-dir", str(directory)]
     return [*_daemon("worker.Worker"), *place, "--cores", str(cores), "--memory", f"{memory_mb}m", url]
 
 

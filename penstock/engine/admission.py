@@ -190,15 +190,6 @@ class Admission:
         return sorted(idle)
 
 
-def leaped(start: Offset, end: Offset) -> int:
-    """How many silent partitions an epoch is the first to pass over, of streams whose others go on."""
-    count = 0
-    for stream, idle in end["idle"].items():
-        waited_for = end["at"].get(stream, {}).keys() - set(idle) - set(end["finished"].get(stream, ()))
-        count += len(set(idle) - set(start["idle"].get(stream, ()))) if waited_for else 0
-    return count
-
-
 def spans_between(start: Offset, end: Offset) -> list[tuple[str, Span]]:
     """The spans (stream, span) that lie between two offsets."""
     found = []

@@ -27,13 +27,14 @@ from typing import Any
 
 import polars as pl
 
-from penstock.engine.admission import Offset, leaped, spans_between
+from penstock.engine.admission import Offset, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.greeting import a_little, rehearsal
 from penstock.engine.interval import INTERVAL, Interval
 from penstock.engine.job_shares import JobShares
+from penstock.engine.leaps import as_aside, leaps
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
@@ -254,7 +255,10 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._may_write()
-        taken = 0 if delivered else self.outlet.take(epoch, plan, result.rows, result.aside)
+        leaped = as_aside(record["start"], record["end"])
+        aside = [part for part in (result.aside, leaped) if part is not None]
+        put_aside = pl.concat(aside) if aside else None
+        taken = 0 if delivered else self.outlet.take(epoch, plan, result.rows, put_aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
         reached("delivered", epoch)
         self._may_write()
@@ -296,7 +300,7 @@ class EpochRunner:
             work=work_of(result.facts, plan, result.maps, result.manifest.collections),
             maps=result.maps,
             moved=self._moves.after(seconds, watermark),
-            leaped=leaped(record["start"], record["end"]),
+            leaped=len(leaps(record["start"], record["end"])),
         )
 
     def _carried_out(

@@ -55,6 +55,7 @@ class Gauges:
     epochs: int = 0
     events: int = 0
     late: int = 0
+    leaped: int = 0
     bad: int = 0
     last_epoch: int | None = None
     state_bytes: int = 0
@@ -78,6 +79,7 @@ class Gauges:
         self.epochs += 1
         self.events += report.events
         self.late += report.late
+        self.leaped += report.leaped
         self.bad += report.bad
         self.watermark = report.watermark
         self.ended_at = report.committed_at

@@ -23,6 +23,7 @@ from penstock.engine.whereabouts import memory, whereabouts
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
+from penstock.operators.lateness import judged
 from penstock.query.physical import Edge, ScanPlan
 from penstock.state.ipc import from_stream
 
@@ -234,10 +235,8 @@ def _on_time(
     least, most = int(times.min()), int(times.max())
     late = None
     if most > bound or least < max(max(highest, most) - lateness, floor):
-        ahead = times > bound
-        newest = np.maximum.accumulate(np.where(ahead, NEVER, times))
-        noticed = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
-        behind = times < np.maximum(noticed - lateness, floor)
+        found = judged(times, highest, floor, bound, lateness)
+        ahead, behind, noticed = found.ahead, found.behind, found.noticed
         aside = ahead | behind
         if aside.any():
             rows = frame.filter(pl.Series(aside)).with_columns(pl.Series(TIME, noticed[aside]))
@@ -250,7 +249,7 @@ def _on_time(
             late = rows.filter(pl.col(TIME) > NEVER)
             frame = frame.filter(pl.Series(~aside))
             if not frame.height:
-                return frame, late, max(highest, int(newest[-1]))
+                return frame, late, found.highest
             least, most = int(frame[TIME].min()), int(frame[TIME].max())  # type: ignore[arg-type]
     if scan_plan.stream.time is None:
         return frame, late, max(highest, most)

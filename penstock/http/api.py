@@ -28,7 +28,6 @@ from penstock.http.insight import insight
 from penstock.http.limits import Limits
 from penstock.http.logs import Latest, log
 from penstock.http.metrics import CONTENT_TYPE, metrics
-from penstock.http.push import pushed
 from penstock.http.security import Token
 from penstock.http.wire import ARROW, PROBLEM, answer_json, problem, rows_arrow, status_of
 from penstock.words.errors import InternalError, PenstockError, UserError
@@ -88,7 +87,8 @@ class Service:
         _answers(self.api, self)
         insight(self.api, self.host, self.logged)
         self.forwarding = Forwarding(self.api)
-        self.gate = Gate(self.forwarding, self.limits, token)
+        self.gate = Gate(self.forwarding, self.limits, token, self._at_hand)
+        self._asking: dict[tuple[object, ...], asyncio.Task[bytes]] = {}
 
     @asynccontextmanager
     async def _life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -97,6 +97,18 @@ class Service:
         yield
         self.logged.rest()
         await self.hub.stop()
+
+    def _at_hand(self, job: str) -> bytes | None:
+        """A job's latest answer, where it is here and nobody else is to be asked."""
+        return self.host.answered(job) if self.forwarding.coordinators is None else None
+
+    async def answer(self, job: str) -> bytes:
+        """A job's latest answer as JSON, made once for all who ask meanwhile."""
+        key = (job, *self.host.moment)
+        if key not in self._asking:
+            self._asking[key] = asyncio.create_task(asyncio.to_thread(self.host.answer, job))
+            self._asking[key].add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(self._asking[key])
 
     def say(self, sql: str, check: bool = False) -> schemas.Said:
         """Have statements carried out, or only checked."""
@@ -208,6 +220,12 @@ def _streams(api: FastAPI, service: Service) -> None:
         """Events that came too late, the latest first, where the state keeps them."""
         return schemas.Aside(stream=name, rows=host.aside(name, "late", limit))
 
+    @api.get("/streams/{name}/leaped", tags=["streams"])
+    def leaped(name: Name, limit: Most = 100) -> schemas.Aside:
+        """Silent partitions that epochs passed over, from which offset on, and what was read when they came back; the
+        latest first."""
+        return schemas.Aside(stream=name, rows=host.aside(name, "leaped", limit))
+
     @api.post("/streams/{name}/events", tags=["streams"], openapi_extra=_LINES_BODY)
     async def push(
         name: Name,
@@ -215,16 +233,13 @@ def _streams(api: FastAPI, service: Service) -> None:
         producer: Annotated[str | None, Query(max_length=100)] = None,
         sequence: Annotated[int | None, Query(ge=0, le=2**62)] = None,
     ) -> schemas.Pushed:
-        """Append events to a stream's log, one a line, where it takes any. What a producer sends again under the same
-        sequence is taken once."""
+        """Append events to a stream's log, one a line, where it takes any; they are on disk when this is answered. A
+        producer counts its requests up and sends one at a time: what comes under a sequence that is not above its last
+        was taken before, and is left out."""
         if _kind(request) not in ("application/x-ndjson", "application/json"):
             raise _wrong_kind("application/x-ndjson")
         body = await request.body()
-
-        def take() -> tuple[int, int]:
-            return pushed(name, host.stream(name).log, body, producer, sequence)
-
-        events, taken = await asyncio.to_thread(take)
+        events, taken = await asyncio.to_thread(host.push, name, body, producer, sequence)
         return schemas.Pushed(events=events, taken=taken)
 
 
@@ -284,7 +299,7 @@ def _answers(api: FastAPI, service: Service) -> None:
         stream if the Accept header says so."""
         if accept is not None and ARROW in accept:
             return await asyncio.to_thread(_arrow, host, name)
-        told = host.answered(name) or await asyncio.to_thread(host.answer, name)
+        told = host.answered(name) or await service.answer(name)
         return Response(told, media_type="application/json")
 
     @api.get("/jobs/{name}/results", tags=["answers"], responses={200: {"model": schemas.Results}})

@@ -25,11 +25,12 @@ from penstock.engine.gauges import Gauges
 from penstock.engine.kept import Kept
 from penstock.http.graph import Flow, of_job, of_plan
 from penstock.http.past import Past
-from penstock.http.push import Takes
+from penstock.http.push import pushed, takes_events
 from penstock.http.restarts import Restarts
 from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json, columns_of
+from penstock.http.writers import SegmentWriters
 from penstock.jobs.commands import Answered, shown
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
@@ -75,6 +76,11 @@ class Host:
         self._answers: dict[str, bytes] = {}
         self._changes = self._commands = 0
         self._began = time.monotonic()
+        self._writers = SegmentWriters()
+
+    def close(self) -> None:
+        """Let go of the logs that were written to."""
+        self._writers.close()
 
     # -- what the engine's thread tells ----------------------------------------------------------
 
@@ -166,17 +172,22 @@ class Host:
 
     # -- answers ---------------------------------------------------------------------------------
 
+    @property
+    def moment(self) -> tuple[int, int]:
+        """What is another as soon as answers may be others."""
+        return self.committed, self._changes
+
     def answered(self, job: str) -> bytes | None:
         """A job's latest answer as JSON, if it is at hand. Never waits."""
         return self._answers.get(job)
 
     def answer(self, job: str) -> bytes:
         """A job's latest answer as JSON."""
-        seen = self.committed, self._changes
+        seen = self.moment
         told = answer_json(job, self.ask(job))
         if len(self._answers) < 1_000:
             self._answers[job] = told
-        if seen != (self.committed, self._changes):  # it may be an older one
+        if seen != self.moment:  # it may be an older one
             self._answers.pop(job, None)
         return told
 
@@ -245,6 +256,12 @@ class Host:
             "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
         )
 
+    def push(
+        self, stream: str, body: bytes, producer: str | None = None, sequence: int | None = None
+    ) -> tuple[int, int]:
+        """Append the lines of a body to a stream's log; hands how many there were and how many were new."""
+        return pushed(stream, self.stream(stream).log, body, self._writers, producer, sequence)
+
     def _stream(self, name: str, said: str, stream: StreamDefinition) -> dict[str, Any]:
         return {
             "name": name,
@@ -255,7 +272,7 @@ class Host:
             "lateness_seconds": stream.lateness / 1e6,
             "backlog": self.backlog().get(stream.name),
             "backlog_unit": stream.log.unit,
-            "takes_events": isinstance(stream.log, Takes),
+            "takes_events": takes_events(stream.log),
         }
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -392,6 +409,7 @@ class Host:
                 "events": gauges.events,
                 "events_per_second": rate if gauges.epochs else 0.0,
                 "late": gauges.late,
+                "leaped": gauges.leaped,
                 "dead": gauges.bad,
                 "latency_seconds": None if latency is None else {"p50": latency.p50, "p99": latency.p99},
                 "last_epoch_seconds": self._last_seconds,

@@ -197,6 +197,8 @@ class Status(BaseModel):
     events: int
     events_per_second: float
     late: int
+    #: how often a silent partition was passed over
+    leaped: int
     dead: int
     latency_seconds: Seconds | None
     last_epoch_seconds: float | None

@@ -1,6 +1,7 @@
 """`penstock agent`: the command line of the agent, its threads and its end.
 
-Each source is a producer of its own: a journal, a thread that reads into it and one that ships it.
+Each source is a producer of its own: a journal, a thread that reads into it and one that ships it. With --reduce
+there is a second journal and a thread between the two, and `reducers` makes what it does of a file's text.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.ingest.addresses import address, size, token_in
 from penstock.ingest.inlet import Overflow, PipeInlet, WhenFull
 from penstock.ingest.intake import check_stream
 from penstock.ingest.journal import Journal
+from penstock.ingest.reducing import Reduce, Reducing
 from penstock.ingest.shipper import Shipper
 from penstock.ingest.tail import TailInlet
 from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
+
+if TYPE_CHECKING:
+    import ssl
 
 _WHEN_FULL: tuple[WhenFull, ...] = ("block", "drop-oldest", "drop-newest")
 
@@ -58,19 +64,46 @@ def parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="how long the end waits for acknowledgements (%(default)s)",
     )
+    say(
+        "--reduce",
+        metavar="FILE",
+        help="ship what the jobs in this SQL file need of the stream, reduced, instead of lines",
+    )
+    say(
+        "--tls",
+        action="store_true",
+        help="speak TLS; the gateway's certificate must be the system's to trust",
+    )
+    say(
+        "--ca",
+        metavar="FILE",
+        help="speak TLS; this authority (PEM) must have signed the gateway's certificate",
+    )
     say("--token-file", metavar="FILE", help="the gateway's token")
     return made
+
+
+#: makes what an agent does with lines, of a text and the name of a stream
+Reducers = Callable[[str, str], Reduce]
 
 
 class _Source:
     """A producer: what it reads, and what ships it."""
 
     def __init__(
-        self, given: argparse.Namespace, spool: Path, path: Path | None, stop: threading.Event
+        self,
+        given: argparse.Namespace,
+        spool: Path,
+        path: Path | None,
+        stop: threading.Event,
+        reduce: Reduce | None,
+        tls: ssl.SSLContext | None,
     ) -> None:
         name = "stdin" if path is None else f"{path.name}-{zlib.crc32(os.fsencode(path)):08x}"
         most = size(given.spool_bytes)
-        self.journal = Journal(spool / name, file_bytes=max(min(4 << 20, most // 8), 4096))
+        file_bytes = max(min(4 << 20, most // 8), 4096)
+        _check_kind(spool, name, reduce is not None)
+        self.journal = Journal(spool / f"{name}.lines" if reduce else spool / name, file_bytes=file_bytes)
         overflow = Overflow(self.journal, most, given.when_full)
         self.overflow = overflow
         if path is None:
@@ -88,19 +121,36 @@ class _Source:
         self.ended = threading.Event()
         self.failure: Exception | None = None
         self._given_up = threading.Event()
+        linger_seconds = max(microseconds(given.linger) / 1e6, 0.001)
+        self.shipped, finished, self._reducing = self.journal, self.ended.is_set, None
+        if reduce is not None:
+            self.shipped = Journal(spool / f"{name}.reduced", file_bytes=file_bytes)
+            self._reducing = Reducing(
+                self.journal,
+                self.shipped,
+                reduce,
+                most_bytes=most,
+                linger_seconds=linger_seconds,
+                finished=self.ended.is_set,
+                stop=self._given_up,
+            )
+            finished = self._reducing.done.is_set
         self.shipper = Shipper(
-            self.journal,
+            self.shipped,
             address(given.to),
             check_stream(given.stream),
             token=token_in(given.token_file),
-            linger_seconds=max(microseconds(given.linger) / 1e6, 0.001),
-            finished=self.ended.is_set,
+            tls=tls,
+            linger_seconds=min(linger_seconds, 0.2) if reduce else linger_seconds,
+            finished=finished,
             stop=self._given_up,
         )
         self._threads = [
             threading.Thread(target=self._read, name=f"read {name}", daemon=True),
             threading.Thread(target=self._ship, name=f"ship {name}", daemon=True),
         ]
+        if self._reducing is not None:
+            self._threads.append(threading.Thread(target=self._reduce, name=f"reduce {name}", daemon=True))
 
     def start(self) -> None:
         """Begin reading and shipping."""
@@ -121,17 +171,39 @@ class _Source:
         except Exception as error:
             self.failure = self.failure or error
 
+    def _reduce(self) -> None:
+        assert self._reducing is not None
+        try:
+            self._reducing.run()
+        except Exception as error:
+            self.failure = self.failure or error
+
     def close(self) -> bool:
         """Stop shipping; whether all was acknowledged."""
         done = self.shipper.done
         self._given_up.set()
-        self._threads[1].join(2)
+        for thread in self._threads[1:]:
+            thread.join(2)
         self.journal.sync()
+        self.shipped.sync()
         return done
 
+    def told(self) -> dict[str, object]:
+        """What it did, for its last word."""
+        shipped = self.shipper.shipped
+        told: dict[str, object] = {
+            "producer": self.shipped.producer,
+            "lines": shipped.lines,
+            "frames": shipped.frames,
+            "bytes_sent": shipped.bytes_sent,
+            "dropped_lines": self.overflow.dropped_lines,
+            "unacknowledged_bytes": max(self.shipped.end - shipped.acknowledged, 0),
+        }
+        return told if self._reducing is None else told | {"reduced_lines": self._reducing.taken}
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the agent until its input ends or it is told to stop."""
+
+def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
+    """Run the agent until its input ends or it is told to stop. Without `reducers` it cannot reduce."""
     given = parser().parse_args(arguments)
     if given.tail and not given.spool:
         raise UserError(
@@ -139,15 +211,17 @@ def main(arguments: Sequence[str]) -> int:
             "--tail needs --spool",
             hint="It is where the agent remembers how far it has read.",
         )
+    reduce = _reduce_of(given, reducers)
+    tls = _tls(given)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with _spool(given.spool) as spool:
         paths: list[Path | None] = [Path(os.path.abspath(path)) for path in dict.fromkeys(given.tail)]
-        sources = [_Source(given, spool, path, stop) for path in paths or [None]]
+        sources = [_Source(given, spool, path, stop, reduce, tls) for path in paths or [None]]
         for source in sources:
             source.start()
-        tell("started", to=given.to, stream=given.stream, producers=[one.journal.producer for one in sources])
+        tell("started", to=given.to, stream=given.stream, producers=[one.shipped.producer for one in sources])
         while not stop.is_set() and not all(one.ended.is_set() for one in sources) and not _failed(sources):
             stop.wait(0.5)
         stop.set()
@@ -158,16 +232,7 @@ def main(arguments: Sequence[str]) -> int:
             time.sleep(0.02)
         left = [one for one in sources if not one.close()]
         for one in sources:
-            shipped, overflow = one.shipper.shipped, one.overflow
-            tell(
-                "ended",
-                producer=one.journal.producer,
-                lines=shipped.lines,
-                frames=shipped.frames,
-                bytes_sent=shipped.bytes_sent,
-                dropped_lines=overflow.dropped_lines,
-                unacknowledged_bytes=max(one.journal.end - shipped.acknowledged, 0),
-            )
+            tell("ended", **one.told())
         if failure := _failed(sources):
             raise ExternalError("AGENT_FAILED", "the agent cannot go on", detail=repr(failure)) from failure
         if left and not given.spool:
@@ -178,6 +243,38 @@ def main(arguments: Sequence[str]) -> int:
                 hint="With --spool DIR they would be shipped by the next start.",
             )
     return 0
+
+
+def _reduce_of(given: argparse.Namespace, reducers: Reducers | None) -> Reduce | None:
+    """What is done with lines before they travel; None if nothing."""
+    if given.reduce is None:
+        return None
+    if reducers is None:
+        raise UserError("CANNOT_REDUCE", "this agent was started without what reducing needs")
+    try:
+        text = Path(given.reduce).read_text()
+    except OSError as error:
+        raise UserError("FILE_UNREADABLE", f"{given.reduce} cannot be read", detail=str(error)) from None
+    return reducers(text, given.stream)
+
+
+def _tls(given: argparse.Namespace) -> ssl.SSLContext | None:
+    if not given.tls and given.ca is None:
+        return None
+    from penstock.ingest.tls import client_context
+
+    return client_context(given.ca)
+
+
+def _check_kind(spool: Path, name: str, reducing: bool) -> None:
+    """Raise if the spool is of an agent that treated lines the other way: it knows how far the input was read."""
+    other = spool / name if reducing else spool / f"{name}.lines"
+    if other.exists():
+        raise UserError(
+            "SPOOL_OF_ANOTHER_KIND",
+            f"{spool} was used {'without' if reducing else 'with'} --reduce",
+            hint="Let that agent end with nothing left, then give this one a spool of its own.",
+        )
 
 
 def _failed(sources: Sequence[_Source]) -> Exception | None:

@@ -8,6 +8,7 @@ import contextlib
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.ingest.addresses import address, is_loopback, size, token_in
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
@@ -16,6 +17,9 @@ from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
+
+if TYPE_CHECKING:
+    import ssl
 
 #: a gateway that takes less could not take a line of usual length
 LEAST_MOST_BYTES = 4096
@@ -32,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     say("--listen", default="127.0.0.1:7070", metavar="HOST:PORT", help="for agents (default %(default)s)")
     say("--http", metavar="HOST:PORT", help="for HTTP POST of lines; not open unless given")
     say("--token-file", metavar="FILE", help="senders must know this token; needed beyond this machine")
+    say("--tls-cert", metavar="FILE", help="a certificate (PEM): then all that is said here is TLS")
+    say("--tls-key", metavar="FILE", help="its key (PEM)")
     say("--most-bytes", default="1MB", metavar="SIZE", help="largest frame or body (default %(default)s)")
     say("--most-connections", type=int, default=2048, help="(default %(default)s)")
     say(
@@ -92,11 +98,20 @@ def main(arguments: Sequence[str]) -> int:
             size(given.keep_bytes) if given.keep_bytes else None,
         ),
     )
-    asyncio.run(_serve(settings, dict(listens)))
+    if (given.tls_cert is None) is not (given.tls_key is None):
+        raise UserError("BAD_SETTING", "--tls-cert and --tls-key belong together")
+    tls = None
+    if given.tls_cert is not None:
+        from penstock.ingest.tls import server_context
+
+        tls = server_context(given.tls_cert, given.tls_key)
+    asyncio.run(_serve(settings, dict(listens), tls))
     return 0
 
 
-async def _serve(settings: GatewaySettings, listens: dict[str, tuple[str, int]]) -> None:
+async def _serve(
+    settings: GatewaySettings, listens: dict[str, tuple[str, int]], tls: ssl.SSLContext | None
+) -> None:
     loop = asyncio.get_running_loop()
     gateway = Gateway(settings)
     stop = asyncio.Event()
@@ -105,12 +120,23 @@ async def _serve(settings: GatewaySettings, listens: dict[str, tuple[str, int]])
     working = asyncio.create_task(gateway.run())
     try:
         host, port = listens["listen"]
-        servers = [await loop.create_server(lambda: Connection(gateway), host, port, backlog=1024)]
+        patience = None if tls is None else settings.patience_seconds
+        servers = [
+            await loop.create_server(
+                lambda: Connection(gateway), host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=patience
+            )
+        ]
         if "http" in listens:
             host, port = listens["http"]
             servers.append(
                 await asyncio.start_server(
-                    HttpDoor(gateway).answer, host, port, limit=head_limit(), backlog=1024
+                    HttpDoor(gateway).answer,
+                    host,
+                    port,
+                    limit=head_limit(),
+                    backlog=1024,
+                    ssl=tls,
+                    ssl_handshake_timeout=patience,
                 )
             )
     except OSError as error:
@@ -120,7 +146,7 @@ async def _serve(settings: GatewaySettings, listens: dict[str, tuple[str, int]])
         ) from None
     for name, server in zip(listens, servers, strict=True):
         at = server.sockets[0].getsockname()
-        tell("listening", what=name, host=at[0], port=at[1], token=bool(settings.token))
+        tell("listening", what=name, host=at[0], port=at[1], token=bool(settings.token), tls=tls is not None)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     for server in servers:

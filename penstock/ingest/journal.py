@@ -47,6 +47,13 @@ class _File(NamedTuple):
     size: int
 
 
+class _Lines(NamedTuple):
+    """Whole lines, and the position of the first byte."""
+
+    first: int
+    data: bytes
+
+
 def _raw(first: int, size: int) -> _File:
     return _File(first, first + size, False, size)
 
@@ -169,6 +176,18 @@ class Journal:
 
         A line longer than `most` is left out: then the frame begins further on.
         """
+        found = self._next(position, most)
+        return self._framed(found) if isinstance(found, _Lines) else found
+
+    def lines(self, position: int, most: int = FRAME_BYTES) -> tuple[int, bytes] | None:
+        """The same, as they are: where they begin, and their bytes."""
+        found = self._next(position, most)
+        return (found.first, found.lines()) if isinstance(found, Frame) else found
+
+    def _framed(self, found: _Lines) -> Frame:
+        return Frame.of(self.producer, found.first, found.data, made_at=int(time.time() * 1e6))
+
+    def _next(self, position: int, most: int) -> Frame | _Lines | None:
         while True:
             with self._lock:
                 following = [file for file in self._files if file.end > position]
@@ -176,32 +195,32 @@ class Journal:
                 return None
             file = following[0]
             position = max(position, file.first)
+            found: Frame | _Lines | None
             try:
                 if file.packed:
-                    frame, position = self._packed_frame(file, position, most), file.end
+                    found, position = self._packed_frame(file, position, most), file.end
                 else:
-                    frame, position = self._raw_frame(file, position, most)
-                    if frame is None and len(following) == 1:
+                    found, position = self._raw_lines(file, position, most)
+                    if found is None and len(following) == 1:
                         return None
             except FileNotFoundError:
                 continue  # packed, or dropped, in the meantime
-            if frame is not None:
-                return frame
+            if found is not None:
+                return found
 
     def holds(self, position: int) -> bool:
         """Whether the byte at a position is still here."""
         with self._lock:
             return any(file.first <= position < file.end for file in self._files)
 
-    def _raw_frame(self, file: _File, position: int, most: int) -> tuple[Frame | None, int]:
-        """A frame of a raw file, and where to look if there is none."""
+    def _raw_lines(self, file: _File, position: int, most: int) -> tuple[_Lines | None, int]:
+        """Lines of a raw file, and where to look next."""
         fd = os.open(self._path(file), os.O_RDONLY)
         try:
             data = os.pread(fd, min(most, file.end - position), position - file.first)
             end = data.rfind(b"\n") + 1
             if end:
-                made_at = int(time.time() * 1e6)
-                return Frame.of(self.producer, position, data[:end], made_at=made_at), position + end
+                return _Lines(position, data[:end]), position + end
             if len(data) < most:
                 return None, file.end
             while data and b"\n" not in data:  # too long a line: find its end
@@ -212,7 +231,7 @@ class Journal:
             position += data.find(b"\n") + 1
         finally:
             os.close(fd)
-        return self._raw_frame(file, position, most)
+        return self._raw_lines(file, position, most)
 
     def _packed_frame(self, file: _File, position: int, most: int) -> Frame | None:
         path = self._path(file)
@@ -246,8 +265,8 @@ class Journal:
         made = _File(file.first, file.end, True, 0)
         try:
             while position < file.end:
-                frame, position = self._raw_frame(file, position, FRAME_BYTES)
-                pieces.append(frame.encoded() if frame else b"")
+                lines, position = self._raw_lines(file, position, FRAME_BYTES)
+                pieces.append(self._framed(lines).encoded() if lines else b"")
             write_whole(self._path(made), *pieces)
         except FileNotFoundError:
             return True  # given up in the meantime

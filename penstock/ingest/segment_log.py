@@ -47,6 +47,11 @@ class SegmentLog(Log):
         self._finished = finished
         self._reader: str | None = None
 
+    @property
+    def directory(self) -> Path:
+        """Where it lies."""
+        return self._directory
+
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Become a reader, for the life of the state directory, that the gateway keeps the log for."""
         if not (self._directory if self._finished else self._directory.parent).is_dir():

@@ -15,15 +15,21 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from penstock.ingest.frames import GAP, JUMP
 from penstock.ingest.intake import Hello
 from penstock.ingest.journal import FRAME_BYTES, Journal
 from penstock.ingest.tell import tell
 
+if TYPE_CHECKING:
+    import ssl
+
 #: bytes under way without an acknowledgement
 _WINDOW_BYTES = 4 << 20
 _SYNC_SECONDS = 1.0
+#: how long the other side may take to let us send
+_SEND_SECONDS = 10.0
 #: no acknowledgement for so long: the connection is given up
 _DEAF_SECONDS = 20.0
 _MOST_ANSWER_BYTES = 64 << 10
@@ -61,11 +67,13 @@ class Shipper:
         stream: str,
         *,
         token: str = "",
+        tls: ssl.SSLContext | None = None,
         linger_seconds: float = 0.2,
         finished: Callable[[], bool] = lambda: False,
         stop: threading.Event | None = None,
     ) -> None:
         self._journal, self._to = journal, to
+        self._tls = tls
         self._hello = Hello(stream, journal.producer, token)
         self._linger_seconds = linger_seconds
         self._finished = finished
@@ -108,15 +116,23 @@ class Shipper:
                     self._stop.wait(min(0.1, max(until - time.monotonic(), 0)))
 
     def _session(self) -> None:
-        with socket.create_connection(self._to, timeout=10) as line:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._connection() as line:
             line.sendall(self._hello.encoded())
             answers = _Answers(line)
             answer = answers.wait()
             position, most = int(str(answer["next"])), int(str(answer["most_bytes"]))
             self._connected(position)
             self._ship(line, answers, position, min(FRAME_BYTES, most - 512))
+
+    def _connection(self) -> socket.socket:
+        line = socket.create_connection(self._to, timeout=_SEND_SECONDS)
+        try:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return line if self._tls is None else self._tls.wrap_socket(line, server_hostname=self._to[0])
+        except BaseException:
+            line.close()
+            raise
 
     def _connected(self, position: int) -> None:
         journal, shipped = self._journal, self.shipped
@@ -202,9 +218,18 @@ class _Answers:
 
     def poll(self, seconds: float) -> list[dict[str, object]]:
         """The lines that come within some time."""
-        if not select.select([self._line], [], [], seconds)[0]:
+        # what TLS has unpacked already no select sees
+        if not getattr(self._line, "pending", int)() and not select.select([self._line], [], [], seconds)[0]:
             return []
-        data = self._line.recv(_MOST_ANSWER_BYTES)
+        self._line.settimeout(0)
+        try:
+            data = self._line.recv(_MOST_ANSWER_BYTES)
+        except OSError as error:
+            if isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError":
+                return []  # a part of a record of TLS, or one that is not for us
+            raise
+        finally:
+            self._line.settimeout(_SEND_SECONDS)
         if not data:
             raise ConnectionError("the gateway hung up")
         *lines, self._data = (self._data + data).split(b"\n")

@@ -42,7 +42,7 @@ class PaneOperator(Operator):
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
+        return {*self.keys, *(column for a in self.aggregates for column in a.reads())}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if any(a.sequential for a in self.aggregates):

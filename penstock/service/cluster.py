@@ -32,11 +32,15 @@ def up(
     cores_per_worker: Annotated[int, typer.Option(min=1, help="Tasks a worker runs at once.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory a worker offers to executors.")] = "1g",
     pin: Annotated[str, typer.Option(help=f"Bind workers to processors: {', '.join(PINS)}.")] = "cores",
+    apart: Annotated[
+        bool,
+        typer.Option("--apart", help="A loopback address for each worker, as if on machines of their own."),
+    ] = False,
     directory: Directory = _DEFAULT,
 ) -> None:
     """Start a master and workers, bound to loopback."""
     cluster, console = LocalCluster(directory), Console(highlight=False)
-    url = cluster.up(workers, cores_per_worker, megabytes(memory), cast(Pin, pin))
+    url = cluster.up(workers, cores_per_worker, megabytes(memory), cast(Pin, pin), apart=apart)
     console.print(Text(f"up: {url}", style="green"), soft_wrap=True)
     console.print(f"use it: penstock run app.py --master {url}", soft_wrap=True)
 

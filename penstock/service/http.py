@@ -35,6 +35,7 @@ from penstock.query.compile import compiled
 from penstock.service.door import Door, served_app, spread_over
 from penstock.service.following import following
 from penstock.service.options import (
+    Conf,
     Elastic,
     Epoch,
     ExecutorCount,
@@ -42,9 +43,12 @@ from penstock.service.options import (
     Fresh,
     ManagerFile,
     Master,
+    Reduced,
     Slices,
     State,
+    as_reduced,
     as_seconds,
+    as_spark_settings,
     default_state,
 )
 from penstock.service.serve import Stopping
@@ -118,9 +122,12 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Show the HA unit on this state directory as well.")
     ] = None,
     ui: Annotated[bool, typer.Option("--ui/--no-ui", help="The dashboard, at /ui on the same port.")] = True,
+    reduced: Reduced = None,
+    conf: Conf = None,
 ) -> None:
     """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
-    app = served_app(file, empty)
+    spark = as_spark_settings(conf)
+    app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     place = state or default_state(app.name)
     if fresh:
@@ -135,6 +142,7 @@ def serve(
         master=master,
         slices=slices,
         epoch_seconds=as_seconds(epoch, "--epoch"),
+        spark=spark,
         **following(master, executors, elastic, manager),
     )
     engine = Engine(program, settings)

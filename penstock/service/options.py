@@ -9,6 +9,9 @@ from typing import Annotated
 import typer
 
 from penstock.ha.schemes import Scheme, Semantics
+from penstock.jobs.app import JobsApp
+from penstock.jobs.reducing import reduction_of
+from penstock.query.logical import App
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
@@ -81,6 +84,58 @@ ManagerFile = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
 ]
+
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark's, as spark.executor.memory=2g; may be repeated.",
+    ),
+]
+Reduced = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STREAM", help="Agents reduce this stream for the file's jobs (penstock agent --reduce)."
+    ),
+]
+#: what Penstock says itself
+_OWN = {"spark.master": "--master", "spark.app.name": None}
+
+
+def as_spark_settings(conf: list[str] | None) -> dict[str, str]:
+    """What --conf said; of a key said twice the last holds."""
+    said: dict[str, str] = {}
+    for one in conf or ():
+        key, equals, value = one.partition("=")
+        if not equals or not key.startswith("spark.") or not key.removeprefix("spark.").strip("."):
+            raise UserError(
+                "BAD_OPTION",
+                f"--conf {one!r} is no setting of Spark's",
+                hint="As in spark.executor.memory=2g.",
+            )
+        if key in _OWN:
+            instead = _OWN[key]
+            raise UserError(
+                "BAD_OPTION",
+                f"{key} is not set with --conf",
+                hint=f"Use {instead}." if instead else "It is Penstock's own.",
+            )
+        said[key] = value
+    return said
+
+
+def as_reduced(app: App | JobsApp, stream: str | None) -> App | JobsApp:
+    """An application as it was loaded, or as it reads a stream that agents have reduced."""
+    if stream is None:
+        return app
+    if not isinstance(app, JobsApp) or app.streams or app.queries or app.functions:
+        raise UserError(
+            "NOT_REDUCIBLE",
+            "agents reduce for jobs in a file of SQL",
+            hint="Give agents and engine the same .sql file.",
+        )
+    return reduction_of(app.sql, stream, app.name).reduced()
 
 
 def as_seconds(text: str, option: str) -> float:

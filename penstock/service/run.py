@@ -26,6 +26,7 @@ from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
     CheckpointEvery,
+    Conf,
     Coordination,
     Costs,
     Drain,
@@ -39,12 +40,15 @@ from penstock.service.options import (
     ManagerFile,
     Master,
     RecoveryTime,
+    Reduced,
     SchemeName,
     SemanticsName,
     Slices,
     State,
     as_interval,
+    as_reduced,
     as_seconds,
+    as_spark_settings,
     default_state,
 )
 from penstock.service.serve import serve
@@ -76,6 +80,8 @@ def run(
     checkpoint_every: CheckpointEvery = "1",
     elastic: Elastic = None,
     manager: ManagerFile = None,
+    reduced: Reduced = None,
+    conf: Conf = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
@@ -89,7 +95,8 @@ def run(
             hint="Add --ha.",
         )
     _check_controller(scheme, recovery_time, cost, every)
-    app = load(file)
+    spark = as_spark_settings(conf)
+    app = as_reduced(load(file), reduced)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
@@ -100,6 +107,8 @@ def run(
                 "a unit of engines does not change its executors yet",
                 hint="Leave out --executors, --elastic and --manager, or --ha.",
             )
+        if reduced is not None:
+            raise UserError("BAD_OPTION", "a unit of engines does not read reduced streams yet")
         launch = Launch(
             unit=unit_name(app.name, place),
             coordination=coordination or str((place / SHARED / "coordination").resolve()),
@@ -111,9 +120,17 @@ def run(
             drain=drain,
             lease_seconds=lease_seconds,
             recovery=asked_of_recoveries(recovery_time, cost, semantics, every),
-            settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None},
+            settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None}
+            | ({"spark": spark} if spark else {}),
         )
-        again = _again(file, state, master, "--ha", *_said(recovery_time, cost, semantics, checkpoint_every))
+        again = _again(
+            file,
+            state,
+            master,
+            "--ha",
+            *_said(recovery_time, cost, semantics, checkpoint_every),
+            *_read(reduced, conf),
+        )
         serve_unit(app, place, launch, scheme, for_seconds, again)
         return
     settings = Settings(
@@ -124,9 +141,12 @@ def run(
         drain=drain,
         checkpoint_every=every or 1,
         semantics=semantics,
+        spark=spark,
         **following(master, executors, elastic, manager),
     )
-    again = _again(file, state, master, *_said(None, None, semantics, checkpoint_every))
+    again = _again(
+        file, state, master, *_said(None, None, semantics, checkpoint_every), *_read(reduced, conf)
+    )
     serve(app, settings, for_seconds=for_seconds, again=again)
 
 
@@ -227,6 +247,12 @@ def _said(recovery_time: str | None, cost: str | None, semantics: Semantics, eve
         "--checkpoint-every": None if every == "1" else every,
     }
     return [word for name, value in given.items() if value is not None for word in (name, value)]
+
+
+def _read(reduced: str | None, conf: list[str] | None) -> list[str]:
+    """The options about reading and Spark that were given, as they are to be given again."""
+    read = ["--reduced", reduced] if reduced else []
+    return [*read, *(word for one in conf or () for word in ("--conf", one))]
 
 
 def _again(file: Path, state: Path | None, master: str, *more: str) -> str:

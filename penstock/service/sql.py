@@ -21,7 +21,7 @@ from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
 from penstock.jobs.script import Script, explained, script
 from penstock.jobs.workshop import Given
-from penstock.service.options import Drain, For, Master, as_seconds
+from penstock.service.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
 from penstock.service.serve import Stopping
 from penstock.sql.statements import CreateJob, Explain, Select
 from penstock.words.errors import UserError
@@ -41,9 +41,11 @@ def sql(
     for_: For = None,
     drain: Drain = False,
     master: Master = "local[*]",
+    conf: Conf = None,
 ) -> None:
     """Run a query now and print its rows, one JSON object a line, until it is stopped (Ctrl-C)."""
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    spark = as_spark_settings(conf)
     scripts = [script(with_.read_text(), str(with_))] if with_ is not None else []
     scripts.append(script(text))
     *before, select = tuple(s for one in scripts for s in one.statements) or (None,)
@@ -59,7 +61,7 @@ def sql(
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
         place = Path(folder) / "state"
         jobs = JobsApp("sql", f"{setup};\nCREATE JOB query AS {select.text}").on(place)
-        engine = Engine(jobs, Settings(state=place, master=master, drain=drain))
+        engine = Engine(jobs, Settings(state=place, master=master, drain=drain, spark=spark))
         stopping = Stopping(engine)
         with Console(stderr=True).status("starting Spark") as status, stopping.signals():
 

@@ -82,7 +82,11 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
     ]
     for output in engine.plan.outputs.values():
         told += [(f"results {output.name}", sink.describe()) for sink in output.sinks]
-    for count, folder, name in ((run.late, "late", "late events"), (run.bad, "dead", "dead letters")):
+    for count, folder, name in (
+        (run.late, "late", "late events"),
+        (run.bad, "dead", "dead letters"),
+        (run.leaped, "leaped", "passed over"),
+    ):
         if count or (state / folder).is_dir():
             told.append((name, f"{state / folder}/"))
     told += [

@@ -25,7 +25,7 @@ from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, Red
 from penstock.sinks import JsonLines as JsonLinesSink
 from penstock.sql.dialect import Penstock, tokens_of
 from penstock.sql.places import nearest, said
-from penstock.sql.statements import Call, CreateStream
+from penstock.sql.statements import NEVER, Call, CreateStream
 from penstock.sql.types import dtype_of
 from penstock.sql.words import Words, is_word
 from penstock.words.errors import UserError
@@ -65,7 +65,8 @@ def stream_of(statement: CreateStream) -> Stream:
     if statement.lateness is not None:
         more["lateness"] = timedelta(microseconds=statement.lateness)
     if statement.idle_after is not None:
-        more["idle_after"] = timedelta(microseconds=statement.idle_after)
+        never = statement.idle_after == NEVER
+        more["idle_after"] = None if never else timedelta(microseconds=statement.idle_after)
     with _at(statement.format):
         return stream(statement.name, log, decoder, time=statement.time, **more)
 

@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.sql.alter import altered
 from penstock.sql.queries import check_condition, select_of, tokenized
 from penstock.sql.statements import (
+    NEVER,
     AlterJob,
     Change,
     CreateJob,
@@ -106,7 +107,7 @@ def _create_stream(words: Words) -> CreateStream:
         elif "lateness" not in lengths and words.accept("LATENESS"):
             lengths["lateness"] = words.length()
         elif "idle" not in lengths and words.accept("IDLE", "AFTER"):
-            lengths["idle"] = words.length()
+            lengths["idle"] = NEVER if words.accept("NEVER") else words.length()
         else:
             words.refuse("EVENT TIME, LATENESS, IDLE AFTER or the end of the statement was expected here")
     return CreateStream(name, log, form, time, lengths.get("lateness"), lengths.get("idle"), words.text)

@@ -13,6 +13,8 @@ from sqlglot import exp
 
 #: the value of a literal or a parameter
 Scalar = str | int | float | bool | None
+#: IDLE AFTER NEVER: silent partitions are waited for
+NEVER = -1
 #: what is done to a job as a whole
 Verb = Literal["pause", "resume", "flush", "empty", "drop"]
 

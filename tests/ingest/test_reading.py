@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.admission import leaped
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.leaps import Leap, leaps, returns
 from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
 from penstock.ingest.frames import Frame
@@ -97,7 +97,14 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("before", "now", "count"),
-    [([], [], 0), ([], ["p1"], 1), (["p1"], ["p1"], 0), ([], ["p0", "p1"], 0), (["p1"], [], 0)],
+    [
+        ([], [], 0),
+        (["p0", "p1"], ["p1"], 1),
+        ([], ["p1"], 1),
+        (["p1"], ["p1"], 0),
+        ([], ["p0", "p1"], 0),
+        (["p1"], [], 0),
+    ],
 )
 def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
     before: list[str], now: list[str], count: int
@@ -105,4 +112,11 @@ def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
     at = {"clicks": {"p0": 10, "p1": 10}}
     start = {"at": at, "idle": {"clicks": before}, "finished": {}}
     end = {"at": at, "idle": {"clicks": now}, "finished": {"clicks": []}}
-    assert leaped(start, end) == count
+    assert len(leaps(start, end)) == count
+
+
+def test_what_a_straggler_brings_when_it_is_back_is_named() -> None:
+    start = {"at": {"clicks": {"p0": 10, "p1": 10}}, "idle": {"clicks": ["p1"]}, "finished": {}}
+    end = {"at": {"clicks": {"p0": 20, "p1": 17}}, "idle": {"clicks": []}, "finished": {}}
+    assert returns(start, end) == [Leap("clicks", "p1", 10, 17)]
+    assert returns(start, {**end, "at": {"clicks": {"p0": 20, "p1": 10}}}) == []

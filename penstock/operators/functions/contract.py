@@ -136,6 +136,10 @@ class AggregateFunction(ABC):
         """The type of the answer."""
         return self.answers(pl.Null() if self.column is None else incoming[self.column])
 
+    def reads(self) -> tuple[str, ...]:
+        """The columns of an event that it needs."""
+        return () if self.column is None else (self.column,)
+
     @property
     def subtracts(self) -> bool:
         """Whether `over` costs the same however long the ranges are."""

@@ -1,0 +1,174 @@
+"""Reduction where events are made: what agents do of a query, and what is left of it for the engine. Pure.
+
+Receives an application and the name of one of its streams; hands a `Reduction`. A *cut* is an aggregate over windows of
+time and the stateless steps between it and the stream. Agents carry out the steps and make partial answers
+per key and pane; the engine reads those instead of events and goes on from there, with the same answers.
+
+Refused, with the reason: what needs the events themselves (patterns, joins, count windows, late events), functions
+whose partial answers grow with the events or know their order, and types that do not travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from penstock.decode.partials import AT, CUT, Partials, travels
+from penstock.operators.contract import PARTITION, SEQUENCE, TIME
+from penstock.operators.functions import AggregateFunction
+from penstock.operators.functions.extremes import Max
+from penstock.operators.functions.shipped import Shipped
+from penstock.operators.functions.user import User
+from penstock.operators.panes import PaneOperator, parts_of
+from penstock.query import logical
+from penstock.query.lower import lowered
+from penstock.query.physical import Step
+from penstock.query.rewrite import rewritten
+from penstock.words.errors import UserError
+
+#: the newest event time in a partial answer, as a column of events and as one of its parts
+EVENT_TIME = "_event_time"
+_NEWEST = Max("__newest", EVENT_TIME, pl.Int64())
+NEWEST = _NEWEST.parts()[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """An aggregate that agents begin: what they do, and how its columns are called on the way."""
+
+    number: int
+    node: logical.Stateful
+    operator: PaneOperator
+    steps: tuple[Step, ...]
+    #: column of a partial answer to its name on the way
+    names: Mapping[str, str]
+    types: Mapping[str, pl.DataType]
+
+    @property
+    def dated(self) -> PaneOperator:
+        """The operator, with the newest event time among its partial answers."""
+        return replace(self.operator, aggregates=(*self.operator.aggregates, _NEWEST))
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """What agents do of a stream for an application. `plan` tells it from others."""
+
+    app: logical.App
+    source: logical.Source
+    cuts: tuple[Cut, ...]
+    plan: str
+
+    @property
+    def stream(self) -> logical.StreamDefinition:
+        """The stream whose events are reduced."""
+        return self.source.stream
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns of an event that anybody reads, and its time."""
+        return list(self.stream.decoder.schema())
+
+    def reduced(self) -> logical.App:
+        """The application that reads partial answers instead of events."""
+        columns = {cut.names[name]: dtype for cut in self.cuts for name, dtype in cut.types.items()}
+        decoder = Partials(self.plan, columns)
+        stream = replace(self.stream, decoder=decoder, time=AT)
+        source = logical.Source(self.source.origin, decoder.schema(), stream)
+        # nodes are made anew on the way; a cut is known by its operator, which stays the same object
+        begun = {id(cut.operator): self._begun(cut, source) for cut in self.cuts}
+
+        def changed(node: logical.Node) -> logical.Node:
+            return begun.get(id(node.operator), node) if isinstance(node, logical.Stateful) else node
+
+        return rewritten(self.app, changed)
+
+    def _begun(self, cut: Cut, source: logical.Source) -> logical.Stateful:
+        origin = cut.node.origin
+        mine = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
+        named = tuple((name, pl.col(cut.names[name])) for name in cut.types)
+        parts = logical.Map(origin, dict(cut.types), mine, named, only=True)
+        merged = tuple(Shipped.over_parts(function) for function in cut.operator.aggregates)
+        return replace(cut.node, parts=(parts,), operator=replace(cut.operator, aggregates=merged))
+
+
+def reduction(app: logical.App, stream: str, said: str = "") -> Reduction:
+    """What agents can do of a stream for an application; raises where some of it needs the events themselves.
+
+    `said` is what both sides were given: its hash is the plan's name.
+    """
+    nodes = logical.nodes_of(app)
+    sources = [node for node in nodes if isinstance(node, logical.Source) and node.stream.name == stream]
+    if not sources:
+        raise UserError(
+            "UNKNOWN_STREAM", f"nothing reads a stream {stream!r}", hint="Name one that jobs read."
+        )
+    source = sources[0]
+    if source.stream.time is None:
+        raise _refused("the stream has no event time", source)
+    below: set[logical.Node] = set(sources)
+    cuts: list[Cut] = []
+    for node in nodes:
+        if not below.intersection(node.inputs):
+            continue
+        if isinstance(node, logical.Map | logical.Filter | logical.MapBatches | logical.Explode):
+            below.add(node)
+        elif isinstance(node, logical.Stateful):
+            cuts.append(_cut(len(cuts), node, source, below))
+        else:
+            raise _refused(f"{node.describe()} needs the events themselves", node)
+    for output in app.outputs:
+        if output.node in below:
+            raise _refused(f"{output.name} tells the events themselves", output.node)
+    return Reduction(app, source, tuple(cuts), hashlib.sha256(said.encode()).hexdigest()[:12])
+
+
+def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set[logical.Node]) -> Cut:
+    operator = node.operator
+    if not isinstance(operator, PaneOperator) or len(node.parts) != 1 or node.parts[0] not in below:
+        raise _refused(f"{node.describe()} needs the events themselves", node)
+    for function in operator.aggregates:
+        if why := _unmergeable(function):
+            raise _refused(f"{function.describe()} {why}", node)
+    alone = lowered(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
+    (edge,) = alone.edges_from(f"scan:{source.stream.name}")
+    schema = _types(operator, edge.steps, source)
+    for name, dtype in schema.items():
+        if not travels(dtype):
+            raise _refused(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
+    keys = {key: f"c{number}k{place}" for place, key in enumerate(operator.keys)}
+    parts = {part: f"c{number}a{place}" for place, part in enumerate(parts_of(operator.aggregates))}
+    return Cut(number, node, operator, edge.steps, keys | parts, schema)
+
+
+def _types(operator: PaneOperator, steps: tuple[Step, ...], source: logical.Source) -> dict[str, pl.DataType]:
+    """The columns of partial answers with their types."""
+    carried = {TIME: pl.Int64(), PARTITION: pl.UInt32(), SEQUENCE: pl.Int64()}
+    frame = pl.DataFrame(schema={**source.schema, **carried})
+    for step in steps:
+        frame = step.apply(frame)
+    found = operator.prepare(frame).schema
+    return {name: found[name] for name in (*operator.keys, *parts_of(operator.aggregates))}
+
+
+def _unmergeable(function: AggregateFunction) -> str:
+    if isinstance(function, User):
+        return "is a function of the user's own, which agents do not have"
+    if function.sequential:
+        return "depends on the order of events, which partial answers do not keep"
+    if function.grows:
+        return "has partial answers that grow with the events"
+    return ""
+
+
+def _refused(why: str, node: logical.Node) -> UserError:
+    return UserError(
+        "NOT_REDUCIBLE",
+        f"agents cannot reduce this: {why}",
+        where=str(node.origin),
+        hint="They reduce counts, sums, averages, least and greatest values over windows of time. Read the events "
+        "of the other queries from a stream of their own.",
+    )
