@@ -24,6 +24,7 @@ from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
 from penstock.bench.jobs import Jobs
 from penstock.bench.operators import Operators
+from penstock.bench.peers import command as peers_command
 from penstock.words.errors import PenstockError
 
 bench_app = typer.Typer(help="Measure Penstock beside its peers.", no_args_is_help=True)
@@ -186,6 +187,10 @@ def api(
     size = api_bench.QUICK if quick else api_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: api_bench.Api(size, told), wanted, json)
+
+
+bench_app.command()(peers_command.peers)
+bench_app.command()(peers_command.growth)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
