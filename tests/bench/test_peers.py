@@ -42,7 +42,13 @@ def answered(peer: Peer, case: str, inputs: Path, place: Path, **env: str) -> di
     own = {} if peer.packages else {"PYTHONPATH": paths}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**kept, **own, **env}, cwd=place, check=False, timeout=110
+        command,
+        capture_output=True,
+        text=True,
+        env={**kept, **own, **env},
+        cwd=place,
+        check=False,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(out.read_text())
@@ -102,7 +108,9 @@ def test_a_wrong_answer_and_a_slow_program_are_caught(
     monkeypatch.setattr(Peer, "path", property(elsewhere))
     monkeypatch.setattr("penstock.bench.peers.comparison.interpreter", lambda peer: Path(sys.executable))
     monkeypatch.setattr("penstock.bench.peers.comparison.code_lines", lambda peer, workload: 1)
-    quick = Comparison(Size(events=EVENTS, runs=2, limit_seconds=30), tmp_path / "raw", inputs, lambda _: None)
+    quick = Comparison(
+        Size(events=EVENTS, runs=2, limit_seconds=30), tmp_path / "raw", inputs, lambda _: None
+    )
     runs = list(quick.run(chosen(["windows:polars", "windows:penstock", "windows:duckdb"])))
     assert [(run.peer, run.status) for run in runs][:3] == [
         ("polars", "ok"),
@@ -116,8 +124,12 @@ def test_a_wrong_answer_and_a_slow_program_are_caught(
 
 
 def test_all_processes_of_a_program_are_counted_and_ended(tmp_path: Path) -> None:
-    child = "import time; held = bytearray(60_000_000); held[::4096] = b'x' * len(held[::4096]); time.sleep(60)"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    child = (
+        "import time; held = bytearray(60_000_000); held[::4096] = b'x' * len(held[::4096]); time.sleep(60)"
+    )
+    parent = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    )
     done = watched([sys.executable, "-c", parent], os.environ, tmp_path / "log", 3, tmp_path)
     assert done.code is None
     assert done.peak_bytes > 60_000_000
@@ -131,7 +143,9 @@ def test_input_has_every_line_once_and_keys_in_one_part(inputs: Path) -> None:
     assert sum(map(len, parts)) == EVENTS
     keys = [{line.rpartition(b"=")[2] for line in part} for part in parts]
     assert not keys[0] & keys[1]
-    pieces = [line for path in sorted((place / "pieces").iterdir()) for line in path.read_bytes().splitlines()]
+    pieces = [
+        line for path in sorted((place / "pieces").iterdir()) for line in path.read_bytes().splitlines()
+    ]
     assert sorted(pieces[:]) == sorted([*parts[0], *parts[1], data.recipe("clicks", EVENTS).closing.rstrip()])
 
 
@@ -140,8 +154,12 @@ def test_a_live_input_has_the_time_of_its_writing(inputs: Path, tmp_path: Path) 
     feeder.prepared(tmp_path / "live")
     began = int(time.time())
     feeder.feed(source, tmp_path / "live", 1_000, 0.5)
-    lines = [line for path in (tmp_path / "live" / "parts").iterdir() for line in path.read_text().splitlines()]
-    pieces = [line for path in (tmp_path / "live" / "pieces").iterdir() for line in path.read_text().splitlines()]
+    lines = [
+        line for path in (tmp_path / "live" / "parts").iterdir() for line in path.read_text().splitlines()
+    ]
+    pieces = [
+        line for path in (tmp_path / "live" / "pieces").iterdir() for line in path.read_text().splitlines()
+    ]
     assert sorted(lines) == sorted(pieces)
     assert len(lines) == 500
     stamps = {line.partition("[")[2][:20] for line in lines}

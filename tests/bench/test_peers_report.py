@@ -88,7 +88,10 @@ def test_a_busy_machine_is_told() -> None:
 
 
 def test_the_reference_decides_even_if_most_disagree_with_it() -> None:
-    runs = [run("windows", "polars"), *(run("windows", name, answer=WRONG) for name in ("penstock", "pyspark"))]
+    runs = [
+        run("windows", "polars"),
+        *(run("windows", name, answer=WRONG) for name in ("penstock", "pyspark")),
+    ]
     assert [one.status for one in agreement(runs)] == ["ok", "wrong", "wrong"]
     alone = [run("windows", "penstock"), run("windows", "pyspark"), run("windows", "bytewax", answer=WRONG)]
     assert [one.status for one in agreement(alone)] == ["ok", "ok", "wrong"]
@@ -103,7 +106,9 @@ def test_a_folder_of_raw_runs_becomes_a_page(tmp_path: Path) -> None:
     (tmp_path / "raw" / "growth").mkdir()
     for point in POINTS:
         (tmp_path / "raw" / "growth" / f"keys-{point['at']}.json").write_text(json.dumps(point))
-    assert sorted(raw.read(tmp_path / "raw"), key=lambda one: one.name) == sorted(RUNS, key=lambda one: one.name)
+    assert sorted(raw.read(tmp_path / "raw"), key=lambda one: one.name) == sorted(
+        RUNS, key=lambda one: one.name
+    )
     done = CliRunner().invoke(
         app, ["bench", "peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
     )

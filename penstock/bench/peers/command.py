@@ -22,8 +22,12 @@ from penstock.bench.peers.report import report, written
 from penstock.words.errors import PenstockError
 
 Json = Annotated[bool, typer.Option("--json", help="One line, one JSON object a run.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, one run each: a look, not a measurement.")]
-Only = Annotated[list[str] | None, typer.Option(help="A workload, a peer, or workload:peer; several by commas.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Small inputs, one run each: a look, not a measurement.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option(help="A workload, a peer, or workload:peer; several by commas.")
+]
 
 
 def default_folder() -> Path:
@@ -38,12 +42,18 @@ def peers(
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of each.")] = None,
     events: Annotated[int | None, typer.Option(min=1_000, help="Events of the largest workloads.")] = None,
     limit: Annotated[float | None, typer.Option(min=1, help="Seconds a run may take.")] = None,
-    install: Annotated[bool, typer.Option("--install", help="Install peers with pip, each for itself.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where raw runs are kept; those there are not made again.")] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install peers with pip, each for itself.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where raw runs are kept; those there are not made again.")
+    ] = None,
     report_of: Annotated[
         Path | None, typer.Option("--report", help="Only make the report, of the raw runs in this folder.")
     ] = None,
-    to: Annotated[Path, typer.Option(help="The folder of documentation that gets the report.")] = Path("docs"),
+    to: Annotated[Path, typer.Option(help="The folder of documentation that gets the report.")] = Path(
+        "docs"
+    ),
 ) -> None:
     """Penstock, PySpark, Flink, Bytewax, Pathway, and plain batch programs on the same input, answers compared."""
     people = Console(stderr=True, soft_wrap=True)
@@ -54,7 +64,9 @@ def peers(
             return
         size = QUICK if quick else Size()
         changes = {"runs": runs, "events": events, "limit_seconds": limit}
-        size = dataclasses.replace(size, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+        size = dataclasses.replace(
+            size, **{name: value for name, value in changes.items() if value is not None}
+        )  # type: ignore[arg-type]
         pairs = chosen(only or [])
         for peer in dict.fromkeys(peer.name for _, peer in pairs) if install else ():
             reason = installed(next(other for _, other in pairs if other.name == peer), told)
@@ -72,8 +84,12 @@ def peers(
 def growth(
     json: Json = False,
     quick: Quick = False,
-    only: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(growing.AXES)}; may be repeated.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where raw points are kept; those there are not made again.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(growing.AXES)}; may be repeated.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where raw points are kept; those there are not made again.")
+    ] = None,
 ) -> None:
     """How cost grows with events per epoch, keys, window length, jobs, slices and state; `peers --report` draws it."""
     people = Console(stderr=True, soft_wrap=True)

@@ -55,9 +55,13 @@ def chosen(only: Sequence[str]) -> list[tuple[Workload, Peer]]:
     names = [part for text in only for part in text.split(",") if part]
     for name in names:
         workload, _, peer = name.rpartition(":")
-        if (workload and workload not in WORKLOADS) or peer not in ({*PEERS} if workload else {*PEERS, *WORKLOADS}):
+        if (workload and workload not in WORKLOADS) or peer not in (
+            {*PEERS} if workload else {*PEERS, *WORKLOADS}
+        ):
             known = ", ".join([*WORKLOADS, *PEERS])
-            raise UserError("BENCH_UNKNOWN", f"there is neither a workload nor a peer {name!r}", hint=f"Known: {known}.")
+            raise UserError(
+                "BENCH_UNKNOWN", f"there is neither a workload nor a peer {name!r}", hint=f"Known: {known}."
+            )
     pairs = {name for name in names if ":" in name}
     workloads, peers = {*names} & {*WORKLOADS}, {*names} & {*PEERS}
     return [
@@ -66,7 +70,11 @@ def chosen(only: Sequence[str]) -> list[tuple[Workload, Peer]]:
         for peer in PEERS.values()
         if not names
         or f"{workload.name}:{peer.name}" in pairs
-        or ((workloads or peers) and workload.name in (workloads or WORKLOADS) and peer.name in (peers or PEERS))
+        or (
+            (workloads or peers)
+            and workload.name in (workloads or WORKLOADS)
+            and peer.name in (peers or PEERS)
+        )
     ]
 
 
@@ -130,14 +138,18 @@ class Comparison:
                 command += ["--seconds", str(self._size.live_seconds)]
                 feeding = self._feeding(source, place / "live", rate)
             try:
-                done = watched(command, self._environment(peer, python), place / "log", self._size.limit_seconds, place)
+                done = watched(
+                    command, self._environment(peer, python), place / "log", self._size.limit_seconds, place
+                )
             finally:
                 if feeding is not None:
                     feeding.kill()
                     feeding.wait()
             facts |= {"wall": done.wall, "peak_bytes": done.peak_bytes, "cpu_seconds": done.cpu_seconds}
             if done.code is None:
-                return Run(**facts, status="timeout", reason=f"not done after {self._size.limit_seconds:.0f} s")
+                return Run(
+                    **facts, status="timeout", reason=f"not done after {self._size.limit_seconds:.0f} s"
+                )
             if done.code or not out.exists():
                 printed = (place / "log").read_text(errors="replace").replace(str(place), "...").strip()
                 reason = "\n".join(printed.splitlines()[-6:])[-800:]
@@ -152,8 +164,14 @@ class Comparison:
 
     def _half_load(self, peer: Peer) -> float:
         """Half of what a peer managed in the windows workload, at most what is allowed."""
-        speeds = [run.events_per_second for run in self._runs() if (run.workload, run.peer) == ("windows", peer.name)]
-        return min(self._size.most_rate, statistics.median(speeds) / 2 if speeds else self._size.most_rate / 10)
+        speeds = [
+            run.events_per_second
+            for run in self._runs()
+            if (run.workload, run.peer) == ("windows", peer.name)
+        ]
+        return min(
+            self._size.most_rate, statistics.median(speeds) / 2 if speeds else self._size.most_rate / 10
+        )
 
     def _runs(self) -> list[Run]:
         try:
@@ -163,13 +181,25 @@ class Comparison:
 
     def _feeding(self, source: Path, live: Path, rate: float) -> subprocess.Popen[bytes]:
         seconds = self._size.live_seconds + self._size.limit_seconds
-        command = [sys.executable, "-m", "penstock.bench.peers.feeder", str(source), str(live), str(rate), str(seconds)]
+        command = [
+            sys.executable,
+            "-m",
+            "penstock.bench.peers.feeder",
+            str(source),
+            str(live),
+            str(rate),
+            str(seconds),
+        ]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(_ROOT)}, start_new_session=True)
 
     def _environment(self, peer: Peer, python: Path) -> dict[str, str]:
         """Variables of a peer's process: only Penstock's own programs see Penstock."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
-        env |= {"PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC", "PATH": f"{python.parent}{os.pathsep}{env.get('PATH', '')}"}
+        env |= {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TZ": "UTC",
+            "PATH": f"{python.parent}{os.pathsep}{env.get('PATH', '')}",
+        }
         if peer.java:
             env["JAVA_HOME"] = java_home()
         if peer.name == "penstock":
@@ -198,7 +228,9 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     java = shutil.which("java")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr if java else ""
+    said = (
+        subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr if java else ""
+    )
     return {
         "cores": cores(),
         "memory_gib": round(memory / (1 << 30)),

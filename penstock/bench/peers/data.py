@@ -56,7 +56,9 @@ def recipe(kind: Kind, events: int) -> Recipe:
     from apps.made import made_log
 
     # the order of all trips decides: they are one part
-    made = made_log(taxi.trip, rate=max(1.0, min(100.0, events / 3600)), total=events, live=False, partitions=1)
+    made = made_log(
+        taxi.trip, rate=max(1.0, min(100.0, events / 3600)), total=events, live=False, partitions=1
+    )
     return Recipe(made, lambda line: b"", 1, b"")
 
 

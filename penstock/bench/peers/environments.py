@@ -36,7 +36,9 @@ def interpreter(peer: Peer, root: Path | None = None) -> Path | str:
         return Path(sys.executable)
     if peer.newest_python is not None and sys.version_info[:2] > peer.newest_python:
         newest = ".".join(map(str, peer.newest_python))
-        return f"it has packages for Python up to {newest}, here is {sys.version_info[0]}.{sys.version_info[1]}"
+        return (
+            f"it has packages for Python up to {newest}, here is {sys.version_info[0]}.{sys.version_info[1]}"
+        )
     place = place_of(peer, root)
     if not (place / _READY).exists():
         return "it is not installed here; --install does it"

@@ -128,7 +128,9 @@ def keyed(keys: int, events: int) -> ps.Stream:
     return ps.stream("keys", log, decoder, time="time", lateness="2s")
 
 
-def stepped(program: Any, state: Path, units: int, epochs: int | None = None, slices: int = 1) -> list[tuple[int, float, int]]:
+def stepped(
+    program: Any, state: Path, units: int, epochs: int | None = None, slices: int = 1
+) -> list[tuple[int, float, int]]:
     """Run epochs of so many events: of each the events, the processor seconds and the bytes of state after it."""
     engine = InlineEngine(program, state, epoch_units=units, slices=slices)
     found: list[tuple[int, float, int]] = []
@@ -153,7 +155,11 @@ def per_event(steps: Sequence[tuple[int, float, int]], first: int = 1) -> float:
 
 
 def windows(stream: ps.Stream, size: str = "30s", every: str | None = None) -> Fixed:
-    window = stream.key_by("path").window(size) if every is None else stream.key_by("path").window(size, every=every)
+    window = (
+        stream.key_by("path").window(size)
+        if every is None
+        else stream.key_by("path").window(size, every=every)
+    )
     return Fixed(compiled(ps.app("growth", ps.output("rows", window.count(), Nowhere()))))
 
 

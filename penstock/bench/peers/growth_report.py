@@ -45,7 +45,9 @@ def growth_section(measured: Sequence[Mapping[str, Any]], pictures: dict[str, st
         if not mine:
             continue
         points = [(float(row["at"]), float(row["cost"])) for row in mine]
-        busy = " Measured while the machine was busy." if any(row.get("load", 0) > 0.7 for row in mine) else ""
+        busy = (
+            " Measured while the machine was busy." if any(row.get("load", 0) > 0.7 for row in mine) else ""
+        )
         file = f"growth-{axis}.svg"
         pictures[file] = plots.curves(f"{up} by {across}", across, up, {"Penstock": points})
         said = ", ".join(f"{plots.short(x)}: {plots.short(y)}" for x, y in sorted(points))

@@ -30,15 +30,21 @@ def bars(title: str, unit: str, values: Mapping[str, float], ours: str, limits: 
     for power in range(low, high + 1):
         x = across(10.0**power)
         parts.append(f'<line x1="{x:.1f}" y1="{top - 6}" x2="{x:.1f}" y2="{height - 24}" stroke="{_GRID}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle" fill="{_INK}">{short(10.0**power)}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle" fill="{_INK}">{short(10.0**power)}</text>'
+        )
     for at, (name, value) in enumerate(ordered):
         y = top + step * at
         colour = _OURS if name == ours else _LIMIT if name in limits else _THEIRS
-        parts.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end" fill="{_INK}">{escape(name)}</text>')
+        parts.append(
+            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end" fill="{_INK}">{escape(name)}</text>'
+        )
         parts.append(
             f'<rect x="{left}" y="{y}" width="{max(1.0, across(value) - left):.1f}" height="{step - 7}" fill="{colour}"/>'
         )
-        parts.append(f'<text x="{across(value) + 6:.1f}" y="{y + 13}" fill="{_INK}">{short(value)} {escape(unit)}</text>')
+        parts.append(
+            f'<text x="{across(value) + 6:.1f}" y="{y + 13}" fill="{_INK}">{short(value)} {escape(unit)}</text>'
+        )
     return _svg(left + wide + 130, height, parts)
 
 
@@ -64,11 +70,15 @@ def curves(title: str, across: str, up: str, lines: Mapping[str, Sequence[tuple[
     for value in _ticks(*bounds[0]):
         x = at((value, 10 ** bounds[1][0]))[0]
         drawn.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{top + tall}" stroke="{_GRID}"/>')
-        drawn.append(f'<text x="{x:.1f}" y="{top + tall + 16}" text-anchor="middle" fill="{_INK}">{short(value)}</text>')
+        drawn.append(
+            f'<text x="{x:.1f}" y="{top + tall + 16}" text-anchor="middle" fill="{_INK}">{short(value)}</text>'
+        )
     for value in _ticks(*bounds[1]):
         y = at((10 ** bounds[0][0], value))[1]
         drawn.append(f'<line x1="{left}" y1="{y:.1f}" x2="{left + wide}" y2="{y:.1f}" stroke="{_GRID}"/>')
-        drawn.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="{_INK}">{short(value)}</text>')
+        drawn.append(
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" fill="{_INK}">{short(value)}</text>'
+        )
     for number, (name, line) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         places = [at(point) for point in sorted(line)]
@@ -96,7 +106,12 @@ def short(value: float) -> str:
 def _ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(low), math.ceil(high) + 1)
     steps = (1, 2, 5) if high - low < 2 else (1,)
-    return [step * 10.0**power for power in powers for step in steps if low <= math.log10(step * 10.0**power) <= high]
+    return [
+        step * 10.0**power
+        for power in powers
+        for step in steps
+        if low <= math.log10(step * 10.0**power) <= high
+    ]
 
 
 def _svg(wide: float, tall: float, parts: Sequence[str]) -> str:

@@ -83,7 +83,9 @@ def _medians(runs: Sequence[Run], workload: str) -> dict[str, float]:
     """The median throughput of each peer that gave the right answer."""
     found: dict[str, float] = {}
     for name in PEERS:
-        speeds = [r.events_per_second for r in runs if (r.workload, r.peer, r.status) == (workload, name, "ok")]
+        speeds = [
+            r.events_per_second for r in runs if (r.workload, r.peer, r.status) == (workload, name, "ok")
+        ]
         if speeds:
             found[name] = statistics.median(speeds)
     return found
@@ -93,7 +95,12 @@ def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) ->
     shown = [name for name, found in speeds.items() if found]
     if not shown:
         return ""
-    lines = ["## Events per second", "", "| engine | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+    lines = [
+        "## Events per second",
+        "",
+        "| engine | " + " | ".join(shown) + " |",
+        "|---" * (len(shown) + 1) + "|",
+    ]
     for name, peer in PEERS.items():
         cells = [_cell(runs, WORKLOADS[workload], name, speeds[workload].get(name)) for workload in shown]
         if any(run.peer == name for run in runs):
@@ -110,7 +117,11 @@ def _cell(runs: Sequence[Run], workload: Workload, peer: str, speed: float | Non
     if speed is not None:
         return f"{_rounded(speed):,.0f}"
     mine = [run for run in runs if (run.workload, run.peer) == (workload.name, peer)]
-    return {"timeout": "not in time", "failed": "failed", "wrong": "wrong answer"}.get(mine[0].status, "–") if mine else "–"
+    return (
+        {"timeout": "not in time", "failed": "failed", "wrong": "wrong answer"}.get(mine[0].status, "–")
+        if mine
+        else "–"
+    )
 
 
 def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str]) -> str:
@@ -118,14 +129,25 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
     sizes = sorted({run.events for run in runs if run.events})
     said = f" ({' and '.join(f'{size:,}' for size in sizes)} events)" if sizes else ""
     lines = [f"## {workload.name}: {workload.title}{said}", ""]
-    head = "latency p50 | latency p99 | events/s fed | windows" if live else "events/s | against Penstock | CPU us/event"
-    lines += [f"| engine | {head} | start-up | peak memory | lines of code | runs |", "|---" * (9 if live else 8) + "|"]
+    head = (
+        "latency p50 | latency p99 | events/s fed | windows"
+        if live
+        else "events/s | against Penstock | CPU us/event"
+    )
+    lines += [
+        f"| engine | {head} | start-up | peak memory | lines of code | runs |",
+        "|---" * (9 if live else 8) + "|",
+    ]
     good = {
         name: [run for run in runs if run.peer == name and run.status == "ok"]
         for name in PEERS
         if any(run.peer == name and run.status == "ok" for run in runs)
     }
-    ours = statistics.median(run.events_per_second for run in good["penstock"]) if "penstock" in good and not live else 0.0
+    ours = (
+        statistics.median(run.events_per_second for run in good["penstock"])
+        if "penstock" in good and not live
+        else 0.0
+    )
     for name, mine in good.items():
         speed = 0.0 if live else statistics.median(run.events_per_second for run in mine)
         if live:
@@ -179,18 +201,34 @@ def _verdict(speeds: Mapping[str, Mapping[str, float]], runs: Sequence[Run]) -> 
     for name, found in speeds.items():
         if "penstock" not in found:
             continue
-        faster = {peer: speed for peer, speed in found.items() if speed > found["penstock"] and peer not in LIMITS}
+        faster = {
+            peer: speed for peer, speed in found.items() if speed > found["penstock"] and peer not in LIMITS
+        }
         limit = max((speed for peer, speed in found.items() if peer in LIMITS), default=0.0)
-        said = f"{found['penstock'] / limit:.0%} of the faster batch program" if limit else "no batch program was run"
-        ahead = ", ".join(f"{PEERS[peer].title} ({speed / found['penstock']:.1f} times)" for peer, speed in faster.items())
-        lines.append(f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer is faster'}.")
+        said = (
+            f"{found['penstock'] / limit:.0%} of the faster batch program"
+            if limit
+            else "no batch program was run"
+        )
+        ahead = ", ".join(
+            f"{PEERS[peer].title} ({speed / found['penstock']:.1f} times)" for peer, speed in faster.items()
+        )
+        lines.append(
+            f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer is faster'}."
+        )
     others = [run for run in runs if run.status == "ok" and run.workload == "windows"]
-    starts = {n: statistics.median(r.start_up for r in others if r.peer == n) for n in {r.peer for r in others}}
-    memory = {n: statistics.median(r.peak_bytes for r in others if r.peer == n) for n in {r.peer for r in others}}
+    starts = {
+        n: statistics.median(r.start_up for r in others if r.peer == n) for n in {r.peer for r in others}
+    }
+    memory = {
+        n: statistics.median(r.peak_bytes for r in others if r.peer == n) for n in {r.peer for r in others}
+    }
     for what, values in (("start-up", starts), ("peak memory", memory)):
         if "penstock" in values:
             less = [PEERS[n].title for n in PEERS if n in values and values[n] < values["penstock"]]
-            lines.append(f"- **{what}** (windows): {'less with ' + ', '.join(less) if less else 'nobody has less'}.")
+            lines.append(
+                f"- **{what}** (windows): {'less with ' + ', '.join(less) if less else 'nobody has less'}."
+            )
     return "\n".join([*lines, "", *REASONS])
 
 

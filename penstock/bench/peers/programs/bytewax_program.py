@@ -50,7 +50,16 @@ def run(task: Task) -> list[list[Any]]:
     with task.clock():
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "bytewax.run", "bytewax_program:flow", "-i", str(number), "-a", addresses],
+                [
+                    sys.executable,
+                    "-m",
+                    "bytewax.run",
+                    "bytewax_program:flow",
+                    "-i",
+                    str(number),
+                    "-a",
+                    addresses,
+                ],
                 cwd=here.parent,
                 env={**os.environ, "PEER_TASK": json.dumps(given)},
             )

@@ -1,6 +1,6 @@
 """The limit: DuckDB as a plain batch program over whole files, nothing kept for a next event.
 
-    python duckdb_batch.py windows INPUT OUT.json
+python duckdb_batch.py windows INPUT OUT.json
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import duckdb
 from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
 
-_FIELDS = "host ident user stamp zone request status bytes referer agent cookie".split()
+_FIELDS = ["host", "ident", "user", "stamp", "zone", "request", "status", "bytes", "referer", "agent", "cookie"]
 _COLUMNS = ", ".join(f"'{name}': 'VARCHAR'" for name in _FIELDS)
 
 

@@ -7,10 +7,8 @@ Counts of patterns are told by timers, every 30 s of event time and at the end; 
 
 from __future__ import annotations
 
-import csv
 import pickle
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any

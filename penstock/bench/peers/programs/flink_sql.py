@@ -1,6 +1,6 @@
 """Apache Flink, SQL with built-in functions only: no Python runs while events do.
 
-    python flink_sql.py windows INPUT OUT.json
+python flink_sql.py windows INPUT OUT.json
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def clicks(task: Task, tables: TableEnvironment, folder: str = "parts", further:
         CREATE TABLE clicks (
             line STRING,
             host AS SPLIT_INDEX(line, ' ', 0),
-            path AS SPLIT_INDEX(SPLIT_INDEX(line, '"', 1), ' ', 1),
-            bytes AS TRY_CAST(SPLIT_INDEX(SPLIT_INDEX(line, '"', 2), ' ', 2) AS BIGINT),
-            session AS SUBSTRING(SPLIT_INDEX(line, '"', 7), 9),
+            page AS SPLIT_INDEX(SPLIT_INDEX(line, '"', 1), ' ', 1),
+            amount AS TRY_CAST(SPLIT_INDEX(SPLIT_INDEX(line, '"', 2), ' ', 2) AS BIGINT),
+            visitor AS SUBSTRING(SPLIT_INDEX(line, '"', 7), 9),
             ts AS TO_TIMESTAMP(SUBSTRING(SPLIT_INDEX(line, '[', 1), 1, 20), 'dd/MMM/yyyy:HH:mm:ss'),
             WATERMARK FOR ts AS ts - INTERVAL '{LATENESS}' SECOND
         ) WITH ('connector' = 'filesystem', 'path' = 'file://{task.input}/{folder}', 'format' = 'raw' {further})
@@ -83,11 +83,11 @@ def patterns(task: Task) -> Rows:
     clicks(task, tables)
     result = tables.execute_sql(f"""
         WITH walks AS (
-            SELECT LAG(path, 2) OVER steps AS two, LAG(path, 1) OVER steps AS one, path FROM clicks
-            WINDOW steps AS (PARTITION BY session ORDER BY ts)),
+            SELECT LAG(page, 2) OVER steps AS page2, LAG(page, 1) OVER steps AS page1, page FROM clicks
+            WINDOW steps AS (PARTITION BY visitor ORDER BY ts)),
         counts AS (
-            SELECT two || ' > ' || one || ' > ' || path AS pattern, COUNT(*) AS n FROM walks
-            WHERE two IS NOT NULL GROUP BY two || ' > ' || one || ' > ' || path)
+            SELECT page2 || ' > ' || page1 || ' > ' || page AS pattern, COUNT(*) AS n FROM walks
+            WHERE page2 IS NOT NULL GROUP BY page2 || ' > ' || page1 || ' > ' || page)
         SELECT place, pattern, n FROM (
             SELECT pattern, n, ROW_NUMBER() OVER (ORDER BY n DESC, pattern) AS place FROM counts)
         WHERE place <= {TOP}""")
@@ -105,13 +105,13 @@ def patterns(task: Task) -> Rows:
 # begin windows latency
 def top_pages(size: int) -> str:
     return f"""
-        SELECT {seconds("window_start")}, place, path, n FROM (
+        SELECT {seconds("window_start")}, place, page, n FROM (
             SELECT *, ROW_NUMBER() OVER (
-                PARTITION BY window_start, window_end ORDER BY n DESC, path) AS place
+                PARTITION BY window_start, window_end ORDER BY n DESC, page) AS place
             FROM (
-                SELECT window_start, window_end, path, COUNT(*) AS n
+                SELECT window_start, window_end, page, COUNT(*) AS n
                 FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '{size}' SECONDS))
-                GROUP BY window_start, window_end, path))
+                GROUP BY window_start, window_end, page))
         WHERE place <= {TOP}"""
 
 
@@ -120,7 +120,7 @@ def top_pages(size: int) -> str:
 def windows(task: Task) -> Rows:
     tables = environment(task)
     clicks(task, tables)
-    return written(task, tables, "start BIGINT, place BIGINT, path STRING, n BIGINT", top_pages(WINDOW))
+    return written(task, tables, "began BIGINT, place BIGINT, page STRING, n BIGINT", top_pages(WINDOW))
 
 
 # end windows
@@ -128,7 +128,7 @@ def windows(task: Task) -> Rows:
 def clients(task: Task) -> Rows:
     tables = environment(task)
     clicks(task, tables)
-    columns = "start BIGINT, host STRING, n BIGINT, first_seen BIGINT, last_seen BIGINT"
+    columns = "began BIGINT, host STRING, n BIGINT, first_seen BIGINT, last_seen BIGINT"
     return written(
         task,
         tables,
@@ -172,13 +172,13 @@ def jobs(task: Task) -> Rows:
     tables = environment(task)
     clicks(task, tables)
     asked = (
-        f"""SELECT CAST({number} AS INT), {seconds("window_start")}, COUNT(*), COALESCE(SUM(bytes), 0)
-        FROM TABLE(TUMBLE((SELECT * FROM clicks WHERE path = '{page}'), DESCRIPTOR(ts),
+        f"""SELECT CAST({number} AS INT), {seconds("window_start")}, COUNT(*), COALESCE(SUM(amount), 0)
+        FROM TABLE(TUMBLE((SELECT * FROM clicks WHERE page = '{page}'), DESCRIPTOR(ts),
             INTERVAL '{JOB_WINDOW}' SECONDS))
         GROUP BY window_start, window_end"""
         for number, page in enumerate(task.pages)
     )
-    columns = "job INT, start BIGINT, n BIGINT, b BIGINT"
+    columns = "job INT, began BIGINT, n BIGINT, b BIGINT"
     return written(task, tables, columns, "\nUNION ALL\n".join(asked))
 
 

@@ -23,9 +23,24 @@ if "--cores" in sys.argv:
 os.environ.setdefault("PATHWAY_MONITORING_SERVER", "")
 
 import pathway as pw
-from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, LATENCY_WINDOW, LATENESS, WINDOW, Rows, Task, best, main
+from program import (
+    EARTH_KM,
+    JOB_WINDOW,
+    JOIN_SECONDS,
+    LATENCY_WINDOW,
+    LATENESS,
+    WINDOW,
+    Rows,
+    Task,
+    best,
+    main,
+)
 
-SETTINGS = {"threads": "as many as cores", "mode": "static; live: streaming, commits every 100 ms", "persistence": "off"}
+SETTINGS = {
+    "threads": "as many as cores",
+    "mode": "static; live: streaming, commits every 100 ms",
+    "persistence": "off",
+}
 
 
 def written(task: Task, table: pw.Table) -> list[dict[str, Any]]:
@@ -51,7 +66,12 @@ def click(line: str) -> tuple[int, str, str, int]:
     stamp = quoted[0].partition("[")[2]
     at = time.strptime(stamp[:20], "%d/%b/%Y:%H:%M:%S")
     size = quoted[2].split(" ")[2]
-    return calendar.timegm(at), line.partition(" ")[0], quoted[1].split(" ")[1], int(size) if size.isdigit() else 0
+    return (
+        calendar.timegm(at),
+        line.partition(" ")[0],
+        quoted[1].split(" ")[1],
+        int(size) if size.isdigit() else 0,
+    )
 
 
 def clicks(task: Task) -> pw.Table:
@@ -100,7 +120,9 @@ def patterns(task: Task) -> Rows:
     events += events.select(one=events.ix(events.prev, optional=True).path)
     walks = events.select(pw.this.path, pw.this.one, two=events.ix(events.prev, optional=True).one)
     walks = walks.filter(pw.this.two.is_not_none())
-    walks = walks.select(pattern=pw.unwrap(pw.this.two) + " > " + pw.unwrap(pw.this.one) + " > " + pw.this.path)
+    walks = walks.select(
+        pattern=pw.unwrap(pw.this.two) + " > " + pw.unwrap(pw.this.one) + " > " + pw.this.path
+    )
     counts = walks.groupby(pw.this.pattern).reduce(pw.this.pattern, n=pw.reducers.count())
     (told,) = written(task, counts.reduce(top=top_ten(pw.this.pattern, pw.this.n)))
     return json.loads(told["top"])
@@ -134,12 +156,16 @@ def windows(task: Task) -> Rows:
 # begin clients
 def clients(task: Task) -> Rows:
     window = pw.temporal.tumbling(duration=WINDOW)
-    told = clicks(task).windowby(pw.this.at, window=window, instance=pw.this.host).reduce(
-        start=pw.this._pw_window_start,
-        host=pw.this._pw_instance,
-        n=pw.reducers.count(),
-        first=pw.reducers.min(pw.this.at),
-        last=pw.reducers.max(pw.this.at),
+    told = (
+        clicks(task)
+        .windowby(pw.this.at, window=window, instance=pw.this.host)
+        .reduce(
+            start=pw.this._pw_window_start,
+            host=pw.this._pw_instance,
+            n=pw.reducers.count(),
+            first=pw.reducers.min(pw.this.at),
+            last=pw.reducers.max(pw.this.at),
+        )
     )
     rows = written(task, told)
     # end clients

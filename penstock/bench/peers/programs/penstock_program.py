@@ -1,6 +1,6 @@
 """Penstock: queries as in `apps/`, default settings, results as Parquet files.
 
-    python penstock_program.py windows INPUT OUT.json
+python penstock_program.py windows INPUT OUT.json
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
     with task.clock():
         done = Engine(told, settings, spark).run(watch, for_seconds=task.live_seconds or None)
     if not task.live_seconds and (done.events, done.late, done.bad) != (task.facts["events"], 0, 0):
-        raise SystemExit(f"took {done.events} of {task.facts['events']} events, {done.late} late, {done.bad} bad")
+        raise SystemExit(
+            f"took {done.events} of {task.facts['events']} events, {done.late} late, {done.bad} bad"
+        )
     if queries:
         task.seconds, task.extra["epochs"] = span_seconds(queries[0].recentProgress)
 
@@ -166,7 +168,9 @@ def jobs(task: Task) -> Rows:
 # begin latency
 def latency(task: Task) -> Rows:
     counts = clicks(task).key_by("path").window(f"{LATENCY_WINDOW}s").count()
-    told = ps.app("latency", ps.output("rows", counts.top(TOP, changes_only=False), ps.parquet(task.place / "rows")))
+    told = ps.app(
+        "latency", ps.output("rows", counts.top(TOP, changes_only=False), ps.parquet(task.place / "rows"))
+    )
     # end latency
     arrived: dict[int, float] = {}
 

@@ -1,6 +1,6 @@
 """The limit: Polars as a plain batch program over whole files, nothing kept for a next event.
 
-    python polars_batch.py windows INPUT OUT.json
+python polars_batch.py windows INPUT OUT.json
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
 from taxi_routes import told
 
-_FIELDS = "host ident user stamp zone request status bytes referer agent cookie".split()
+_FIELDS = ["host", "ident", "user", "stamp", "zone", "request", "status", "bytes", "referer", "agent", "cookie"]
 _CALLS = dict.fromkeys(("src", "dst"), pl.String) | dict.fromkeys(("start", "end", "district"), pl.Int64)
 _CALLS |= {"lat": pl.Float64, "lon": pl.Float64, "ts": pl.Int64}
 
@@ -100,9 +100,8 @@ def join(task: Task) -> Rows:
 # end join
 # begin taxi
 def taxi(task: Task) -> Rows:
-    with task.clock():
-        with open(task.parts[0]) as lines:
-            rows = told(lines)
+    with task.clock(), open(task.parts[0]) as lines:
+        rows = told(lines)
     return rows
 
 
@@ -122,9 +121,7 @@ def jobs(task: Task) -> Rows:
 
 
 # end jobs
-WORKLOADS = {
-    name.__name__: name for name in (patterns, windows, clients, join, taxi, jobs)
-}
+WORKLOADS = {name.__name__: name for name in (patterns, windows, clients, join, taxi, jobs)}
 
 if __name__ == "__main__":
     main("polars", WORKLOADS, ["polars"], {"threads": pl.thread_pool_size()})

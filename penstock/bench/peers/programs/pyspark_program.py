@@ -86,7 +86,9 @@ def lines(spark: SparkSession, task: Task, events: int = 500_000) -> DataFrame:
     return reader.text(f"{task.input}/pieces")
 
 
-def drained(task: Task, rows: DataFrame, each: Callable[[DataFrame, int], None] | None, sides: int = 1) -> None:
+def drained(
+    task: Task, rows: DataFrame, each: Callable[[DataFrame, int], None] | None, sides: int = 1
+) -> None:
     """Run a query until all files are read; without `each` its rows go to Parquet files."""
     writer = rows.writeStream.outputMode("append").option("checkpointLocation", f"{task.place}/checkpoint")
     if each is None:
@@ -188,7 +190,9 @@ def windows(task: Task) -> Rows:
 def clients(task: Task) -> Rows:
     spark = session(task)
     by_host = clicks(lines(spark, task)).groupBy(F.window("time", f"{WINDOW} seconds"), "host")
-    told = by_host.agg(F.count("*").alias("visits"), F.min("time").alias("first"), F.max("time").alias("last"))
+    told = by_host.agg(
+        F.count("*").alias("visits"), F.min("time").alias("first"), F.max("time").alias("last")
+    )
     times = [F.unix_timestamp(name).alias(name.split(".")[-1]) for name in ("window.start", "first", "last")]
     drained(task, told.select(times[0], "host", "visits", *times[1:]), None)
     # end clients
@@ -252,7 +256,7 @@ def taxi(task: Task) -> Rows:
     rotation = F.substring(F.col("_metadata.file_name"), 1, 5).cast("long")
     place = (rotation * (1 << 40) + F.monotonically_increasing_id() % (1 << 33)).alias("place")
     trips = lines(spark, task, 100_000).select("value", place)
-    everybody = trips.groupBy(F.lit(0).alias("all"))
+    everybody = trips.withColumn("all", F.lit(0)).groupBy("all")
     schema = "pickup string, dropoff string, best string"
     found: list[Any] = []
     rows = everybody.transformWithState(BestRoutes(), schema, "Append", "None")
