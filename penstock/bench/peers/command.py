@@ -1,6 +1,7 @@
 """`penstock bench peers` and `penstock bench growth`: run what is wanted, keep raw runs, make the report.
 
-Receives the user's choice; hands lines or JSON to standard output, raw runs to a folder, the report to the documentation.
+Receives the user's choice; hands lines or JSON to standard output, raw runs to a folder,
+the report to the documentation.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json as json_
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -57,16 +58,19 @@ def peers(
 ) -> None:
     """Penstock, PySpark, Flink, Bytewax, Pathway, and plain batch programs on the same input, answers compared."""
     people = Console(stderr=True, soft_wrap=True)
-    told = lambda text: people.print(text, markup=False, highlight=False)  # noqa: E731
+
+    def told(text: str) -> None:
+        people.print(text, markup=False, highlight=False)
+
     try:
         if report_of is not None:
             told(f"written: {_reported(report_of, to)}")
             return
         size = QUICK if quick else Size()
-        changes = {"runs": runs, "events": events, "limit_seconds": limit}
+        changes: dict[str, Any] = {"runs": runs, "events": events, "limit_seconds": limit}
         size = dataclasses.replace(
             size, **{name: value for name, value in changes.items() if value is not None}
-        )  # type: ignore[arg-type]
+        )
         pairs = chosen(only or [])
         for peer in dict.fromkeys(peer.name for _, peer in pairs) if install else ():
             reason = installed(next(other for _, other in pairs if other.name == peer), told)
@@ -93,7 +97,10 @@ def growth(
 ) -> None:
     """How cost grows with events per epoch, keys, window length, jobs, slices and state; `peers --report` draws it."""
     people = Console(stderr=True, soft_wrap=True)
-    told = lambda text: people.print(text, markup=False, highlight=False)  # noqa: E731
+
+    def told(text: str) -> None:
+        people.print(text, markup=False, highlight=False)
+
     names = [part for text in only or growing.AXES for part in text.split(",")]
     if unknown := [name for name in names if name not in growing.AXES]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(growing.AXES)}")

@@ -1,13 +1,14 @@
 """The input of the comparison: generated lines, made once, kept between runs, the same for every engine.
 
-Receives a kind and how many events; hands a folder with `parts/` (a file for each of two readers, in order of event time,
-all lines of a key in one of them, as in a log that is partitioned by key), `pieces/` (the same lines cut by log
+Receives a kind and how many events; hands a folder with `parts/` (a file for each of two readers, in order of event
+time, all lines of a key in one of them, as in a log that is partitioned by key), `pieces/` (the same lines cut by log
 rotation, for engines that take whole files; the last one ends with a line of a far later time, which closes the last
 windows of engines that need one) and `facts.json`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -84,7 +85,7 @@ def _write(wanted: Recipe, place: Path) -> None:
     rotations = wanted.log.event_times(0, 0, partition.latest) // _ROTATION
     bounds = [*np.flatnonzero(np.diff(rotations, prepend=-1)).tolist(), len(rotations)]
     pages: Counter[bytes] = Counter()
-    for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         text = b"".join(chunk.data for chunk in wanted.log.read(Span(partition.id, start, end)))
         found: list[list[bytes]] = [[] for _ in range(wanted.parts)]
         for line in text.splitlines(keepends=True):

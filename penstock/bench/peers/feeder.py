@@ -2,8 +2,8 @@
 
     python -m penstock.bench.peers.feeder SOURCE FOLDER RATE SECONDS
 
-Receives an input and a rate; writes to FOLDER what follows the clock: `parts/*.log` grow, and every tenth of a second the
-same lines are a new file in `pieces/`, for engines that take whole files. `facts.json` is there from the beginning.
+Receives an input and a rate; writes to FOLDER what follows the clock: `parts/*.log` grow, and every tenth of a second
+the same lines are a new file in `pieces/`, for engines that take whole files. `facts.json` is there from the beginning.
 """
 
 from __future__ import annotations

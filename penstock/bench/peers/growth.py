@@ -149,7 +149,7 @@ def stepped(
 
 
 def per_event(steps: Sequence[tuple[int, float, int]], first: int = 1) -> float:
-    """Microseconds an event; the first epochs, in which things are loaded, and the last, which closes all, not counted."""
+    """Microseconds an event, without the first epochs, which load things, and the last, which closes all."""
     counted = steps[first:-1] or steps
     return sum(cpu for _, cpu, _ in counted) / sum(events for events, _, _ in counted) * 1e6
 

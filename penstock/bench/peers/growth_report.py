@@ -37,8 +37,10 @@ def growth_section(measured: Sequence[Mapping[str, Any]], pictures: dict[str, st
     parts = [
         "## How cost grows",
         "",
-        "`penstock bench growth`: Penstock's own tasks in one process without Spark (the inline engine), one core, processor time, "
-        "one thing growing at a time. A slope of 0: it costs the same however much there is; 1: twice as much, twice the cost.",
+        "`penstock bench growth`: Penstock's own tasks in one process without Spark (the inline engine), one "
+        "core, processor time, "
+        "one thing growing at a time. A slope of 0: it costs the same however much there is; 1: twice as "
+        "much, twice the cost.",
     ]
     for axis, (across, up) in TITLES.items():
         mine = [row for row in measured if row["axis"] == axis]

@@ -39,9 +39,8 @@ def bars(title: str, unit: str, values: Mapping[str, float], ours: str, limits: 
         parts.append(
             f'<text x="{left - 8}" y="{y + 13}" text-anchor="end" fill="{_INK}">{escape(name)}</text>'
         )
-        parts.append(
-            f'<rect x="{left}" y="{y}" width="{max(1.0, across(value) - left):.1f}" height="{step - 7}" fill="{colour}"/>'
-        )
+        long = max(1.0, across(value) - left)
+        parts.append(f'<rect x="{left}" y="{y}" width="{long:.1f}" height="{step - 7}" fill="{colour}"/>')
         parts.append(
             f'<text x="{across(value) + 6:.1f}" y="{y + 13}" fill="{_INK}">{short(value)} {escape(unit)}</text>'
         )

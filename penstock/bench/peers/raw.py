@@ -21,9 +21,9 @@ MACHINE = "machine.json"
 class Run:
     """One run. `seconds` by the engine's own clock, `wall` from start to end of its process, in seconds.
 
-    `peak_bytes`: most memory its processes had at once (resident, so shared pages count for each). `load`: how many other
-    processes wanted a core on average in the minute before it began. `delays`: of a live input, seconds from the instant
-    a window was over for the input to its rows. `rate`: events a second of a live input.
+    `peak_bytes`: most memory its processes had at once, resident: shared pages count for each. `load`: how many
+    processes wanted a core on average in the minute before it began. `delays`: of a live input, seconds from the
+    instant a window was over for the input to its rows. `rate`: events a second of a live input.
     """
 
     workload: str

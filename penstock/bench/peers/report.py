@@ -1,7 +1,7 @@
 """The report: tables and plots made from raw runs, nothing else.
 
-Receives the runs of a folder; hands Markdown and the plots it shows. A run whose answer is wrong gives no figure, and the
-report says so; so does it where the machine was busy.
+Receives the runs of a folder; hands Markdown and the plots it shows. A run whose answer is wrong gives no figure, and
+the report says so; so does it where the machine was busy.
 """
 
 from __future__ import annotations
@@ -56,25 +56,27 @@ def written(page: str, pictures: Mapping[str, str], docs: Path) -> Path:
 def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     first, last = min(run.began for run in runs), max(run.began for run in runs)
     busy = sum(run.load > BUSY_LOAD for run in runs)
+    where = f"{machine.get('system')} {machine.get('machine')}, {machine.get('java')}"
     return f"""# Penstock beside its peers
 
 Made by `penstock bench peers` from raw runs between {first} and {last}: {machine.get("cores")} cores,
-{machine.get("memory_gib")} GiB, {machine.get("system")} {machine.get("machine")}, {machine.get("java")}. Every engine gets the same
-files and runs alone, in turn, in a process of its own; a figure stands here only if the answer is that of the plain
-batch program. {_busy(busy, len(runs))}
+{machine.get("memory_gib")} GiB, {where}. Every engine gets the same files and runs alone, in turn, in a process of
+its own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}
 
-Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the end of
-the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
-resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of engines with several
-processes. Lines of code are those of the query in the program, without session, clock and comparing. Input is two files
-in order of time, all lines of a key in one of them; Spark gets the same lines as rotated files."""
+Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
+end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
+resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
+engines with several processes. CPU is that of the whole process, start-up included. Lines of code are those of the
+query in the program, without session, clock and comparing. Input is two files in order of time, all lines of a key in one of
+them; Spark gets the same lines as rotated files."""
 
 
 def _busy(busy: int, runs: int) -> str:
     if not busy:
         return f"The machine was quiet before each of the {runs} runs."
     return (
-        f"**The machine was busy with other work before {busy} of the {runs} runs** (load above {BUSY_LOAD}, marked * below): "
+        f"**The machine was busy with other work before {busy} of the {runs} runs** "
+        f"(load above {BUSY_LOAD}, marked * below): "
         "figures of those runs say little about how fast anything is."
     )
 
@@ -161,7 +163,8 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
         memory = statistics.median(run.peak_bytes for run in mine) / 1e9
         stars = "*" if any(run.load > BUSY_LOAD for run in mine) else ""
         lines.append(
-            f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB | {mine[0].code_lines} | {len(mine)}{stars} |"
+            f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
+            f"| {mine[0].code_lines} | {len(mine)}{stars} |"
         )
     lines += ["", *_not_shown(workload, runs)]
     figures = {
@@ -247,7 +250,8 @@ def _raw(runs: Sequence[Run]) -> str:
     lines = [
         "## Raw runs",
         "",
-        "| workload | engine | run | ended | events/s | seconds | whole process | CPU | peak memory | load before |",
+        "| workload | engine | run | ended | events/s | seconds | whole process | CPU | peak memory | load "
+        "before |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     order = {name: at for at, name in enumerate([*WORKLOADS, *PEERS])}
@@ -256,7 +260,8 @@ def _raw(runs: Sequence[Run]) -> str:
         figures = f"{run.seconds:.2f} s | {run.wall:.2f} s | {run.cpu_seconds:.1f} s | {run.peak_bytes / 1e9:.2f} GB"
         busy = "*" if run.load > BUSY_LOAD else ""
         lines.append(
-            f"| {run.workload} | {run.peer} | {run.number} | {run.status} | {speed} | {figures} | {run.load:.1f}{busy} |"
+            f"| {run.workload} | {run.peer} | {run.number} | {run.status} | {speed} "
+            f"| {figures} | {run.load:.1f}{busy} |"
         )
     return "\n".join(lines)
 

@@ -2,9 +2,9 @@
 
     python bytewax_program.py windows INPUT OUT.json
 
-Bytewax has a watermark for each key and none for the stream. While it catches up, the two files are not read at the same
-pace, so windows that get events from both wait an hour of event time; they close at the end of the input, or, live,
-after two seconds.
+Bytewax has a watermark for each key and none for the stream. While it catches up, the two files are not read at the
+same pace, so windows that get events from both wait an hour of event time; they close at the end of the input, or,
+live, after two seconds.
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ class Followed(StatefulSourcePartition):
     """A file that grows, read until the time is up."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        self._file, self._ends, self._rest = open(path, "rb"), time.time() + seconds, b""
+        self._file = open(path, "rb")  # noqa: SIM115
+        self._ends, self._rest = time.time() + seconds, b""
 
     def next_batch(self) -> list[str]:
         if time.time() > self._ends:

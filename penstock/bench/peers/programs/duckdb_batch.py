@@ -8,7 +8,19 @@ from __future__ import annotations
 import duckdb
 from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
 
-_FIELDS = ["host", "ident", "user", "stamp", "zone", "request", "status", "bytes", "referer", "agent", "cookie"]
+_FIELDS = [
+    "host",
+    "ident",
+    "user",
+    "stamp",
+    "zone",
+    "request",
+    "status",
+    "bytes",
+    "referer",
+    "agent",
+    "cookie",
+]
 _COLUMNS = ", ".join(f"'{name}': 'VARCHAR'" for name in _FIELDS)
 
 

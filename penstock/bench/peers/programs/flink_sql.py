@@ -86,10 +86,10 @@ def patterns(task: Task) -> Rows:
             SELECT LAG(page, 2) OVER steps AS page2, LAG(page, 1) OVER steps AS page1, page FROM clicks
             WINDOW steps AS (PARTITION BY visitor ORDER BY ts)),
         counts AS (
-            SELECT page2 || ' > ' || page1 || ' > ' || page AS pattern, COUNT(*) AS n FROM walks
+            SELECT page2 || ' > ' || page1 || ' > ' || page AS walk, COUNT(*) AS n FROM walks
             WHERE page2 IS NOT NULL GROUP BY page2 || ' > ' || page1 || ' > ' || page)
-        SELECT place, pattern, n FROM (
-            SELECT pattern, n, ROW_NUMBER() OVER (ORDER BY n DESC, pattern) AS place FROM counts)
+        SELECT place, walk, n FROM (
+            SELECT walk, n, ROW_NUMBER() OVER (ORDER BY n DESC, walk) AS place FROM counts)
         WHERE place <= {TOP}""")
     # end patterns
     held: dict[tuple[Any, ...], int] = {}

@@ -15,7 +15,19 @@ import polars as pl
 from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
 from taxi_routes import told
 
-_FIELDS = ["host", "ident", "user", "stamp", "zone", "request", "status", "bytes", "referer", "agent", "cookie"]
+_FIELDS = [
+    "host",
+    "ident",
+    "user",
+    "stamp",
+    "zone",
+    "request",
+    "status",
+    "bytes",
+    "referer",
+    "agent",
+    "cookie",
+]
 _CALLS = dict.fromkeys(("src", "dst"), pl.String) | dict.fromkeys(("start", "end", "district"), pl.Int64)
 _CALLS |= {"lat": pl.Float64, "lon": pl.Float64, "ts": pl.Int64}
 

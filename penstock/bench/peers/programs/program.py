@@ -2,10 +2,10 @@
 
     python PROGRAM.py WORKLOAD INPUT OUT.json [--jobs 100] [--cores 2] [--seconds 20]
 
-Receives a workload's name and a folder of input; hands a JSON object to OUT.json: the engine with versions and settings,
-seconds by its own clock, and its answer. Input is `parts/*.log`, a file for each reader, in order of event time, all
-lines of a key in one of them; `pieces/`, the same lines as rotated files for engines that take whole files only (with one
-line of a far later time at the very end); and `facts.json`.
+Receives a workload's name and a folder of input; hands a JSON object to OUT.json: the engine with versions and
+settings, seconds by its own clock, and its answer. Input is `parts/*.log`, a file for each reader, in order of event
+time, all lines of a key in one of them; `pieces/`, the same lines as rotated files for engines that take whole files
+only (with one line of a far later time at the very end); and `facts.json`.
 
 Answers. A program's rows become texts; an answer is how many there are and a number that depends on all of them in
 whatever order, and the rows themselves where they are few. Times are seconds since 1970.
