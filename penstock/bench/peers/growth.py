@@ -89,13 +89,9 @@ def measured(
             if not out.exists():
                 told(f"growth: {axis}, {at:,}")
                 with tempfile.TemporaryDirectory(prefix="penstock-growth-") as place:
-                    apart(
-                        f"growth of {axis}",
-                        "penstock.bench.peers.growth",
-                        (axis, str(at), str(out.resolve())),
-                        Path(place),
-                        WORKER_MEMORY | _ONE_CORE,
-                    )
+                    given = (axis, str(at), str(out.resolve()))
+                    settings = WORKER_MEMORY | _ONE_CORE
+                    apart("penstock.bench.peers.growth", given, f"growth of {axis}", Path(place), settings)
             yield json.loads(out.read_text())
 
 
@@ -189,8 +185,8 @@ def point(axis: str, at: int, place: Path) -> Mapping[str, float]:
                 f"WHERE path == '{page}' GROUP BY path WINDOWING 10 SECONDS"
                 for number, page in enumerate(pages)
             )
-            program = Jobs("growth", state, streams={"clicks": stream}, begin=script)
-            return {"at": at, "cost": per_event(stepped(program, state, _EPOCH))}
+            many = Jobs("growth", state, streams={"clicks": stream}, begin=script)
+            return {"at": at, "cost": per_event(stepped(many, state, _EPOCH))}
         case "keys":
             events = max(10 * _EPOCH, 2 * at)
             steps = stepped(totals(keyed(at, events)), state, _EPOCH)

@@ -67,8 +67,8 @@ Throughput is events divided by the seconds of the engine's own clock: from the 
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
 resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
 engines with several processes. CPU is that of the whole process, start-up included. Lines of code are those of the
-query in the program, without session, clock and comparing. Input is two files in order of time, all lines of a key in one of
-them; Spark gets the same lines as rotated files."""
+query in the program, without session, clock and comparing. Input is two files in order of time, all lines of a key in
+one of them; Spark gets the same lines as rotated files."""
 
 
 def _busy(busy: int, runs: int) -> str:

@@ -7,6 +7,7 @@ Counts of patterns are told by timers, every 30 s of event time and at the end; 
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from collections.abc import Iterable
