@@ -83,11 +83,9 @@ def patterns(task: Task) -> Rows:
     clicks(task, tables)
     result = tables.execute_sql(f"""
         WITH walks AS (
-            SELECT LAG(page, 2) OVER steps AS page2, LAG(page, 1) OVER steps AS page1, page FROM clicks
-            WINDOW steps AS (PARTITION BY visitor ORDER BY ts)),
-        counts AS (
-            SELECT page2 || ' > ' || page1 || ' > ' || page AS walk, COUNT(*) AS n FROM walks
-            WHERE page2 IS NOT NULL GROUP BY page2 || ' > ' || page1 || ' > ' || page)
+            SELECT LISTAGG(page, ' > ') OVER steps AS walk, COUNT(*) OVER steps AS pages FROM clicks
+            WINDOW steps AS (PARTITION BY visitor ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)),
+        counts AS (SELECT walk, COUNT(*) AS n FROM walks WHERE pages = 3 GROUP BY walk)
         SELECT place, walk, n FROM (
             SELECT walk, n, ROW_NUMBER() OVER (ORDER BY n DESC, walk) AS place FROM counts)
         WHERE place <= {TOP}""")
