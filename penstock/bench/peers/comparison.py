@@ -22,8 +22,17 @@ from typing import Any
 
 from penstock.bench.peers import data, feeder
 from penstock.bench.peers.environments import interpreter
-from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, read
-from penstock.bench.peers.roster import PEERS, PROGRAMS, WORKLOADS, Peer, Workload, code_lines, left_out
+from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, name_of, read
+from penstock.bench.peers.roster import (
+    PEERS,
+    PROGRAMS,
+    WORKLOADS,
+    Peer,
+    Workload,
+    code_lines,
+    events_of,
+    left_out,
+)
 from penstock.bench.peers.watched import watched
 from penstock.engine.java import java_home
 from penstock.words.errors import UserError
@@ -97,20 +106,29 @@ class Comparison:
                     if peer.name not in skipped:
                         self._told(f"{peer.title} is skipped: {python}")
                     skipped.add(peer.name)
-                elif reason is None and self._wanted(workload, peer, number):
-                    made = self._one(workload, peer, Path(python), number)
-                    kept(made, self._folder)
-                    yield next(run for run in agreement(read(self._folder)) if run.name == made.name)
+                elif reason is None:
+                    yield from self._compared(workload, peer, Path(python), number)
 
-    def _wanted(self, workload: Workload, peer: Peer, number: int) -> bool:
-        """Whether a run is to be made: not there yet, and no run before it took longer than is allowed."""
-        places = [self._folder / f"{workload.name}.{peer.name}.{n}.json" for n in range(1, number + 1)]
+    def _compared(self, workload: Workload, peer: Peer, python: Path, number: int) -> Iterator[Run]:
+        """A run that is not there yet, and before it the one of the reference on the same events."""
+        live = workload.program == "latency"
+        events = 0 if live else events_of(peer, workload, self._size.events)
+        wanted = [(PEERS["polars"], Path(sys.executable), 1)] if not live and peer.name != "polars" else []
+        for one, interpreted, which in [*wanted, (peer, python, number)]:
+            if self._wanted(workload, one, events, which):
+                made = self._one(workload, one, interpreted, events, which)
+                kept(made, self._folder)
+                yield next(run for run in agreement(read(self._folder)) if run.name == made.name)
+
+    def _wanted(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
+        """Whether a run is to be made: not there yet, and no run before it failed or took too long."""
+        names = [name_of(workload.name, peer.name, events, n) for n in range(1, number + 1)]
+        places = [self._folder / name for name in names]
         if places[-1].exists():
             return False
         return not any(path.exists() and json.loads(path.read_text())["status"] != "ok" for path in places)
 
-    def _one(self, workload: Workload, peer: Peer, python: Path, number: int) -> Run:
-        events = max(1_000, round(self._size.events * workload.share))
+    def _one(self, workload: Workload, peer: Peer, python: Path, events: int, number: int) -> Run:
         live = workload.program == "latency"
         source = data.made(workload.kind, _LATENCY_LINES if live else events, self._inputs)
         rate = self._half_load(peer) if live else 0.0
@@ -120,7 +138,7 @@ class Comparison:
             "workload": workload.name,
             "peer": peer.name,
             "number": number,
-            "events": 0 if live else events,
+            "events": events,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg()[0],
             "code_lines": code_lines(peer, workload),

@@ -56,7 +56,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"{self.workload}.{self.peer}.{self.number}.json"
+        return name_of(self.workload, self.peer, self.events, self.number)
+
+
+def name_of(workload: str, peer: str, events: int, number: int) -> str:
+    """The file of a run."""
+    return f"{workload}.{peer}.{events}.{number}.json"
 
 
 def kept(run: Run, folder: Path) -> None:
@@ -69,7 +74,7 @@ def kept(run: Run, folder: Path) -> None:
 
 def read(folder: Path) -> list[Run]:
     """All runs of a folder, by name."""
-    found = sorted(path for path in folder.glob("*.*.*.json"))
+    found = sorted(path for path in folder.glob("*.*.*.*.json"))
     if not found:
         raise UserError(
             "BENCH_NO_RUNS",

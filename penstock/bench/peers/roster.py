@@ -119,6 +119,25 @@ WORKLOADS: dict[str, Workload] = {
     )
 }
 
+#: the share of a workload's events that a peer gets which would take minutes for all of them; answers are compared
+#: on the same share
+_SHARES: dict[tuple[str, str], float] = {
+    ("flink-python", "*"): 0.05,
+    ("bytewax", "*"): 0.25,
+    ("pyspark", "patterns"): 0.1,
+    ("pyspark", "taxi"): 0.5,
+    ("pathway", "patterns"): 0.1,
+    ("pathway", "*"): 0.5,
+    ("flink-sql", "patterns"): 0.25,
+}
+
+
+def events_of(peer: Peer, workload: Workload, events: int) -> int:
+    """How many events a peer gets of a workload, if the largest workloads have so many."""
+    every = _SHARES.get((peer.name, "*"), 1.0)
+    share = 1.0 if workload.program == "taxi" and peer.name != "pyspark" else every
+    return max(1_000, round(events * workload.share * _SHARES.get((peer.name, workload.program), share)))
+
 
 def left_out(peer: Peer, workload: Workload) -> str | None:
     """Why there is no program of a peer for a workload; None if there is one."""
