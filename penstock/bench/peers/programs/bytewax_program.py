@@ -2,9 +2,9 @@
 
     python bytewax_program.py windows INPUT OUT.json
 
-Bytewax has a watermark for each key and none for the stream. While it catches up, the two files are not read at the
-same pace, so windows that get events from both wait an hour of event time; they close at the end of the input, or,
-live, after two seconds.
+Bytewax has a watermark for each key and none for the stream, and it goes on with the clock while no event comes. While
+the program catches up, the two files are not read at the same pace, and a pause would close windows whose events are
+still to be read; so windows wait an hour of event time and close at the end of the input. Live they wait for two seconds.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def together(one: Any, other: Any) -> tuple[int, int, int]:
 
 def clients(lines: Any) -> Any:
     by_host = op.key_on("host", op.map("click", lines, click), lambda event: event[1])
-    clock, windower = tumbling(WINDOW, timedelta(seconds=LATENESS))
+    clock, windower = tumbling(WINDOW, timedelta(hours=1))
     spans = win.fold_window("span", by_host, clock, windower, lambda: None, spanned, together)
     return op.map("row", spans.down, lambda item: (start_of(item[1][0], WINDOW), item[0], *item[1][1]))
 
