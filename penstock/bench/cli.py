@@ -26,6 +26,7 @@ from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
 from penstock.bench.jobs import Jobs
 from penstock.bench.operators import Operators
+from penstock.bench.peers import command as peers_command
 from penstock.words.errors import PenstockError
 
 bench_app = typer.Typer(help="Measure Penstock beside its peers.", no_args_is_help=True)
@@ -233,6 +234,10 @@ def recovery(
     size = recovery_bench.QUICK if quick else recovery_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs, kills=runs)
     _tell(lambda told: recovery_bench.Recovery(size, told), wanted, json)
+
+
+bench_app.command()(peers_command.peers)
+bench_app.command()(peers_command.growth)
 
 
 def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:

@@ -1,0 +1,1 @@
+"""Penstock beside its peers: the same input, the same answers, one report."""

@@ -1,0 +1,258 @@
+"""The comparison: every peer on every workload in turn, each in a process of its own, raw runs kept as they come.
+
+Receives what is wanted, sizes and a folder; hands runs. Those that are in the folder are not made again, so a
+comparison that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.bench.peers import data, feeder
+from penstock.bench.peers.environments import interpreter
+from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, name_of, read
+from penstock.bench.peers.roster import (
+    PEERS,
+    PROGRAMS,
+    WORKLOADS,
+    Peer,
+    Workload,
+    code_lines,
+    events_of,
+    left_out,
+)
+from penstock.bench.peers.watched import watched
+from penstock.engine.java import java_home
+from penstock.words.errors import UserError
+
+Told = Callable[[str], None]
+_ROOT = Path(__file__).resolve().parents[3]
+_LATENCY_LINES = 400_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured. `most_rate`: of a live input, events a second, however fast an engine is."""
+
+    events: int = 4_000_000
+    runs: int = 3
+    limit_seconds: float = 300.0
+    live_seconds: float = 60.0
+    most_rate: float = 100_000.0
+
+
+QUICK = Size(events=100_000, runs=1, limit_seconds=120.0, live_seconds=25.0, most_rate=10_000.0)
+
+
+def chosen(only: Sequence[str]) -> list[tuple[Workload, Peer]]:
+    """The pairs that are wanted: `only` names workloads, peers or `workload:peer`; nothing means all.
+
+    Workloads come in their order, and in each the plain batch program first: its answer is the reference.
+    """
+    names = [part for text in only for part in text.split(",") if part]
+    for name in names:
+        workload, _, peer = name.rpartition(":")
+        if (workload and workload not in WORKLOADS) or peer not in (
+            {*PEERS} if workload else {*PEERS, *WORKLOADS}
+        ):
+            known = ", ".join([*WORKLOADS, *PEERS])
+            raise UserError(
+                "BENCH_UNKNOWN", f"there is neither a workload nor a peer {name!r}", hint=f"Known: {known}."
+            )
+    pairs = {name for name in names if ":" in name}
+    workloads, peers = {*names} & {*WORKLOADS}, {*names} & {*PEERS}
+    return [
+        (workload, peer)
+        for workload in WORKLOADS.values()
+        for peer in PEERS.values()
+        if not names
+        or f"{workload.name}:{peer.name}" in pairs
+        or (
+            (workloads or peers)
+            and workload.name in (workloads or WORKLOADS)
+            and peer.name in (peers or PEERS)
+        )
+    ]
+
+
+class Comparison:
+    """One comparison, kept in a folder."""
+
+    def __init__(self, size: Size, folder: Path, inputs: Path, told: Told) -> None:
+        self._size, self._folder, self._inputs, self._told = size, folder, inputs, told
+
+    def run(self, pairs: Sequence[tuple[Workload, Peer]]) -> Iterator[Run]:
+        """Make the runs that are not there yet; hands each as it ends, its answer compared."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / MACHINE).write_text(json.dumps(machine(), indent=1) + "\n")
+        skipped: set[str] = set()
+        for number in range(1, self._size.runs + 1):
+            for workload, peer in pairs:
+                reason = left_out(peer, workload)
+                python = interpreter(peer)
+                if reason is None and isinstance(python, str):
+                    if peer.name not in skipped:
+                        self._told(f"{peer.title} is skipped: {python}")
+                    skipped.add(peer.name)
+                elif reason is None:
+                    yield from self._compared(workload, peer, Path(python), number)
+
+    def _compared(self, workload: Workload, peer: Peer, python: Path, number: int) -> Iterator[Run]:
+        """A run that is not there yet, and before it the one of the reference on the same events."""
+        live = workload.program == "latency"
+        events = 0 if live else events_of(peer, workload, self._size.events)
+        wanted = [(PEERS["polars"], Path(sys.executable), 1)] if not live and peer.name != "polars" else []
+        for one, interpreted, which in [*wanted, (peer, python, number)]:
+            if self._wanted(workload, one, events, which):
+                made = self._one(workload, one, interpreted, events, which)
+                kept(made, self._folder)
+                yield next(run for run in agreement(read(self._folder)) if run.name == made.name)
+
+    def _wanted(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
+        """Whether a run is to be made: not there yet, and no run before it failed or took too long."""
+        names = [name_of(workload.name, peer.name, events, n) for n in range(1, number + 1)]
+        places = [self._folder / name for name in names]
+        if places[-1].exists():
+            return False
+        return not any(path.exists() and json.loads(path.read_text())["status"] != "ok" for path in places)
+
+    def _one(self, workload: Workload, peer: Peer, python: Path, events: int, number: int) -> Run:
+        live = workload.program == "latency"
+        source = data.made(workload.kind, _LATENCY_LINES if live else events, self._inputs)
+        rate = self._half_load(peer) if live else 0.0
+        said = f", {rate:,.0f} events a second" if live else f", {events:,} events"
+        self._told(f"{workload.name}: {peer.title}, run {number} of {self._size.runs}{said}")
+        facts: dict[str, Any] = {
+            "workload": workload.name,
+            "peer": peer.name,
+            "number": number,
+            "events": events,
+            "began": datetime.now(UTC).isoformat(timespec="seconds"),
+            "load": os.getloadavg()[0],
+            "code_lines": code_lines(peer, workload),
+            "rate": rate,
+        }
+        with tempfile.TemporaryDirectory(prefix="penstock-peers-") as scratch:
+            place = Path(scratch)
+            out = place / "out.json"
+            command = [str(python), str(peer.path), workload.program, str(source), str(out)]
+            command += ["--cores", str(cores()), "--jobs", str(workload.jobs)]
+            feeding = None
+            if live:
+                feeder.prepared(place / "live")
+                command[3] = str(place / "live")
+                command += ["--seconds", str(self._size.live_seconds)]
+                feeding = self._feeding(source, place / "live", rate)
+            try:
+                done = watched(
+                    command, self._environment(peer, python), place / "log", self._size.limit_seconds, place
+                )
+            finally:
+                if feeding is not None:
+                    feeding.kill()
+                    feeding.wait()
+            facts |= {"wall": done.wall, "peak_bytes": done.peak_bytes, "cpu_seconds": done.cpu_seconds}
+            if done.code is None:
+                return Run(
+                    **facts, status="timeout", reason=f"not done after {self._size.limit_seconds:.0f} s"
+                )
+            if done.code or not out.exists():
+                printed = (place / "log").read_text(errors="replace").replace(str(place), "...").strip()
+                reason = "\n".join(printed.splitlines()[-6:])[-800:]
+                return Run(**facts, status="failed", reason=f"it ended with code {done.code}: {reason}")
+            said = json.loads(out.read_text())
+        facts |= {name: said[name] for name in ("seconds", "answer", "versions", "settings")}
+        if live:
+            facts["delays"] = delays(said["answer"])
+            if not facts["delays"]:
+                return Run(**facts, status="failed", reason="it told no window while it was fed")
+        return Run(**facts, status="ok")
+
+    def _half_load(self, peer: Peer) -> float:
+        """Half of what a peer managed in the windows workload, at most what is allowed."""
+        speeds = [
+            run.events_per_second
+            for run in self._runs()
+            if (run.workload, run.peer) == ("windows", peer.name)
+        ]
+        return min(
+            self._size.most_rate, statistics.median(speeds) / 2 if speeds else self._size.most_rate / 10
+        )
+
+    def _runs(self) -> list[Run]:
+        try:
+            return [run for run in agreement(read(self._folder)) if run.status == "ok"]
+        except UserError:
+            return []
+
+    def _feeding(self, source: Path, live: Path, rate: float) -> subprocess.Popen[bytes]:
+        seconds = self._size.live_seconds + self._size.limit_seconds
+        command = [
+            sys.executable,
+            "-m",
+            "penstock.bench.peers.feeder",
+            str(source),
+            str(live),
+            str(rate),
+            str(seconds),
+        ]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(_ROOT)}, start_new_session=True)
+
+    def _environment(self, peer: Peer, python: Path) -> dict[str, str]:
+        """Variables of a peer's process: only Penstock's own programs see Penstock."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))}
+        env |= {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TZ": "UTC",
+            "PATH": f"{python.parent}{os.pathsep}{env.get('PATH', '')}",
+        }
+        if peer.java:
+            env["JAVA_HOME"] = java_home()
+        if peer.name == "penstock":
+            env["PYTHONPATH"] = str(_ROOT)
+        elif peer.name == "pyspark":
+            env["PYTHONPATH"] = str(PROGRAMS)
+        return env
+
+
+def delays(answer: dict[str, Any]) -> list[float]:
+    """Seconds from when a window of one second and the lateness were over to when its rows were at hand.
+
+    The first windows are left out: engines start while the input is already flowing and have to catch up first.
+    """
+    told = sorted(tuple(map(float, text.split("|"))) for text in answer.get("few", []))
+    found = [at - (start + 1 + 2) for start, at in told]
+    return found[len(found) // 3 :]
+
+
+def cores() -> int:
+    """How many cores a process may use here."""
+    return len(os.sched_getaffinity(0))
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    java = shutil.which("java")
+    said = (
+        subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr if java else ""
+    )
+    return {
+        "cores": cores(),
+        "memory_gib": round(memory / (1 << 30)),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "java": said.splitlines()[0] if said else "Penstock's own",
+    }

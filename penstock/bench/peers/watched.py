@@ -1,0 +1,98 @@
+"""A program in a process of its own, its whole tree of processes watched for memory.
+
+Receives a command; hands how it ended, how long it took and the most memory it held. Nothing of it is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_EVERY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How a process ended. `code` is None if it was stopped because its time was up."""
+
+    code: int | None
+    wall: float
+    peak_bytes: int
+    cpu_seconds: float
+
+
+def watched(
+    command: Sequence[str], env: Mapping[str, str], log: Path, limit_seconds: float, folder: Path
+) -> Watched:
+    """Run a command to its end, or until the time is up."""
+    with open(log, "wb") as printed:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            env=dict(env),
+            cwd=folder,
+            start_new_session=True,
+        )
+        peak, spent, over = [0], [0.0], threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_EVERY_SECONDS):
+                memory, cpu = tree(process.pid)
+                peak[0], spent[0] = max(peak[0], memory), max(spent[0], cpu)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            code: int | None = process.wait(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            wall = time.perf_counter() - began
+            over.set()
+            watcher.join()
+            for pid in _members(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+    return Watched(code, wall, peak[0], spent[0])
+
+
+def tree(root: int) -> tuple[int, float]:
+    """Bytes of memory and seconds of processor time of a process and all that it started."""
+    memory, ticks = 0, 0
+    for pid in _members(root):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            ticks += sum(int(text) for text in _stat(pid)[11:15])
+    return memory, ticks / _TICKS
+
+
+def _members(root: int) -> list[int]:
+    """The processes of a session and whatever they started, even in sessions of their own."""
+    parents, sessions = {}, {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = _stat(int(name))
+                parents[int(name)], sessions[int(name)] = int(fields[1]), int(fields[3])
+    found = {pid for pid, session in sessions.items() if session == root or pid == root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the name of a process, which may have blanks."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,151 @@
+"""The report is made of raw runs alone; a wrong answer gives no figure, a busy machine is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.bench.peers import growth, plots, raw
+from penstock.bench.peers.comparison import chosen
+from penstock.bench.peers.growth_report import slope
+from penstock.bench.peers.raw import Run, agreement, kept
+from penstock.bench.peers.report import report
+from penstock.bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
+from penstock.service.cli import app
+from penstock.words.errors import UserError
+
+RIGHT = {"rows": 2, "digest": "00000000000000aa", "few": ["1|/a|3", "2|/b|2"]}
+WRONG = RIGHT | {"digest": "00000000000000bb"}
+
+
+def run(workload: str, peer: str, number: int = 1, **further: object) -> Run:
+    facts = {
+        "status": "ok",
+        "events": 1_000_000,
+        "began": f"2026-11-15T00:0{number}:00+00:00",
+        "seconds": 2.0,
+        "wall": 5.0,
+        "peak_bytes": 2_000_000_000,
+        "cpu_seconds": 3.0,
+        "load": 0.1,
+        "code_lines": 12,
+        "answer": RIGHT,
+        "versions": {"python": "3.11.7", peer: "1.0"},
+        "settings": {"cores": 2},
+    }
+    return Run(workload, peer, number, **facts | further)  # type: ignore[arg-type]
+
+
+RUNS = [
+    run("windows", "polars", seconds=0.5),
+    run("windows", "penstock", 1, seconds=2.0),
+    run("windows", "penstock", 2, seconds=1.0),
+    run("windows", "penstock", 3, seconds=4.0),
+    run("windows", "pyspark", seconds=8.0),
+    run("windows", "bytewax", seconds=1.0, wall=2.0),
+    run("windows", "pathway", seconds=0.1, answer=WRONG),
+    run("windows", "flink-sql", status="timeout", reason="not done after 300 s", answer={}),
+    run("latency", "penstock", events=0, rate=5_000.0, delays=[0.1, 0.2, 0.3], answer={}),
+    run("latency", "pyspark", events=0, rate=4_000.0, delays=[1.0, 2.0, 9.0], answer={}),
+]
+MACHINE = {"cores": 2, "memory_gib": 24, "system": "Linux", "machine": "x86_64", "java": "17"}
+POINTS = [{"axis": "keys", "at": 10**n, "cost": 2.0 * 10 ** (n * 0.5), "load": 0.1} for n in range(3, 6)]
+
+
+def test_the_report_tells_medians_and_where_penstock_loses() -> None:
+    page, pictures = report(RUNS, MACHINE, POINTS)
+    assert "| **Penstock** | 500,000 |" in page
+    assert "| PySpark Structured Streaming | 125,000 |" in page
+    assert "25% of the faster batch program; slower than Bytewax (2.0 times)" in page
+    assert "| Penstock | 0.20 s | 0.30 s | 5,000 | 3 | 3.0 s | 2.00 GB | 12 | 1 |" in page
+    assert "The machine was quiet" in page
+    assert "slope +0.50" in page
+    assert page.count("| windows | penstock |") == 3
+    assert {"peers-windows.svg", "peers-latency.svg", "growth-keys.svg"} == set(pictures)
+    for name, text in pictures.items():
+        assert f"(pictures/{name})" in page
+        ET.fromstring(text)
+
+
+def test_wrong_and_slow_runs_have_no_figure() -> None:
+    page, _ = report(RUNS, MACHINE)
+    assert "| Pathway | wrong answer |" in page
+    assert "| Flink, SQL | not in time |" in page
+    assert "Flink, SQL: stopped; not done after 300 s." in page
+    assert "10,000,000" not in page
+    assert "Not run here: limit: DuckDB, plain batch, Flink, DataStream with Python functions." in page
+
+
+def test_a_busy_machine_is_told() -> None:
+    page, _ = report([dataclasses.replace(RUNS[0], load=3.0), *RUNS[1:]], MACHINE)
+    assert "busy with other work before 1 of the 10 runs" in page
+    assert "| 3.0* |" in page
+
+
+def test_the_reference_decides_even_if_most_disagree_with_it() -> None:
+    runs = [
+        run("windows", "polars"),
+        *(run("windows", name, answer=WRONG) for name in ("penstock", "pyspark")),
+    ]
+    assert [one.status for one in agreement(runs)] == ["ok", "wrong", "wrong"]
+    alone = [run("windows", "penstock"), run("windows", "pyspark"), run("windows", "bytewax", answer=WRONG)]
+    assert [one.status for one in agreement(alone)] == ["ok", "ok", "wrong"]
+    other = [run("windows", "polars"), run("windows", "penstock", events=5, answer=WRONG)]
+    assert [one.status for one in agreement(other)] == ["ok", "ok"]  # another input
+
+
+def test_a_folder_of_raw_runs_becomes_a_page(tmp_path: Path) -> None:
+    for one in RUNS:
+        kept(one, tmp_path / "raw")
+    (tmp_path / "raw" / raw.MACHINE).write_text(json.dumps(MACHINE))
+    (tmp_path / "raw" / "growth").mkdir()
+    for point in POINTS:
+        (tmp_path / "raw" / "growth" / f"keys-{point['at']}.json").write_text(json.dumps(point))
+    assert sorted(raw.read(tmp_path / "raw"), key=lambda one: one.name) == sorted(
+        RUNS, key=lambda one: one.name
+    )
+    done = CliRunner().invoke(
+        app, ["bench", "peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
+    )
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "docs" / "benchmarks.md").read_text()
+    assert page == report(raw.read(tmp_path / "raw"), MACHINE, growth.read(tmp_path / "raw" / "growth"))[0]
+    assert (tmp_path / "docs" / "pictures" / "peers-windows.svg").exists()
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        raw.read(tmp_path)
+    assert refused.value.condition == "BENCH_NO_RUNS"
+
+
+def test_only_names_workloads_peers_and_pairs() -> None:
+    def names(*only: str) -> list[tuple[str, str]]:
+        return [(workload.name, peer.name) for workload, peer in chosen(only)]
+
+    assert len(names()) == len(WORKLOADS) * len(PEERS)
+    assert {workload for workload, _ in names("windows")} == {"windows"}
+    assert names("windows,penstock") == [("windows", "penstock")]
+    assert names("taxi:bytewax", "windows:polars") == [("windows", "polars"), ("taxi", "bytewax")]
+    assert {peer for _, peer in names("flink-sql")} == {"flink-sql"}
+    with pytest.raises(UserError) as refused:
+        chosen(["abacus"])
+    assert refused.value.condition == "BENCH_UNKNOWN"
+
+
+def test_every_program_has_what_the_roster_says() -> None:
+    for peer in PEERS.values():
+        for workload in WORKLOADS.values():
+            if left_out(peer, workload) is None:
+                assert code_lines(peer, workload) >= 3, (peer.name, workload.name)
+
+
+def test_slopes_and_figures() -> None:
+    assert slope([(1, 5), (10, 5), (100, 5)]) == pytest.approx(0)
+    assert slope([(1, 1), (10, 10)]) == pytest.approx(1)
+    assert [plots.short(value) for value in (0.25, 12, 1_000, 2_345_678)] == ["0.25", "12", "1k", "2.35M"]
