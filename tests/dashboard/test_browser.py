@@ -19,7 +19,7 @@ pytestmark = [
 ]
 #: how long something may take to be seen, in milliseconds
 SOON = 60_000
-TOKEN = "a token of enough characters"
+TOKEN = "onlyforthistest0123456789"
 PAGES = ("", "jobs/pages", "elasticity", "recovery", "logs")
 
 

@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 
 from tests.dashboard import kit
 
-TOKEN = "a token of enough characters"
+TOKEN = "onlyforthistest0123456789"
 LINE = "/ui/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 pytestmark = pytest.mark.timeout(200)
 
