@@ -4,7 +4,8 @@
 
 Bytewax has a watermark for each key and none for the stream, and it goes on with the clock while no event comes. While
 the program catches up, the two files are not read at the same pace, and a pause would close windows whose events are
-still to be read; so windows wait an hour of event time and close at the end of the input. Live they wait for two seconds.
+still to be read; so windows wait an hour of event time and close at the end of the input. Live they wait for two
+seconds.
 """
 
 from __future__ import annotations
