@@ -28,7 +28,7 @@ from penstock.words.errors import PenstockError
 from tests.ha.unit_kit import Kit
 
 LEASE_SECONDS = 2.5
-#: a soak that takes so long goes in with every change
+#: how long the short one disturbs
 SHORT_SECONDS = 45.0
 #: lines a second that the feeder appends to each of two files
 LINES = 30
@@ -185,6 +185,7 @@ def soaked(folder: Path, seconds: float, seed: int, master: str) -> None:
             kit.close()
 
 
+@pytest.mark.soak
 @pytest.mark.kill
 @pytest.mark.timeout(400)
 def test_a_short_soak(tmp_path: Path) -> None:
