@@ -13,7 +13,7 @@ import pytest
 
 from penstock.bench.peers import data, feeder, growth
 from penstock.bench.peers.comparison import Comparison, Size, chosen
-from penstock.bench.peers.environments import interpreter
+from penstock.bench.peers.environments import install, interpreter
 from penstock.bench.peers.programs import program
 from penstock.bench.peers.raw import Run
 from penstock.bench.peers.roster import PEERS, PROGRAMS, WORKLOADS, Peer, left_out
@@ -139,6 +139,15 @@ def test_a_wrong_answer_and_a_slow_program_are_caught(
     slow = Comparison(Size(events=EVENTS, runs=2, limit_seconds=1), tmp_path / "raw", inputs, lambda _: None)
     found: list[Run] = list(slow.run(chosen(["windows:pyspark"])))
     assert [run.status for run in found] == ["timeout"]  # and no second run
+
+
+def test_a_peer_that_cannot_be_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interpreter(PEERS["bytewax"], tmp_path) == "it is not installed here; --install does it"
+    assert interpreter(PEERS["polars"], tmp_path) == Path(sys.executable)
+    monkeypatch.setattr(sys, "version_info", (3, 19))
+    said = interpreter(PEERS["bytewax"], tmp_path)
+    assert said == "it has packages for Python up to 3.12, here is 3.19"
+    assert install(PEERS["bytewax"], lambda _: None, tmp_path) == said
 
 
 def test_all_processes_of_a_program_are_counted_and_ended(tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ def test_a_busy_machine_is_told() -> None:
     assert "| 3.0* |" in page
 
 
+def test_small_inputs_are_told() -> None:
+    small = [dataclasses.replace(one, events=1_000 if one.events else 0) for one in RUNS]
+    assert "Inputs are small here" in report(small, MACHINE)[0]
+    assert "Inputs are small here" not in report(RUNS, MACHINE)[0]
+
+
 def test_the_reference_decides_even_if_most_disagree_with_it() -> None:
     runs = [
         run("windows", "polars"),

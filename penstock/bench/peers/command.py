@@ -43,6 +43,9 @@ def peers(
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of each.")] = None,
     events: Annotated[int | None, typer.Option(min=1_000, help="Events of the largest workloads.")] = None,
     limit: Annotated[float | None, typer.Option(min=1, help="Seconds a run may take.")] = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only make the inputs, for a run later.")
+    ] = False,
     install: Annotated[
         bool, typer.Option("--install", help="Install peers with pip, each for itself.")
     ] = False,
@@ -77,7 +80,11 @@ def peers(
             if reason is not None:
                 told(f"{peer}: {reason}")
         place = folder or default_folder()
-        for run in Comparison(size, place, cache_root(), told).run(pairs):
+        comparison = Comparison(size, place, cache_root(), told)
+        if prepare:
+            comparison.prepare(pairs)
+            return
+        for run in comparison.run(pairs):
             print(json_.dumps(dataclasses.asdict(run)) if json else line(run), flush=True)
         told(f"raw runs: {place}; the report of them: penstock bench peers --report {place}")
     except PenstockError as error:

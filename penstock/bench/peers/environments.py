@@ -21,7 +21,7 @@ _READY = "ready"
 
 def place_of(peer: Peer, root: Path | None = None) -> Path:
     """Where a peer's environment is; those with the same packages share one."""
-    name = peer.packages[0].replace("apache-", "")
+    name = peer.packages[0].partition("==")[0].removeprefix("apache-")
     return (root or cache_root().parent / "peers") / name
 
 

@@ -19,6 +19,8 @@ from penstock.bench.peers.verdict import IDEAS, REASONS
 
 #: more than this share of a core wanted by others a minute before a run makes it a busy one
 BUSY_LOAD = 0.7
+#: with fewer events figures say little about how fast an engine is
+ENOUGH_EVENTS = 1_000_000
 LIMITS = ("polars", "duckdb")
 PICTURES = "pictures"
 
@@ -65,12 +67,19 @@ def _largest(runs: Sequence[Run]) -> list[Run]:
 def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     first, last = min(run.began for run in runs), max(run.began for run in runs)
     busy = sum(run.load > BUSY_LOAD for run in runs)
+    most = max(run.events for run in runs)
+    small = (
+        f"\n\n**Inputs are small here** (at most {most:,} events): an engine's first seconds weigh most, and those with "
+        "a JVM have hardly warmed up. That everybody runs and agrees can be seen, who is faster cannot."
+        if most < ENOUGH_EVENTS
+        else ""
+    )
     where = f"{machine.get('system')} {machine.get('machine')}, {machine.get('java')}"
     return f"""# Penstock beside its peers
 
 Made by `penstock bench peers` from raw runs between {first} and {last}: {machine.get("cores")} cores,
 {machine.get("memory_gib")} GiB, {where}. Every engine gets the same files and runs alone, in turn, in a process of
-its own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}
+its own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}{small}
 
 Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held

@@ -4,8 +4,7 @@
 
 Bytewax has a watermark for each key and none for the stream, and it goes on with the clock while no event comes. While
 the program catches up, the two files are not read at the same pace, and a pause would close windows whose events are
-still to be read; so windows wait an hour of event time and close at the end of the input. Live they wait for two
-seconds.
+still to be read; so windows wait an hour of event time and close at the end of the input. Live they wait two seconds.
 """
 
 from __future__ import annotations
@@ -185,20 +184,24 @@ def windows(lines: Any) -> Any:
 
 # end windows
 # begin clients
-def spanned(held: Any, event: Any) -> tuple[int, int, int]:
-    at = int(event[0].timestamp())
-    return (held[0] + 1, min(held[1], at), max(held[2], at)) if held else (1, at, at)
-
-
-def together(one: Any, other: Any) -> tuple[int, int, int]:
-    return one[0] + other[0], min(one[1], other[1]), max(one[2], other[2])
+def spanned(spans: dict[str, Any], event: Any) -> dict[str, Any]:
+    at, host = int(event[0].timestamp()), event[1]
+    count, first, last = spans.get(host, (0, at, at))
+    spans[host] = (count + 1, min(first, at), max(last, at))
+    return spans
 
 
 def clients(lines: Any) -> Any:
-    by_host = op.key_on("host", op.map("click", lines, click), lambda event: event[1])
+    """A window of each share of the hosts: windows of single hosts took a hundred times as long."""
+    clicks = op.map("click", lines, click)
+    shares = op.key_on("share", clicks, lambda event: str(crc32(event[1].encode()) % _SHARDS))
     clock, windower = tumbling(WINDOW, timedelta(hours=1))
-    spans = win.fold_window("span", by_host, clock, windower, lambda: None, spanned, together)
-    return op.map("row", spans.down, lambda item: (start_of(item[1][0], WINDOW), item[0], *item[1][1]))
+    spans = win.fold_window("span", shares, clock, windower, dict, spanned, dict.__or__)
+    return op.flat_map(
+        "rows",
+        spans.down,
+        lambda item: [(start_of(item[1][0], WINDOW), host, *span) for host, span in item[1][1].items()],
+    )
 
 
 # end clients
