@@ -197,6 +197,8 @@ class Steering:
                 continue
             facts = SCHEMES[record.scheme]
             if facts.runs_epochs:
+                if member.phase != "following":  # it is taking the state over, and has no epoch yet
+                    continue
                 behind = max(primary.epoch - member.epoch, 0)
                 load = replace(load, lag_seconds=behind * load.epoch_seconds)
             elif (idle := cpu[name]) is not None:

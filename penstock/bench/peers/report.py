@@ -69,8 +69,8 @@ def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     busy = sum(run.load > BUSY_LOAD for run in runs)
     most = max(run.events for run in runs)
     small = (
-        f"\n\n**Inputs are small here** (at most {most:,} events): an engine's first seconds weigh most, and those with "
-        "a JVM have hardly warmed up. That everybody runs and agrees can be seen, who is faster cannot."
+        f"\n\n**Inputs are small here** (at most {most:,} events): an engine's first seconds weigh most, and "
+        "those with a JVM have hardly warmed up. That everybody runs and agrees can be seen, who is faster cannot."
         if most < ENOUGH_EVENTS
         else ""
     )
