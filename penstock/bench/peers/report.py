@@ -69,8 +69,8 @@ def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     busy = sum(run.load > BUSY_LOAD for run in runs)
     most = max(run.events for run in runs)
     small = (
-        f"\n\n**Inputs are small here** (at most {most:,} events): an engine's first seconds weigh most, and "
-        "those with a JVM have hardly warmed up. That everybody runs and agrees can be seen, who is faster cannot."
+        f"\n\n**Inputs are small here** (at most {most:,} events): first seconds weigh most, and engines with "
+        "a JVM have hardly warmed up. That those shown run and agree can be seen, who is faster cannot."
         if most < ENOUGH_EVENTS
         else ""
     )
@@ -78,8 +78,8 @@ def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     return f"""# Penstock beside its peers
 
 Made by `penstock bench peers` from raw runs between {first} and {last}: {machine.get("cores")} cores,
-{machine.get("memory_gib")} GiB, {where}. Every engine gets the same files and runs alone, in turn, in a process of
-its own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}{small}
+{machine.get("memory_gib")} GiB, {where}. Every engine gets the same files and runs in turn, in a process of its
+own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}{small}
 
 Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
@@ -127,7 +127,10 @@ def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) ->
             title = f"**{peer.title}**" if name == "penstock" else peer.title
             lines.append(f"| {title} | " + " | ".join(cells) + " |")
     absent = [peer.title for name, peer in PEERS.items() if all(run.peer != name for run in runs)]
-    lines += ["", "Medians; workloads are explained below. A dash: no program, the reason is below."]
+    lines += [
+        "",
+        "Medians; workloads are explained below. A dash: no program, for the reason below, or not run.",
+    ]
     if absent:
         lines.append(f"Not run here: {', '.join(absent)}.")
     return "\n".join(lines)
