@@ -269,8 +269,8 @@ class EpochRunner:
         units: dict[str, int] = {}
         for stream, span in spans:
             log = plan.scans[stream].stream.log if stream in plan.scans else None
-            taken = log.units(span.partition, span.start, span.end) if log else span.end - span.start
-            units[stream] = units.get(stream, 0) + taken
+            read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
+            units[stream] = units.get(stream, 0) + read
         marks = [s.watermark for s in result.manifest.streams.values() if s.watermark is not None]
         seconds, watermark = time.perf_counter() - began, min(marks, default=None)
         return EpochReport(

@@ -151,6 +151,8 @@ class Executors:
         """
         if not self.can_change:
             return
+        if total is not None and len(self.staying()) < total:
+            self.request(total)  # of a session that was given, nobody else has asked for them
         came = self.wait_for(total or 1, deadline_seconds)
         if not came and not self.staying():
             raise ExternalError(

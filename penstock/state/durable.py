@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,6 +45,10 @@ def copy_whole(pairs: Iterable[tuple[Path, Path]]) -> int:
 
     if not pairs:
         return 0
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # an agent on a web server, which has no use for it, stays small
+
     with ThreadPoolExecutor(min(_AT_ONCE, len(pairs))) as threads:  # most of it is waiting for the disk
         total = sum(threads.map(copied, pairs))
     for folder in {target.parent for _, target in pairs}:

@@ -25,7 +25,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.session import session
 from penstock.engine.status import status
-from tests.cluster import query, slowed
+from tests.cluster import query
 from tests.cluster.driven import SOON, settings
 
 RULES = ElasticSettings(
@@ -71,6 +71,7 @@ class Followed:
         rules: ElasticSettings = RULES,
     ) -> None:
         self.wish, self.cluster, self._name = Wish(), cluster, name
+        self.refused = False
         (folder / name).mkdir()
         asked = settings(
             folder / name, master=cluster.status().url, executors=executors, elastic=rules, manager=self.wish
@@ -91,6 +92,7 @@ class Followed:
         used = {slice_ for owners in (maps.default, *maps.operators.values()) for slice_ in owners}
         return {
             "epochs": run.epochs,
+            "refused": self.refused,
             "outcomes": [str(entry.outcome) for entry in elastic.loop.record.entries],
             "status": status(self.engine, self.engine.meter.latest)["elastic"],
             "memory": status(self.engine, self.engine.meter.latest)["executors"],
@@ -114,6 +116,7 @@ class Followed:
 
     def until_refused(self) -> None:
         self._until(lambda: "failed last time" in self._elastic.loop.resting, "the same wish to be refused")
+        self.refused = True
 
     def until_caches(self, count: int) -> None:
         """The caches of executors that have gone are gone."""
@@ -182,7 +185,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         }
     )
     # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
-    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=1.5))
+    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=8))
     seen["full"] = full.run(
         {
             0: [seated(2)],
@@ -191,8 +194,6 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         }
     )
     seen["full"]["workers"] = [len(worker.executors) for worker in cluster.status().workers]
-    # -- one becomes slow ------------------------------------------------------------------------------
-    seen["slowed"] = slowed.run(folder / "slowed", cluster, spark)
     # -- the worker of the new executor dies as soon as it is there: in the warm-up or in the move ---
     seen["coming"] = followed("coming", 1).run(
         {

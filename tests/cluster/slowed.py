@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from penstock.elastic.settings import ElasticSettings
 from penstock.engine import elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
+from penstock.engine.session import session
 from penstock.logs.contract import Partition
 from penstock.testing.list_log import ListLog
 from tests.cluster import query
@@ -130,9 +132,23 @@ def run(folder: Path, cluster: LocalCluster, spark: Any) -> dict[str, Any]:
     return seen
 
 
+def main(folder: Path, cluster: LocalCluster) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    elasticity.LOOK_SECONDS = 0.1
+    spark = session(settings(folder, master=cluster.status().url, executors=2), folder / "spark.log")
+    seen = run(folder / "slowed", cluster, spark)
+    spark.stop()
+    (folder / "seen.json").write_text(json.dumps(seen))
+
+
 def owned(engine: Engine, executor: str) -> dict[str, int]:
     """How many buckets of each sub-query an executor has."""
     maps = engine.maps
     assert maps is not None
     places = [None if place is None else place.executor for place in maps.places]
     return {sub: sum(places[slice_] == executor for slice_ in maps.of(sub)) for sub in engine.plan.subqueries}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), LocalCluster(Path(sys.argv[2])))

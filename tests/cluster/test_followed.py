@@ -21,14 +21,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(700)]
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("followed")
-    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"))
+def ran(script: str, factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A script on a cluster of two workers, and what it has seen."""
+    folder = factory.mktemp("followed")
+    cluster = LocalCluster(factory.mktemp("cluster"))
     cluster.up(workers=2, pin="none")
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.cluster.followed", str(folder), str(cluster.directory)],
+            [sys.executable, "-m", f"tests.cluster.{script}", str(folder), str(cluster.directory)],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -41,6 +41,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     (folder / "told.log").write_text(ended.stderr)
     assert ended.returncode == 0, ended.stderr[-12_000:]
     return folder, json.loads((folder / "seen.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    return ran("followed", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def slow_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    return ran("slowed", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +97,13 @@ def test_a_cluster_that_has_no_more_is_told_of_and_asked_no_further(
     assert full["outcomes"] == ["failed"], "what failed is not tried again in the same circumstances"
     (decision,) = full["status"]["decisions"]
     assert "never came" in decision["why"]
-    assert "failed last time" in full["status"]["resting"]
+    assert full["refused"]
     assert full["workers"] == [1, 1]
 
 
-def test_buckets_move_away_from_a_slow_worker(runs: tuple[Path, dict[str, Any]]) -> None:
-    _, seen = runs
-    slow = seen["slowed"]
+@pytest.mark.soak  # by itself: beside other work any worker may be the slow one
+def test_buckets_move_away_from_a_slow_worker(slow_run: tuple[Path, dict[str, Any]]) -> None:
+    _, slow = slow_run
     moves = [(reason, outcome) for kind, reason, outcome in slow["decisions"] if kind == "Move"]
     assert moves, slow
     assert any(f"{slow['slow']} needs" in reason for reason, _ in moves), moves
@@ -101,8 +111,11 @@ def test_buckets_move_away_from_a_slow_worker(runs: tuple[Path, dict[str, Any]])
     assert {kind for kind, _, _ in slow["decisions"]} == {"Move"}
 
 
-def test_a_slow_worker_loses_and_repeats_nothing(runs: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    folder, _ = runs
+@pytest.mark.soak
+def test_a_slow_worker_loses_and_repeats_nothing(
+    slow_run: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, _ = slow_run
     log = slowed.Dealt(slowed.lines())
     log.show(slowed.LINES)
     run_inline(query.build(tmp_path / "out", log), tmp_path / "state", slices=1)

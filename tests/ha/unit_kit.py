@@ -6,6 +6,7 @@ everything but Spark is as it is. `python -m tests.ha.unit_kit ROOT` is the coor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from penstock.service.load import load_app
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import Rows, rows_below
+from penstock.words.errors import ExternalError
 from tests.engine import golden
 
 APP = """
@@ -220,11 +222,13 @@ class Kit:
 
     def until(self, what: str, true: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
-        while not (found := true()):
+        while True:
+            with contextlib.suppress(ExternalError):  # the store may be away for a while, for us as well
+                if found := true():
+                    return found
             if time.monotonic() >= deadline:
                 raise AssertionError(f"waited {seconds:g} s until {what}\n{self.told()}")
             time.sleep(0.05)
-        return found
 
     def flowing(self, epochs: int = 3) -> None:
         """Wait until so many further epochs are through."""
