@@ -159,6 +159,7 @@ def test_a_query_over_sparks_rate(spark: SparkSession, tmp_path: Path) -> None:
         log,
         ps.json_lines({"value": ps.Int64, "timestamp": ps.Datetime("us", "UTC")}),
         time="timestamp",
+        lateness="1m",  # rows of a micro-batch come in no order
     )
     app = ps.app("test", ps.output("out", rows.select("value"), ps.jsonl(tmp_path / "out")))
     settings = Settings(state=tmp_path / "state", master="local[2]", warm_up=False, epoch_seconds=0.3)
