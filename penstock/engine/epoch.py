@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
@@ -47,7 +46,7 @@ from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import Maps, Place, evenly
-from penstock.state.cache import HostCache, default_cache_root
+from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
@@ -174,10 +173,6 @@ class EpochRunner:
         return self.interval.manifest
 
     @property
-    def _manifest(self) -> Manifest:
-        return self.interval.manifest
-
-    @property
     def maps(self) -> Maps:
         """The bucket maps in force."""
         return self._moves.maps
@@ -215,28 +210,28 @@ class EpochRunner:
         """Carry out an epoch, or find that it has been."""
         began = time.perf_counter()
         reached("planned", epoch)
-        if self._manifest.epoch >= epoch:
+        if self.manifest.epoch >= epoch:
             # the engine died after its own commit and before Spark's
-            done = self._manifest.state_bytes()
+            done = self.manifest.state_bytes()
             return EpochReport(
                 epoch, 0, 0, 0, 0, time.perf_counter() - began, {}, {}, None, done, repeated=True
             )
-        if epoch != self._manifest.epoch + 1:
+        if epoch != self.manifest.epoch + 1:
             raise InternalError(
                 "STATE_GAP",
-                f"Spark goes on with epoch {epoch}, but the state ends with {self._manifest.epoch}",
+                f"Spark goes on with epoch {epoch}, but the state ends with {self.manifest.epoch}",
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
         commands = end.get("commands", 0)
         planned = self._program.plan(commands, self._program.failures(epoch, commands))
-        maps = self._moves.before(epoch, planned, self._manifest)
+        maps = self._moves.before(epoch, planned, self.manifest)
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
         if self.interval.in_memory:
             content[INTERVAL] = self.interval.every
         if SEMANTICS[self.semantics].loses_events:  # so that nothing is told twice when epochs are left out
-            reached_times = {name: stream.watermark for name, stream in self._manifest.streams.items()}
-            content["before"] = {"watermarks": reached_times, "counters": dict(self._manifest.counters)}
+            reached_times = {name: stream.watermark for name, stream in self.manifest.streams.items()}
+            content["before"] = {"watermarks": reached_times, "counters": dict(self.manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
@@ -255,8 +250,9 @@ class EpochRunner:
         plan, result = self._carried_out(epoch, record, spans, maps)
         reached("gathered", epoch)
         self._may_write()
-        leaped = as_aside(record["start"], record["end"])
-        aside = [part for part in (result.aside, leaped) if part is not None]
+        aside = [
+            part for part in (result.aside, as_aside(record["start"], record["end"])) if part is not None
+        ]
         put_aside = pl.concat(aside) if aside else None
         taken = 0 if delivered else self.outlet.take(epoch, plan, result.rows, put_aside)
         self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
@@ -317,7 +313,7 @@ class EpochRunner:
                 tasks = 1 if one_task else self._shape.scan_tasks_at(maps)
                 sent = self._stages.run(task, dealt(wanted, tasks))
                 self._last = (task, wanted) if wanted else self._last
-                return plan, gathered(task, self._manifest, sent)
+                return plan, gathered(task, self.manifest, sent)
             except JobsFailed as failed:
                 self._may_write()
                 self._program.failed(epoch, commands, failed.errors)
@@ -327,7 +323,7 @@ class EpochRunner:
 
     def _may_be_one_task(self, maps: Maps) -> bool:
         """Whether all state can be read by one task without bringing much from one executor to another."""
-        return len(set(maps.places)) <= 1 or self._manifest.state_bytes() <= SMALL_STATE
+        return len(set(maps.places)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE
 
     def _share(self, plan: Plan, result: Gathered, commands: int, seconds: float) -> None:
         """Have jobs paused that take more than their share. What is measured is not the same when an epoch is repeated:
@@ -366,10 +362,10 @@ class EpochRunner:
     def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], maps: Maps) -> EpochTask:
         end = record["end"]
         streams: dict[str, StreamTime] = {}
-        known_ones = [p for s in self._manifest.streams.values() for p in s.partitions.values()]
+        known_ones = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
         ordinal = 1 + max((partition.ordinal for partition in known_ones), default=-1)
         for name in plan.scans:
-            known = self._manifest.streams.get(name, StreamTime())
+            known = self.manifest.streams.get(name, StreamTime())
             streams[name] = introduced(known, list(end["at"].get(name, {})), ordinal)
             ordinal += len(streams[name].partitions) - len(known.partitions)
         return EpochTask(
@@ -380,7 +376,7 @@ class EpochRunner:
             idle={name: tuple(end["idle"].get(name, ())) for name in plan.scans},
             closed={name: bool(end["closed"].get(name)) for name in plan.scans},
             admitted_at=end.get("now"),
-            collections=self._manifest.collections,
+            collections=self.manifest.collections,
             maps=maps,
             place=self._place,
             engine_pid=os.getpid(),
@@ -389,27 +385,3 @@ class EpochRunner:
             job_seconds=self._job_seconds,
             gone=self._gone,
         )
-
-
-def state_place(
-    state: StateDirectory,
-    cache_root: Path | None,
-    cache_bytes: int,
-    *,
-    one_host: bool = False,
-    apart: bool = False,
-    owner: str = "",
-    in_memory: bool = False,
-) -> StatePlace:
-    """Where tasks find the runs of a state directory and, on one host, the frames on their way.
-
-    `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
-    (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
-    `in_memory`: new runs stay in the host's memory until a manifest is made durable.
-    """
-    place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
-    name = f"{place}-{owner or state.generation}"
-    cache = None if cache_root is None else str(cache_root / name)
-    shelf = f"{cache}/shelf" if cache is not None and one_host else None
-    memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
-    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)

@@ -5,14 +5,16 @@ Receives an engine's seat and settings; hands a place that is made ready, and cl
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 from pathlib import Path
 
-from penstock.engine.epoch import state_place
 from penstock.engine.seat import Seat
 from penstock.engine.settings import Settings, in_memory, on_one_host
 from penstock.engine.task import StatePlace
-from penstock.state.cache import HostCache
+from penstock.state.cache import HostCache, default_cache_root
+from penstock.state.directory import StateDirectory
 
 
 def housed(seat: Seat, settings: Settings, master: str) -> StatePlace:
@@ -48,3 +50,27 @@ def vacated(place: StatePlace) -> None:
 def _directories(place: StatePlace) -> set[Path]:
     found = set() if place.cache is None else {Path(place.cache)}
     return found if place.memory is None else {*found, Path(place.memory).parent}
+
+
+def state_place(
+    state: StateDirectory,
+    cache_root: Path | None,
+    cache_bytes: int,
+    *,
+    one_host: bool = False,
+    apart: bool = False,
+    owner: str = "",
+    in_memory: bool = False,
+) -> StatePlace:
+    """Where tasks find the runs of a state directory and, on one host, the frames on their way.
+
+    `apart`: every executor has a cache of its own. The host's part is this generation's own, or that of an engine
+    (`owner`) which fills it before it leads: a paused engine that wakes would clear away what another works with.
+    `in_memory`: new runs stay in the host's memory until a manifest is made durable.
+    """
+    place = hashlib.sha256(os.fsencode(state.path.resolve())).hexdigest()[:32]
+    name = f"{place}-{owner or state.generation}"
+    cache = None if cache_root is None else str(cache_root / name)
+    shelf = f"{cache}/shelf" if cache is not None and one_host else None
+    memory = str((cache_root or default_cache_root()) / name / "runs") if in_memory else None
+    return StatePlace(str(state.runs.resolve()), cache, cache_bytes, shelf, apart, memory)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.epoch import state_place
+from penstock.engine.housing import state_place
 from penstock.engine.program import Fixed, Program
 from penstock.engine.session import warm_up
 from penstock.engine.settings import Settings

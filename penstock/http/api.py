@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, FastAPI, Header, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 
 import penstock
 from penstock.http import schemas, statements
 from penstock.http.events import Hub
 from penstock.http.forwarding import REQUEST, Forwarding
-from penstock.http.gate import Gate, Refused, client_of
+from penstock.http.gate import Gate, client_of
 from penstock.http.host import Host
 from penstock.http.insight import insight
 from penstock.http.limits import Limits
 from penstock.http.logs import Latest, log
 from penstock.http.metrics import CONTENT_TYPE, metrics
+from penstock.http.problems import kind_of, tell_errors, text_of, wrong_kind
 from penstock.http.security import Token
-from penstock.http.wire import ARROW, PROBLEM, answer_json, problem, rows_arrow, status_of
-from penstock.words.errors import InternalError, PenstockError, UserError
+from penstock.http.wire import ARROW, PROBLEM, answer_json, rows_arrow
+from penstock.words.errors import UserError
 
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
 Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch wanted.")]
@@ -80,7 +79,7 @@ class Service:
             responses=_PROBLEMS,
             separate_input_output_schemas=False,
         )
-        _tell_errors(self.api)
+        tell_errors(self.api)
         _general(self.api, self)
         _streams(self.api, self)
         _jobs(self.api, self)
@@ -179,10 +178,10 @@ def _general(api: FastAPI, service: Service) -> None:
     @api.post("/sql", tags=["service"], openapi_extra=_SQL_BODY)
     async def sql(request: Request, check: Check = False) -> schemas.Said:
         """Have statements carried out: all of them or none."""
-        kind, body = _kind(request), await request.body()
+        kind, body = kind_of(request), await request.body()
         if kind not in ("application/json", "application/sql"):
-            raise _wrong_kind("application/json or application/sql")
-        text = _text(body) if kind == "application/sql" else schemas.Sql.model_validate_json(body).sql
+            raise wrong_kind("application/json or application/sql")
+        text = text_of(body) if kind == "application/sql" else schemas.Sql.model_validate_json(body).sql
         return await asyncio.to_thread(service.say, text, check)
 
 
@@ -236,8 +235,8 @@ def _streams(api: FastAPI, service: Service) -> None:
         """Append events to a stream's log, one a line, where it takes any; they are on disk when this is answered. A
         producer counts its requests up and sends one at a time: what comes under a sequence that is not above its last
         was taken before, and is left out."""
-        if _kind(request) not in ("application/x-ndjson", "application/json"):
-            raise _wrong_kind("application/x-ndjson")
+        if kind_of(request) not in ("application/x-ndjson", "application/json"):
+            raise wrong_kind("application/x-ndjson")
         body = await request.body()
         events, taken = await asyncio.to_thread(host.push, name, body, producer, sequence)
         return schemas.Pushed(events=events, taken=taken)
@@ -347,74 +346,3 @@ def _page(service: Service, name: str, since: int, limit: int) -> bytes:
         more = len(found) == most
     head = {"job": name, "next": since, "more": more}
     return json.dumps(head)[:-1].encode() + b', "results": [' + b", ".join(told) + b"]}"
-
-
-# -- what is wrong -------------------------------------------------------------------------------
-
-
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "").split(";")[0].strip().lower()
-
-
-def _text(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as failure:
-        raise UserError("BAD_REQUEST", "the body is not UTF-8", detail=str(failure)) from failure
-
-
-def _wrong_kind(wanted: str) -> UserError:
-    return UserError("WRONG_CONTENT_TYPE", f"the body must be {wanted}", hint="Say so in Content-Type.")
-
-
-def _answer(
-    error: PenstockError, status: int | None = None, headers: Mapping[str, str] | None = None
-) -> Response:
-    told = problem(error)
-    told["status"] = status or status_of(error)
-    return JSONResponse(told, told["status"], headers, PROBLEM)
-
-
-def _tell_errors(api: FastAPI) -> None:
-    def handle(kind: type[Exception]) -> Callable[[Any], Any]:
-        return api.exception_handler(kind)
-
-    @handle(PenstockError)
-    async def ours(_: Request, error: PenstockError) -> Response:
-        return _answer(error)
-
-    @handle(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
-        return _answer(error.error, headers=error.headers)
-
-    @handle(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
-        return _answer(_bad_request(error.errors()))
-
-    @handle(ValueError)
-    async def unreadable(_: Request, error: ValueError) -> Response:
-        found = getattr(error, "errors", None)  # pydantic's, of a body we read ourselves
-        if found is None:
-            return _unexpected(error)
-        return _answer(_bad_request(found()))
-
-    @handle(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        condition = "NO_SUCH_PAGE" if error.status_code == 404 else "BAD_REQUEST"
-        return _answer(UserError(condition, str(error.detail)), error.status_code, error.headers)
-
-    @handle(Exception)
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return _unexpected(error)
-
-
-def _bad_request(errors: Any) -> UserError:
-    told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in list(errors)[:5]]
-    return UserError(
-        "BAD_REQUEST", "the request is not as the API says", detail="; ".join(told), hint="See /openapi.json."
-    )
-
-
-def _unexpected(error: Exception) -> Response:
-    log("unexpected", 40, error=f"{type(error).__name__}: {error}"[:2_000])
-    return _answer(InternalError("UNEXPECTED", f"{type(error).__name__}; this is a defect of Penstock"), 500)

@@ -13,17 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 import penstock
 from penstock.engine.epoch import EpochReport
 from penstock.engine.gauges import Gauges
 from penstock.engine.kept import Kept
 from penstock.http.graph import Flow, of_job, of_plan
+from penstock.http.numbers import numbers, put_aside
 from penstock.http.past import Past
 from penstock.http.push import pushed, takes_events
 from penstock.http.restarts import Restarts
@@ -386,36 +384,13 @@ class Host:
 
     def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
         """The latest records of a stream that were put aside, the latest first."""
-        folder = self.state / why / self.stream(stream).name
-        found: list[dict[str, Any]] = []
-        for path in sorted(folder.glob("epoch-*.jsonl"), reverse=True):
-            rows = pl.read_ndjson(path, infer_schema_length=None)
-            epoch = int(path.stem.removeprefix("epoch-"))
-            if epoch <= self.committed:
-                found += [
-                    {"epoch": epoch, **row} for row in rows.reverse().head(most - len(found)).to_dicts()
-                ]
-            if len(found) >= most:
-                break
-        return found
+        return put_aside(self.state / why / self.stream(stream).name, self.committed, most)
 
     def status(self) -> dict[str, Any]:
         """The engine in numbers."""
         with self._lock:
-            gauges = self._gauges
-            latency, rate = gauges.latency(recent=True), gauges.rate()
-            told = {
-                "epochs": gauges.epochs,
-                "events": gauges.events,
-                "events_per_second": rate if gauges.epochs else 0.0,
-                "late": gauges.late,
-                "leaped": gauges.leaped,
-                "dead": gauges.bad,
-                "latency_seconds": None if latency is None else {"p50": latency.p50, "p99": latency.p99},
-                "last_epoch_seconds": self._last_seconds,
-                "watermark": _instant(gauges.watermark),
-                "state_bytes": gauges.state_bytes,
-            }
+            told = numbers(self._gauges)
+            told["last_epoch_seconds"] = self._last_seconds
         lives: Sequence[str] = []
         if self.phase == "starting":
             streams = 0
@@ -435,10 +410,3 @@ class Host:
             "streams": streams,
             "jobs": dict(Counter(lives)),
         }
-
-
-def _instant(micros: int | None) -> str | None:
-    """An instant for people; None before there is one, and once all of time has passed."""
-    if micros is None or abs(micros) > 250_000_000_000_000_000:
-        return None
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()

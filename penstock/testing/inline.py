@@ -12,8 +12,9 @@ from pathlib import Path
 
 from penstock.engine.admission import Admission
 from penstock.engine.comeback import come_back
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
+from penstock.engine.housing import state_place
 from penstock.engine.job_shares import JobShares
 from penstock.engine.local_query import LocalStages
 from penstock.engine.logs import Logs

@@ -10,7 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape
+from penstock.engine.housing import state_place
 from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
 from penstock.engine.stages import dealt

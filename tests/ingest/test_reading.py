@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape, state_place
+from penstock.engine.epoch import EpochReport, EpochRunner, Shape
+from penstock.engine.housing import state_place
 from penstock.engine.leaps import Leap, leaps, returns
 from penstock.engine.local_query import LocalStages
 from penstock.engine.program import Fixed
