@@ -130,6 +130,8 @@ class _Run:
         self._found = Found()
         self._doing: threading.Thread | None = None
         self._steps = list(script.steps)
+        #: what a step "bucket" moves: the first, then the one after it
+        self._next_bucket = 0
         #: the epoch before which no further step begins
         self._rested = 0
 
@@ -139,7 +141,7 @@ class _Run:
             self._doing.join(_DEADLINE_SECONDS)
         self._found.run_seconds = run.seconds
         made = [step for _, step, _ in self._found.moves]
-        self._found.left = [step for _, step in self._script.steps if step not in made]
+        self._found.left = [step for _, step in self._script.steps[len(made) :]]
         self._found.digest = digest(Path(self._script.out))
         if self._engine.elasticity is not None:
             record = self._engine.elasticity.loop.record
@@ -186,7 +188,8 @@ class _Run:
         else:
             maps = self._engine.maps
             assert maps is not None
-            moved = maps.moved(None, {0: maps.slices - 1})
+            moved = maps.moved(None, {self._next_bucket: maps.slices - 1})
+            self._next_bucket += 1
             self._tell(
                 number,
                 step,
