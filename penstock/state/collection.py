@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.state.buckets import HASH
-from penstock.state.compact import MOST, parts, pick
+from penstock.state.compact import MOST, affordable, in_turn, parts, pick, tail
 from penstock.state.order import by_hash, by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
@@ -65,13 +65,20 @@ class _Collection:
         """What has to be written into the manifest."""
         return Changes(tuple(self._added), tuple(self._dropped)) if self._scope.writes else Changes()
 
-    def _drop(self, entry: RunEntry) -> None:
+    def _drop(self, entry: RunEntry, buckets: frozenset[int] | None = None) -> None:
+        """Have no more of a run, or of these buckets of it."""
+        mine = self._scope.buckets if buckets is None else buckets
+        rest = entry.without(mine)
         if entry in self._added:  # made by a merge of this very epoch: no manifest knows it
-            self._added.remove(entry)
+            at = self._added.index(entry)
+            self._added[at : at + 1] = [] if rest is None else [rest]
         else:
-            self._dropped.append((entry.name, self._scope.buckets & entry.sections.keys()))
-        self._entries.remove(entry)
-        self._scope.store.let_go(entry.name)
+            self._dropped.append((entry.name, mine & entry.sections.keys()))
+        at = self._entries.index(entry)
+        left = rest if rest is not None and rest.rows_in(self._scope.buckets) else None
+        self._entries[at : at + 1] = [] if left is None else [left]
+        if left is None:
+            self._scope.store.let_go(entry.name)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
@@ -91,24 +98,41 @@ class _Collection:
         return by_hash(rows)
 
     def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
-        """Merge some of the runs from `start` on, if that is worth while."""
-        found = pick([entry.rows_in(self._scope.buckets) for entry in self._entries[start:]])
+        """Merge some of the runs from `start` on, if that is worth while: at once, or a few buckets of them."""
+        sizes = self._sizes(start)
+        found = pick(sizes)
         if found is None or not self._scope.writes:
             return
-        chosen = slice(found.start + start, len(self._entries))
-        entries = self._entries[chosen]
-        upto = max(entry.upto for entry in entries)
-        merged = self._write(self._merged(entries, merge, chosen.start == 0), upto, time)
-        for entry in entries:
-            self._drop(entry)
-        if merged is not None:
-            self._entries.insert(chosen.start, merged)
+        most = affordable(sizes[-1])
+        if sum(sizes[found]) <= most:
+            self._merge(start + found.start, self._scope.buckets, merge, time)
+            return
+        newest = start + tail(sizes, most // 4)  # these do not wait until all buckets have had their turn
+        if (found := pick(self._sizes(newest))) is not None:
+            self._merge(newest + found.start, self._scope.buckets, merge, time)
+        rows = [entry.bucket_rows() for entry in self._entries[start:]]
+        if (turn := in_turn(rows, self._scope.buckets, most)) is not None:
+            self._merge(start + turn[0], turn[1], merge, time)
 
-    def _merged(self, entries: Sequence[RunEntry], merge: Merge, whole: bool) -> pl.DataFrame:
-        """The rows of some runs in one, part after part: what is needed meanwhile does not grow with the state."""
-        runs = [self._scope.store.section(entry, self._scope.buckets) for entry in entries]
+    def _sizes(self, start: int) -> list[int]:
+        return [entry.rows_in(self._scope.buckets) for entry in self._entries[start:]]
+
+    def _merge(self, start: int, buckets: frozenset[int], merge: Merge, time: str | None) -> None:
+        """Merge what all runs from `start` on have of some buckets into a new run."""
+        older, entries = self._entries[:start], self._entries[start:]
+        entries = [entry for entry in entries if entry.rows_in(buckets)]
+        upto = max(entry.upto for entry in entries)
+        whole = not any(entry.rows_in(buckets) for entry in older)
+        runs = [self._scope.store.section(entry, buckets) for entry in entries]
+        # part after part: what is needed meanwhile does not grow with the state
         made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in parts(runs)]
-        return pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True)
+        merged = self._write(
+            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), upto, time
+        )
+        for entry in entries:
+            self._drop(entry, buckets)
+        if merged is not None:
+            self._entries.append(merged)
 
 
 class Journal(_Collection):

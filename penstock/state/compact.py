@@ -1,12 +1,13 @@
 """Which runs to merge, and in which parts: size tiers, so that a slice keeps few runs and rewrites a row only a few
-times.
+times. What is too much for one epoch is merged bucket after bucket, over several.
 
 Pure: sizes in, a range out; runs in, their parts out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,9 @@ FAN_IN = 4
 MOST = 12
 #: about how many rows are merged at a time
 ROWS_AT_ONCE = 250_000
+#: about how many rows a slice merges in an epoch; more if it gets more: a merge must not be outrun by what comes
+ROWS_AN_EPOCH = 250_000
+ROWS_FOR_ONE = 4
 
 
 def pick(sizes: Sequence[int]) -> slice | None:
@@ -40,6 +44,48 @@ def pick(sizes: Sequence[int]) -> slice | None:
     if start + (start < len(sizes)) > MOST:
         start = MOST - 1
     return slice(start, len(sizes)) if start < len(sizes) else None
+
+
+def affordable(newest: int) -> int:
+    """How many rows may be merged in an epoch whose own run has so many."""
+    return max(ROWS_AN_EPOCH, ROWS_FOR_ONE * newest)
+
+
+def tail(sizes: Sequence[int], most: int) -> int:
+    """Where the newest runs begin that together have at most so many rows."""
+    start, gathered = len(sizes), 0
+    while start > 0 and gathered + sizes[start - 1] <= most:
+        start -= 1
+        gathered += sizes[start]
+    return start
+
+
+def in_turn(
+    runs: Sequence[Mapping[int, int]], buckets: Iterable[int], most: int
+) -> tuple[int, frozenset[int]] | None:
+    """Which buckets are merged in this epoch, and from which run on; None: none is worth it.
+
+    `runs`: the rows of every bucket, oldest run first. Every bucket has tiers of its own; of those whose merge begins
+    with the same run, the oldest such, as many as `most` rows allow and at least one. The first buckets go first: what
+    is left of a run stays in one piece.
+    """
+    costs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for bucket in sorted(buckets):
+        there = [at for at, run in enumerate(runs) if run.get(bucket)]
+        sizes = [runs[at][bucket] for at in there]
+        if (found := pick(sizes)) is not None:
+            costs[there[found.start]].append((bucket, sum(sizes[found])))
+    if not costs:
+        return None
+    start = min(costs)
+    chosen: list[int] = []
+    gathered = 0
+    for bucket, cost in costs[start]:
+        if chosen and gathered + cost > most:
+            break
+        chosen.append(bucket)
+        gathered += cost
+    return start, frozenset(chosen)
 
 
 def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:

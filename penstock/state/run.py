@@ -56,6 +56,10 @@ class RunEntry:
             return None
         return RunEntry(self.name, self.upto, self.rows, self.bytes, rest, self.low, self.high)
 
+    def bucket_rows(self) -> dict[int, int]:
+        """The rows of every bucket."""
+        return {bucket: count for bucket, (_, count) in self.sections.items()}
+
     def rows_in(self, buckets: frozenset[int]) -> int:
         return sum(count for bucket, (_, count) in self.sections.items() if bucket in buckets)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.state import compact
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.collection import Changes, Journal, Scope, Table
-from penstock.state.compact import FAN_IN, MOST, pick
+from penstock.state.compact import FAN_IN, MOST, in_turn, pick
 from penstock.state.manifest import Manifest, applied
 from penstock.state.run import RunEntry, RunStore
 from tests.operators.harness import fast_directory, modestly
@@ -24,12 +24,21 @@ BUCKETS = 8
 Key = str | None
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _parts_of_two_rows() -> Iterator[None]:
-    """Merges take a few rows at a time, so that small states have many parts."""
+@pytest.fixture(autouse=True, scope="module", params=["at once", "in turn"])
+def _parts_of_two_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Merges take a few rows at a time, so that small states have many parts; and are done within an epoch, or not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact, "ROWS_AT_ONCE", 2)
+        if request.param == "in turn":
+            patch.setattr(compact, "ROWS_AN_EPOCH", 3)
+            patch.setattr(compact, "ROWS_FOR_ONE", 0)
         yield
+
+
+@pytest.fixture
+def merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows there are."""
+    monkeypatch.setattr(compact, "ROWS_AN_EPOCH", 1 << 40)
 
 
 def hashed(keys: list[Key], collide: bool) -> pl.DataFrame:
@@ -156,6 +165,7 @@ def test_a_table_tells_which_rows_are_due_and_forgets_keys_that_are_gone(
             floor = below
 
 
+@pytest.mark.usefixtures("merged_at_once")
 def test_a_key_that_is_gone_leaves_nothing_once_all_runs_are_merged(tmp_path: Path) -> None:
     manifest = Manifest()
     rows = hashed(["a", "b", None], False)
@@ -324,6 +334,40 @@ def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
         assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
 
 
+def test_of_large_runs_a_few_buckets_are_merged_in_an_epoch_the_first_ones_first() -> None:
+    even = dict.fromkeys(range(8), 10)
+    assert in_turn([even] * 4, range(8), 100) == (0, frozenset({0, 1}))
+    assert in_turn([even] * 4, range(8), 1) == (0, frozenset({0})), "at least one"
+    assert in_turn([even] * 4, range(3, 8), 1_000) == (0, frozenset(range(3, 8)))
+    assert in_turn([even] * 3, range(8), 100) is None
+    merged = {0: 40, 1: 40}
+    rest = dict.fromkeys(range(2, 8), 10)
+    assert in_turn([rest] * 4 + [merged], range(8), 100) == (0, frozenset({2, 3}))
+    assert in_turn([even, rest, rest, rest], range(8), 100) == (0, frozenset({2, 3}))
+    assert in_turn([], range(8), 100) is None
+
+
+@given(st.lists(st.integers(1, 3_000), min_size=1, max_size=150), st.sampled_from([1, 50, 400]))
+def test_merged_in_turn_runs_of_a_bucket_stay_few_and_no_epoch_merges_much(
+    inserts: list[int], most: int
+) -> None:
+    runs: list[dict[int, int]] = []
+    for size in inserts:
+        runs.append(dict.fromkeys(range(8), size))
+        turn = in_turn(runs, range(8), most)
+        while turn is not None:  # epochs without events
+            start, buckets = turn
+            taken = {bucket: sum(run.pop(bucket, 0) for run in runs[start:]) for bucket in buckets}
+            assert len(buckets) == 1 or sum(taken.values()) <= most
+            runs.append(taken)
+            turn = in_turn(runs, range(8), most)
+        for bucket in range(8):
+            there = [run[bucket] for run in runs if run.get(bucket)]
+            assert sum(there) <= sum(inserts)
+            assert len(there) <= MOST
+    assert sum(sum(run.values()) for run in runs) == 8 * sum(inserts)
+
+
 @pytest.mark.parametrize("parts", [1, 4])
 def test_runs_of_a_journal_by_time_stay_sorted_by_hash_and_time_through_merges(parts: int) -> None:
     with fast_directory() as made:
@@ -365,6 +409,7 @@ def test_a_table_forgets_keys_that_are_gone_once_nothing_older_can_be_found() ->
         assert everything.height < 16
 
 
+@pytest.mark.usefixtures("merged_at_once")
 @pytest.mark.parametrize("disorder", [1, 400])
 def test_runs_that_are_read_until_they_are_old_are_merged_by_parts_of_their_time(disorder: int) -> None:
     """A row is read for 100 ticks; merges stay short in time, and runs few even where every run spans everything."""
