@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock.bench.recovery_load import Feeder, write_app
 from penstock.ha.processes import Taken, taken
-from penstock.ha.schemes import Scheme
+from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError
@@ -29,6 +29,8 @@ from penstock.words.errors import ExternalError, InternalError
 _PATIENCE_SECONDS = 600.0
 _LOOK_SECONDS = 0.005
 _READY = ("ready", "following")
+#: a secondary that runs epochs is warm after so many of its own, and has caught up when at most so many are missing
+_WARM_EPOCHS, _MISSING_EPOCHS = 20, 3
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class LoadedUnit:
     ) -> None:
         self._told, self._draw = told, random.Random(seed)
         self._folder, self._rate = folder, rate
+        #: where each secondary, by its process, began to follow
+        self._began: dict[int, int] = {}
         self.feeder = Feeder(folder / "in", visitors, rate, seed)
         self.sink = SinkWatch(folder / "out")
         self.root = folder / "state"
@@ -172,7 +176,11 @@ class LoadedUnit:
         if second.phase not in _READY or scheme is Scheme.deployed:
             return second.phase in _READY
         done = StateDirectory(Path(record.directory)).epochs()
-        return bool(done) and second.epoch >= 0 and done[-1] - second.epoch <= 10
+        if not done or second.epoch < 0:
+            return False
+        began = self._began.setdefault(second.pid, second.epoch)
+        warm = not SCHEMES[scheme].runs_epochs or second.epoch - began >= _WARM_EPOCHS
+        return warm and done[-1] - second.epoch <= _MISSING_EPOCHS
 
     def results(self, count: int) -> None:
         """Wait for so many further results."""

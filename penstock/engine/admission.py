@@ -71,6 +71,8 @@ class Admission:
         self._lock = threading.Lock()
         self._quiet: dict[tuple[str, str], _Quiet] = {}
         self._last_at = -1e9
+        #: a longer least time between epochs, in seconds, where somebody has to keep up
+        self.pace_seconds = 0.0
         self._stopping = False
         #: what the logs hold beyond the last epoch admitted, per stream, in the log's units
         self.backlog: dict[str, int] = {}
@@ -127,7 +129,7 @@ class Admission:
         repeated = self._recorded(epoch)
         if repeated is not None:
             return dict(repeated)
-        if not decides or self._clock() - self._last_at < self._interval:
+        if not decides or self._clock() - self._last_at < max(self._interval, self.pace_seconds):
             return start
         end: Offset = {"epoch": epoch, **{part: {} for part in _PARTS}}
         end["now"] = int(self._wall() * 1e6)

@@ -31,6 +31,7 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_server import JobServer
 from penstock.engine.lead import Lead
 from penstock.engine.load_gauge import LoadGauge
+from penstock.engine.pace import followers, pace_seconds
 from penstock.engine.program import Program
 from penstock.engine.ran import Run
 from penstock.engine.rehearsal import rehearsed
@@ -38,7 +39,7 @@ from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
-from penstock.ha.schemes import Scheme
+from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.seed import rates, seeded
 from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
 from penstock.jobs.program import Jobs
@@ -267,6 +268,9 @@ class EngineMember:
     def _at_the_lead(self, engine: Engine, record: UnitRecord) -> None:
         """Now and then, while it leads: say what it does, and do what the controller asks for."""
         engine.checkpoint_every(record.checkpoint_every)
+        if self._leads is not None and engine.admission is not None:
+            following = followers(self._unit, record) if SCHEMES[record.scheme].runs_epochs else ()
+            engine.admission.pace_seconds = pace_seconds(engine.admission.admitted, following)
         if self._leads is None or time.monotonic() < self._gauged_at + _GAUGE_SECONDS:
             return
         self._gauged_at = time.monotonic()
@@ -326,7 +330,7 @@ class EngineMember:
             self._tell("is too far behind: takes over the leader's state")
 
     def _beside(self, engine: Engine) -> None:
-        """What a follower does beside epochs: look for the lease, and let go of rows that the sinks have."""
+        """What a follower does beside epochs: look for the lease, let go of rows that the sinks have."""
         if self._lease is not None:
             return
         record = self._unit.record()

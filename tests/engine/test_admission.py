@@ -176,6 +176,17 @@ def test_epochs_keep_their_distance() -> None:
     assert desk.latest(first)["epoch"] == 1
 
 
+def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
+    clock = PassingClock()
+    desk = admission(GrowingLog(a=100), clock=clock, interval=3)
+    first = desk.latest(desk.initial())
+    desk.pace_seconds = 10
+    clock.turn(3)
+    assert desk.latest(first) == first
+    clock.turn(7)
+    assert desk.latest(first)["epoch"] == 1
+
+
 def test_after_stop_nothing_is_admitted() -> None:
     desk = admission(GrowingLog(a=100))
     first = desk.latest(desk.initial())
