@@ -16,7 +16,7 @@ from penstock.state.directory import StateDirectory
 #: epochs that a follower may lack without anybody waiting: the one under way
 _USUAL_EPOCHS = 1
 #: how long the leader waits for each further one, and at most, in seconds
-_EACH_SECONDS = 0.2
+_EACH_SECONDS = 0.4
 MOST_SECONDS = 1.0
 
 

@@ -22,7 +22,7 @@ from shutil import rmtree
 
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
-from penstock.ha.needs import needs
+from penstock.ha.needs import needs, takes_over
 from penstock.ha.steering import Steering
 from penstock.ha.unit import Kind, Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
@@ -215,6 +215,8 @@ class Coordinator:
         wanting = needs(record.scheme, record.leader, members, record.leaving, pending)
         if wanting.leave:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
+        if takes_over(record, time.time()):
+            return  # a start beside it would make it longer
         for kind in wanting.start:
             if time.monotonic() < self._not_before:
                 continue

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Member, kind_of
+from penstock.ha.unit import Kind, Member, UnitRecord, kind_of
 
 _READY = ("ready", "following")
+#: how long at most a new secondary waits until the new primary has results: starting one takes what both need
+TAKE_OVER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,17 @@ class Needs:
 
     start: tuple[Kind, ...] = ()
     leave: tuple[str, ...] = ()
+
+
+def takes_over(record: UnitRecord, now: float) -> bool:
+    """Whether the leader has just come to lead and is still on the way to its first results."""
+    last = record.recoveries[-1] if record.recoveries else None
+    return (
+        last is not None
+        and last.generation == record.generation
+        and last.first_result_at is None
+        and 0.0 <= now - last.lease_at < TAKE_OVER_SECONDS
+    )
 
 
 def needs(

@@ -12,7 +12,7 @@ from penstock.ha.unit import Member
 
 @pytest.mark.parametrize(
     ("followers", "seconds"),
-    [((), 0.0), ((10,), 0.0), ((9,), 0.0), ((8,), 0.2), ((7, 10), 0.4), ((0,), MOST_SECONDS), ((-1,), 1.0)],
+    [((), 0.0), ((10,), 0.0), ((9,), 0.0), ((8,), 0.4), ((7, 10), 0.8), ((0,), MOST_SECONDS), ((-1,), 1.0)],
 )
 def test_the_leader_waits_for_the_slowest_up_to_a_second(followers: tuple[int, ...], seconds: float) -> None:
     assert pace_seconds(10, followers) == pytest.approx(seconds)

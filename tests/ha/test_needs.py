@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.ha.needs import Needs, needs
+from penstock.ha.needs import TAKE_OVER_SECONDS, Needs, needs, takes_over
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.ha.unit import Kind, Member, kind_of
+from penstock.ha.unit import Kind, Member, Recovery, UnitRecord, kind_of
 
 
 def member(kind: Kind, phase: str, since: float = 0.0) -> Member:
@@ -51,3 +53,15 @@ def test_of_several_that_suit_the_one_that_is_ready_stays() -> None:
     up = {"e1": PRIMARY, "e2": member("passive", "starting", 1.0), "e3": member("passive", "ready", 2.0)}
     assert needs(Scheme.deployed, "e1", up, (), {}) == Needs(leave=("e2",))
     assert needs(Scheme.passive_replication, "e1", up, (), {}) == Needs(leave=("e2", "e3"))
+
+
+def test_nobody_is_started_beside_one_that_takes_over_for_a_while() -> None:
+    record = UnitRecord(Scheme.passive_hot, "state", leader="e2", generation=2)
+    assert not takes_over(record, 100.0), "the first to lead has taken over from nobody"
+    recovery = Recovery("e1", "e2", 2, "passive-hot", lease_at=100.0)
+    taking = replace(record, recoveries=(recovery,))
+    assert takes_over(taking, 100.5)
+    assert not takes_over(taking, 100.0 + TAKE_OVER_SECONDS), "no events may have come"
+    assert not takes_over(taking, 99.0), "clocks may differ"
+    assert not takes_over(replace(taking, recoveries=(replace(recovery, first_result_at=100.4),)), 100.5)
+    assert not takes_over(replace(taking, generation=3), 100.5)
