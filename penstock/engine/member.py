@@ -31,7 +31,7 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_server import JobServer
 from penstock.engine.lead import Lead
 from penstock.engine.load_gauge import LoadGauge
-from penstock.engine.pace import followers, pace_seconds
+from penstock.engine.pace import Pace, followers
 from penstock.engine.program import Program
 from penstock.engine.ran import Run
 from penstock.engine.rehearsal import rehearsed
@@ -49,7 +49,7 @@ from penstock.words.errors import ExternalError, PenstockError
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
 #: how often it says where it is, at most, in seconds
-_SAY_SECONDS = 0.5
+_SAY_SECONDS = 0.2
 #: how often it says what it does, in seconds
 _GAUGE_SECONDS = 1.0
 
@@ -73,14 +73,16 @@ class EngineMember:
         self._session = unit.store.session(unit.launch.lease_seconds)
         self._me = Member(os.getpid(), socket.gethostname(), kind, self._session.id, since=time.time())
         self._saying = threading.Lock()
-        self._said_at = 0.0
+        self._said_at, self._unsaid = 0.0, False
         self._say(phase="starting")
         self._spark: SparkSession | None = None
         self._lease: Lease | None = None
         self._leads: Lead | None = None
-        self._gauge = LoadGauge()
+        self._gauge, self._pace = LoadGauge(), Pace()
         self._gauged_at = time.monotonic()
         self._resync = False
+        #: whether it has been started and not yet warmed up
+        self._cold = False
         self._priority = Priority()
 
     def run(self) -> None:
@@ -107,9 +109,14 @@ class EngineMember:
             log = self._unit.log(f"{self._name}-spark")
             log.parent.mkdir(parents=True, exist_ok=True)
             self._spark = session(self._settings, log)
+            if self._primary() is None:  # somebody waits for the first epoch, which is rehearsal enough
+                self._cold = True
+                return
             warm_up(self._spark.sparkContext, self._settings.master)
             rehearsed(self._spark)
-        took = time.time() - self._asked_at
+        self._started(time.time() - self._asked_at)
+
+    def _started(self, took: float) -> None:
         self._unit.change(lambda now: now.measuring(start=took))
         self._tell(f"ready after {took:.1f} s")
 
@@ -197,7 +204,7 @@ class EngineMember:
         self._tell(f"leads, generation {lease.generation}, on {directory}")
 
     def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
-        settings = replace(self._settings, state=directory, warm_up=False)
+        settings = replace(self._settings, state=directory, warm_up=self._cold)
         return Engine(self._program(directory), settings, self._spark, lease, duty)
 
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
@@ -252,6 +259,9 @@ class EngineMember:
             return
         self._gauge.add(report)
         wire, first = lead.wire(report), lead.is_first_result(report)
+        if wire is not None and self._cold:  # it was still starting meanwhile
+            self._started(lead.began + wire - self._asked_at)
+            self._cold, wire = False, None
         if wire is None and not first:
             return
 
@@ -269,8 +279,9 @@ class EngineMember:
         """Now and then, while it leads: say what it does, and do what the controller asks for."""
         engine.checkpoint_every(record.checkpoint_every)
         if self._leads is not None and engine.admission is not None:
-            following = followers(self._unit, record) if SCHEMES[record.scheme].runs_epochs else ()
-            engine.admission.pace_seconds = pace_seconds(engine.admission.admitted, following)
+            following = followers(self._unit, record) if SCHEMES[record.scheme].runs_epochs else {}
+            seconds = self._pace.seconds(engine.admission.admitted, following, time.monotonic())
+            engine.admission.pace_seconds = seconds
         if self._leads is None or time.monotonic() < self._gauged_at + _GAUGE_SECONDS:
             return
         self._gauged_at = time.monotonic()
@@ -357,7 +368,7 @@ class EngineMember:
         else:
             engine.outlet.hold()
         held = len(engine.outlet.held_epochs)
-        if held != self._me.held:
+        if held != self._me.held or self._unsaid:
             self._say(held=held)
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
@@ -397,7 +408,8 @@ class EngineMember:
         with self._saying:
             self._me = replace(self._me, **said)
             now = time.monotonic()
-            if said.keys() <= {"epoch", "held", "behind"} and now - self._said_at < _SAY_SECONDS:
+            self._unsaid = said.keys() <= {"epoch", "held", "behind"} and now - self._said_at < _SAY_SECONDS
+            if self._unsaid:
                 return
             self._said_at = now
             with contextlib.suppress(ExternalError):

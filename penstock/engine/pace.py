@@ -7,7 +7,8 @@ longer. So the leader waits a little between epochs: these grow larger instead, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.ha.unit import Member, Unit, UnitRecord
@@ -18,21 +19,41 @@ _USUAL_EPOCHS = 1
 #: how long the leader waits for each further one, and at most, in seconds
 _EACH_SECONDS = 0.4
 MOST_SECONDS = 1.0
+#: one that has not come further for so long is waited for no more, in seconds: it hangs, or takes over the state
+PATIENCE_SECONDS = 5.0
 
 
-def pace_seconds(admitted: int, followers: Iterable[int]) -> float:
-    """The least time from one epoch to the next, by the last epoch of the leader and of those that follow it."""
-    lacking = max((admitted - reached for reached in followers), default=0)
-    return min(max(lacking - _USUAL_EPOCHS, 0) * _EACH_SECONDS, MOST_SECONDS)
+class Pace:
+    """How long a leader waits from one epoch to the next."""
+
+    def __init__(self) -> None:
+        #: how far each follower has come, and since when
+        self._reached: dict[str, tuple[int, float]] = {}
+
+    def seconds(self, admitted: int, followers: Mapping[str, int], now: float) -> float:
+        """The least time from one epoch to the next, by the last epoch of the leader and of those that follow it."""
+        self._reached = {
+            name: known if (known := self._reached.get(name)) and known[0] == epoch else (epoch, now)
+            for name, epoch in followers.items()
+        }
+        waited_for = [epoch for epoch, since in self._reached.values() if now - since < PATIENCE_SECONDS]
+        lacking = max((admitted - epoch for epoch in waited_for), default=0)
+        return min(max(lacking - _USUAL_EPOCHS, 0) * _EACH_SECONDS, MOST_SECONDS)
 
 
-def followers(unit: Unit, record: UnitRecord) -> list[int]:
+def followers(unit: Unit, record: UnitRecord) -> dict[str, int]:
     """How far the engines have come that repeat the leader's epochs now."""
-    others = [member for name, member in unit.members().items() if name != record.leader]
-    return [reached(one) for one in others if one.phase == "following" and not one.paused and one.seems_up]
+    others = {name: member for name, member in unit.members().items() if name != record.leader}
+    return {
+        name: reached(one)
+        for name, one in others.items()
+        if one.phase == "following" and not one.paused and one.seems_up
+    }
 
 
 def reached(member: Member) -> int:
     """The last epoch that a follower has done: as it says, or as can be seen in its directory."""
-    done = StateDirectory(Path(member.directory)).epochs() if member.directory else []
+    done: list[int] = []
+    with contextlib.suppress(OSError):  # it may just be making it anew
+        done = StateDirectory(Path(member.directory)).epochs() if member.directory else []
     return max(member.epoch, done[-1] if done else -1)

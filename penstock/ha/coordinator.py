@@ -215,7 +215,7 @@ class Coordinator:
         wanting = needs(record.scheme, record.leader, members, record.leaving, pending)
         if wanting.leave:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
-        if takes_over(record, time.time()):
+        if takes_over(record, self._seen, time.time()):
             return  # a start beside it would make it longer
         for kind in wanting.start:
             if time.monotonic() < self._not_before:

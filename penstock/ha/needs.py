@@ -28,11 +28,12 @@ class Needs:
     leave: tuple[str, ...] = ()
 
 
-def takes_over(record: UnitRecord, now: float) -> bool:
-    """Whether the leader has just come to lead and is still on the way to its first results."""
+def takes_over(record: UnitRecord, members: Mapping[str, Member], now: float) -> bool:
+    """Whether the leader is there, has just come to lead and is still on the way to its first results."""
     last = record.recoveries[-1] if record.recoveries else None
     return (
-        last is not None
+        record.leader in members
+        and last is not None
         and last.generation == record.generation
         and last.first_result_at is None
         and 0.0 <= now - last.lease_at < TAKE_OVER_SECONDS

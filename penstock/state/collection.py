@@ -10,8 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import polars as pl
 
 from penstock.state.buckets import HASH
 from penstock.state.compact import MOST, affordable, in_turn, parts, pick, tail
+from penstock.state.found import Found
 from penstock.state.order import by_hash, by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
@@ -69,7 +70,8 @@ class _Collection:
         """Have no more of a run, or of these buckets of it."""
         mine = self._scope.buckets if buckets is None else buckets
         rest = entry.without(mine)
-        if entry in self._added:  # made by a merge of this very epoch: no manifest knows it
+        known = entry not in self._added
+        if not known:  # made in this very epoch: no manifest knows it
             at = self._added.index(entry)
             self._added[at : at + 1] = [] if rest is None else [rest]
         else:
@@ -79,6 +81,8 @@ class _Collection:
         self._entries[at : at + 1] = [] if left is None else [left]
         if left is None:
             self._scope.store.let_go(entry.name)
+        if rest is None and not known:
+            self._scope.store.discard(entry.name)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
@@ -97,39 +101,47 @@ class _Collection:
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
         return by_hash(rows)
 
-    def _compact(self, merge: Merge, time: str | None = None, start: int = 0) -> None:
-        """Merge some of the runs from `start` on, if that is worth while: at once, or a few buckets of them."""
+    def _compact(
+        self, merge: Merge, time: str | None = None, start: int = 0, *, at_once: bool = False
+    ) -> None:
+        """Merge some of the runs from `start` on, if that is worth while: at once, or of large ones a few buckets."""
         sizes = self._sizes(start)
         found = pick(sizes)
         if found is None or not self._scope.writes:
             return
         most = affordable(sizes[-1])
-        if sum(sizes[found]) <= most:
-            self._merge(start + found.start, self._scope.buckets, merge, time)
+        if at_once or sum(sizes[found]) <= most:
+            self._merge(dict.fromkeys(self._scope.buckets, start + found.start), merge, time)
             return
-        newest = start + tail(sizes, most // 4)  # these do not wait until all buckets have had their turn
-        if (found := pick(self._sizes(newest))) is not None:
-            self._merge(newest + found.start, self._scope.buckets, merge, time)
         rows = [entry.bucket_rows() for entry in self._entries[start:]]
-        if (turn := in_turn(rows, self._scope.buckets, most)) is not None:
-            self._merge(start + turn[0], turn[1], merge, time)
+        starts = {bucket: start + at for bucket, at in in_turn(rows, self._scope.buckets, most).items()}
+        newest = start + tail(sizes, most // 4)  # of these no bucket waits for its turn
+        if (found := pick(self._sizes(newest))) is not None:
+            starts = dict.fromkeys(self._scope.buckets, newest + found.start) | starts
+        if starts:
+            self._merge(starts, merge, time)
 
     def _sizes(self, start: int) -> list[int]:
         return [entry.rows_in(self._scope.buckets) for entry in self._entries[start:]]
 
-    def _merge(self, start: int, buckets: frozenset[int], merge: Merge, time: str | None) -> None:
-        """Merge what all runs from `start` on have of some buckets into a new run."""
-        older, entries = self._entries[:start], self._entries[start:]
-        entries = [entry for entry in entries if entry.rows_in(buckets)]
-        upto = max(entry.upto for entry in entries)
-        whole = not any(entry.rows_in(buckets) for entry in older)
-        runs = [self._scope.store.section(entry, buckets) for entry in entries]
+    def _merge(self, starts: Mapping[int, int], merge: Merge, time: str | None) -> None:
+        """Merge what runs have of some buckets into a new run: of each bucket, all from its run on."""
+        taken: list[tuple[RunEntry, frozenset[int]]] = []
+        whole = True
+        for at, entry in enumerate(self._entries):
+            mine = starts.keys() & entry.sections.keys()
+            if here := frozenset(bucket for bucket in mine if starts[bucket] <= at):
+                taken.append((entry, here))
+            whole &= len(here) == len(mine)
+        runs = [self._scope.store.section(entry, buckets) for entry, buckets in taken]
         # part after part: what is needed meanwhile does not grow with the state
         made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in parts(runs)]
         merged = self._write(
-            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), upto, time
+            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True),
+            max(entry.upto for entry, _ in taken),
+            time,
         )
-        for entry in entries:
+        for entry, buckets in taken:
             self._drop(entry, buckets)
         if merged is not None:
             self._entries.append(merged)
@@ -228,7 +240,9 @@ class Journal(_Collection):
             rows = rows.filter(pl.col(self._time) >= floor)
             return by_hash(combine(rows)) if combine and rows.height else rows
 
-        self._compact(merge, self._time, self._newest(floor, parts) if parts > 1 else 0)
+        # what spans a part of the time only is merged at once, or it would soon be too many runs to tell the parts
+        start = self._newest(floor, parts) if parts > 1 else 0
+        self._compact(merge, self._time, start, at_once=parts > 1)
 
     def _newest(self, floor: int, parts: int) -> int:
         """Where the newest runs begin that together span at most a part of the time since `floor`."""
@@ -276,7 +290,7 @@ class Table(_Collection):
         """
         hashes = wanted[HASH].to_numpy()
         missing = np.arange(wanted.height)
-        found = _Found(self._gone)
+        found = Found(self._gone)
         for entry in reversed(self._entries):
             if not len(missing):
                 break
@@ -292,7 +306,7 @@ class Table(_Collection):
         hashes: np.ndarray,
         missing: np.ndarray,
         values: Sequence[str],
-        found: _Found,
+        found: Found,
     ) -> np.ndarray:
         there = run[HASH].to_numpy()
         position = np.searchsorted(there, hashes[missing])
@@ -380,29 +394,6 @@ class Table(_Collection):
         if (same_hash != same).any():
             return rows.unique(subset=self._keys, keep="last", maintain_order=True)
         return rows.filter(pl.Series(np.append(~same, True)))
-
-
-@dataclass
-class _Found:
-    gone: str | None
-    at: list[np.ndarray] = field(default_factory=list)
-    rows: list[pl.DataFrame] = field(default_factory=list)
-
-    def add(self, at: np.ndarray, rows: pl.DataFrame, values: Sequence[str]) -> None:
-        if self.gone is not None:
-            there = ~rows[self.gone]
-            at, rows = at[there.to_numpy()], rows.filter(there)
-        self.at.append(at)
-        self.rows.append(rows.select(values))
-
-    def aligned(self, height: int) -> pl.DataFrame | None:
-        if not self.rows:
-            return None
-        rows = pl.concat(self.rows, rechunk=True)
-        index = np.full(height, -1, dtype=np.int64)
-        index[np.concatenate(self.at)] = np.arange(rows.height)
-        where = pl.Series(index).replace(-1, None)
-        return rows.select(pl.all().gather(where))
 
 
 def _same_keys(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:

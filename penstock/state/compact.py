@@ -6,7 +6,6 @@ Pure: sizes in, a range out; runs in, their parts out.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -60,32 +59,26 @@ def tail(sizes: Sequence[int], most: int) -> int:
     return start
 
 
-def in_turn(
-    runs: Sequence[Mapping[int, int]], buckets: Iterable[int], most: int
-) -> tuple[int, frozenset[int]] | None:
-    """Which buckets are merged in this epoch, and from which run on; None: none is worth it.
+def in_turn(runs: Sequence[Mapping[int, int]], buckets: Iterable[int], most: int) -> dict[int, int]:
+    """Which buckets are merged in this epoch, and each from which run on; empty: none is worth it.
 
-    `runs`: the rows of every bucket, oldest run first. Every bucket has tiers of its own; of those whose merge begins
-    with the same run, the oldest such, as many as `most` rows allow and at least one. The first buckets go first: what
-    is left of a run stays in one piece.
+    `runs`: the rows of every bucket, oldest run first. Every bucket has tiers of its own; as many are taken as `most`
+    rows allow and at least one, those whose merge begins with an older run first, then by number: so what is left of a
+    run stays in one piece, and what is merged together is one run again.
     """
-    costs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for bucket in sorted(buckets):
+    wanted: list[tuple[int, int, int]] = []
+    for bucket in buckets:
         there = [at for at, run in enumerate(runs) if run.get(bucket)]
         sizes = [runs[at][bucket] for at in there]
         if (found := pick(sizes)) is not None:
-            costs[there[found.start]].append((bucket, sum(sizes[found])))
-    if not costs:
-        return None
-    start = min(costs)
-    chosen: list[int] = []
+            wanted.append((there[found.start], bucket, sum(sizes[found])))
+    chosen: dict[int, int] = {}
     gathered = 0
-    for bucket, cost in costs[start]:
-        if chosen and gathered + cost > most:
-            break
-        chosen.append(bucket)
-        gathered += cost
-    return start, frozenset(chosen)
+    for start, bucket, cost in sorted(wanted):
+        if not chosen or gathered + cost <= most:
+            chosen[bucket] = start
+            gathered += cost
+    return chosen
 
 
 def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:

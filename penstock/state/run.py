@@ -187,6 +187,12 @@ class RunStore:
         if self._cache is not None:
             self._cache.forget(*names)
 
+    def discard(self, name: str) -> None:
+        """Have a run no longer that no manifest names nor will: one that was merged in the epoch that made it."""
+        self.forget((name,))
+        with contextlib.suppress(OSError):  # what is left is found by the next recycling
+            self._path(name).unlink()
+
     def let_go(self, name: str) -> None:
         """Hold a run no longer in this process's memory: its rows are in another run now, or gone."""
         for key in (name, *self._parts.pop(name, ())):

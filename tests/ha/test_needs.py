@@ -57,11 +57,13 @@ def test_of_several_that_suit_the_one_that_is_ready_stays() -> None:
 
 def test_nobody_is_started_beside_one_that_takes_over_for_a_while() -> None:
     record = UnitRecord(Scheme.passive_hot, "state", leader="e2", generation=2)
-    assert not takes_over(record, 100.0), "the first to lead has taken over from nobody"
+    up = {"e2": member("passive", "primary")}
+    assert not takes_over(record, up, 100.0), "the first to lead has taken over from nobody"
     recovery = Recovery("e1", "e2", 2, "passive-hot", lease_at=100.0)
     taking = replace(record, recoveries=(recovery,))
-    assert takes_over(taking, 100.5)
-    assert not takes_over(taking, 100.0 + TAKE_OVER_SECONDS), "no events may have come"
-    assert not takes_over(taking, 99.0), "clocks may differ"
-    assert not takes_over(replace(taking, recoveries=(replace(recovery, first_result_at=100.4),)), 100.5)
-    assert not takes_over(replace(taking, generation=3), 100.5)
+    assert takes_over(taking, up, 100.5)
+    assert not takes_over(taking, up, 100.0 + TAKE_OVER_SECONDS), "no events may have come"
+    assert not takes_over(taking, up, 99.0), "clocks may differ"
+    assert not takes_over(replace(taking, recoveries=(replace(recovery, first_result_at=100.4),)), up, 100.5)
+    assert not takes_over(replace(taking, generation=3), up, 100.5)
+    assert not takes_over(taking, {}, 100.5), "it is lost too"
