@@ -101,7 +101,7 @@ class Elastic:
             yield from self._of_moves("one bucket", "warm", found, pause=0.3)
 
     def surge(self) -> Iterator[Finding]:
-        """A load that triples, and falls again: at first a third of what one executor can do, then more than that."""
+        """A load that triples and falls again: at first little enough for one executor, then more than it should do."""
         size, case = self._size, "load triples and falls"
         with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, self._cluster(3) as url:
             place, lasting = Path(folder), size.surge_seconds

@@ -70,19 +70,18 @@ class _Collection:
         """Have no more of a run, or of these buckets of it."""
         mine = self._scope.buckets if buckets is None else buckets
         rest = entry.without(mine)
-        known = entry not in self._added
-        if not known:  # made in this very epoch: no manifest knows it
+        if known := entry not in self._added:
+            self._dropped.append((entry.name, mine & entry.sections.keys()))
+        else:  # made in this very epoch: no manifest knows it
             at = self._added.index(entry)
             self._added[at : at + 1] = [] if rest is None else [rest]
-        else:
-            self._dropped.append((entry.name, mine & entry.sections.keys()))
         at = self._entries.index(entry)
         left = rest if rest is not None and rest.rows_in(self._scope.buckets) else None
         self._entries[at : at + 1] = [] if left is None else [left]
-        if left is None:
-            self._scope.store.let_go(entry.name)
         if rest is None and not known:
             self._scope.store.discard(entry.name)
+        elif left is None:
+            self._scope.store.let_go(entry.name)
 
     def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
         entry = None
@@ -105,24 +104,22 @@ class _Collection:
         self, merge: Merge, time: str | None = None, start: int = 0, *, at_once: bool = False
     ) -> None:
         """Merge some of the runs from `start` on, if that is worth while: at once, or of large ones a few buckets."""
-        sizes = self._sizes(start)
+        buckets = self._scope.buckets
+        sizes = [entry.rows_in(buckets) for entry in self._entries[start:]]
         found = pick(sizes)
         if found is None or not self._scope.writes:
             return
         most = affordable(sizes[-1])
         if at_once or sum(sizes[found]) <= most:
-            self._merge(dict.fromkeys(self._scope.buckets, start + found.start), merge, time)
+            self._merge(dict.fromkeys(buckets, start + found.start), merge, time)
             return
         rows = [entry.bucket_rows() for entry in self._entries[start:]]
-        starts = {bucket: start + at for bucket, at in in_turn(rows, self._scope.buckets, most).items()}
-        newest = start + tail(sizes, most // 4)  # of these no bucket waits for its turn
-        if (found := pick(self._sizes(newest))) is not None:
-            starts = dict.fromkeys(self._scope.buckets, newest + found.start) | starts
+        starts = {bucket: start + at for bucket, at in in_turn(rows, buckets, most).items()}
+        newest = tail(sizes, most // 4)  # of these no bucket waits for its turn
+        if (found := pick(sizes[newest:])) is not None:
+            starts = dict.fromkeys(buckets, start + newest + found.start) | starts
         if starts:
             self._merge(starts, merge, time)
-
-    def _sizes(self, start: int) -> list[int]:
-        return [entry.rows_in(self._scope.buckets) for entry in self._entries[start:]]
 
     def _merge(self, starts: Mapping[int, int], merge: Merge, time: str | None) -> None:
         """Merge what runs have of some buckets into a new run: of each bucket, all from its run on."""
