@@ -32,7 +32,7 @@ def run(workload: str, peer: str, number: int = 1, **further: object) -> Run:
         "wall": 5.0,
         "peak_bytes": 2_000_000_000,
         "cpu_seconds": 3.0,
-        "load": 0.1,
+        "others": 0.1,
         "code_lines": 12,
         "answer": RIGHT,
         "versions": {"python": "3.11.7", peer: "1.0"},
@@ -54,7 +54,7 @@ RUNS = [
     run("latency", "pyspark", events=0, rate=4_000.0, delays=[1.0, 2.0, 9.0], answer={}),
 ]
 MACHINE = {"cores": 2, "memory_gib": 24, "system": "Linux", "machine": "x86_64", "java": "17"}
-POINTS = [{"axis": "keys", "at": 10**n, "cost": 2.0 * 10 ** (n * 0.5), "load": 0.1} for n in range(3, 6)]
+POINTS = [{"axis": "keys", "at": 10**n, "cost": 2.0 * 10 ** (n * 0.5), "others": 0.1} for n in range(3, 6)]
 
 
 def test_the_report_tells_medians_and_where_penstock_loses() -> None:
@@ -82,9 +82,9 @@ def test_wrong_and_slow_runs_have_no_figure() -> None:
 
 
 def test_a_busy_machine_is_told() -> None:
-    page, _ = report([dataclasses.replace(RUNS[0], load=3.0), *RUNS[1:]], MACHINE)
-    assert "busy with other work before 1 of the 10 runs" in page
-    assert "| 3.0* |" in page
+    page, _ = report([dataclasses.replace(RUNS[0], others=3.0), *RUNS[1:]], MACHINE)
+    assert "busy with other work in 1 of the 10 runs" in page
+    assert "| 3.00* |" in page
 
 
 def test_small_inputs_are_told() -> None:

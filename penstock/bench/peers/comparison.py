@@ -33,7 +33,7 @@ from penstock.bench.peers.roster import (
     events_of,
     left_out,
 )
-from penstock.bench.peers.watched import watched
+from penstock.bench.peers.watched import tree, watched
 from penstock.engine.java import java_home
 from penstock.words.errors import UserError
 
@@ -150,7 +150,6 @@ class Comparison:
             "number": number,
             "events": events,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
-            "load": os.getloadavg()[0],
             "code_lines": code_lines(peer, workload),
             "rate": rate,
         }
@@ -170,10 +169,13 @@ class Comparison:
                     command, self._environment(peer, python), place / "log", self._size.limit_seconds, place
                 )
             finally:
+                fed = 0.0
                 if feeding is not None:
+                    _, fed = tree(feeding.pid)
                     feeding.kill()
                     feeding.wait()
             facts |= {"wall": done.wall, "peak_bytes": done.peak_bytes, "cpu_seconds": done.cpu_seconds}
+            facts["others"] = max(0.0, done.others - fed / done.wall)
             if done.code is None:
                 return Run(
                     **facts, status="timeout", reason=f"not done after {self._size.limit_seconds:.0f} s"

@@ -7,7 +7,6 @@ Receives what grows and how far; hands points, a JSON file each. A point is meas
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import polars as pl
 
 import penstock as ps
 from penstock.bench.dataset import Parameters
+from penstock.bench.peers.watched import busy_seconds
 from penstock.bench.worker import apart
 from penstock.engine.program import Fixed
 from penstock.engine.session import WORKER_MEMORY
@@ -203,10 +203,11 @@ def point(axis: str, at: int, place: Path) -> Mapping[str, float]:
 
 def main(axis: str, at: int, out: Path) -> None:
     """Measure one point and write it."""
-    load = os.getloadavg()[0]
+    began, busy = time.perf_counter(), busy_seconds() - time.process_time()
     with tempfile.TemporaryDirectory(prefix="penstock-growth-") as place:
         found = point(axis, at, Path(place))
-    out.write_text(json.dumps({"axis": axis, "asked": at, "load": load, **found}) + "\n")
+    others = max(0.0, busy_seconds() - time.process_time() - busy) / (time.perf_counter() - began)
+    out.write_text(json.dumps({"axis": axis, "asked": at, "others": others, **found}) + "\n")
 
 
 if __name__ == "__main__":

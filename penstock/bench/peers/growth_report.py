@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.bench.peers import plots
+from penstock.bench.peers.raw import BUSY
 
 TITLES = {
     "epoch": ("events per epoch", "microseconds an event"),
@@ -48,7 +49,9 @@ def growth_section(measured: Sequence[Mapping[str, Any]], pictures: dict[str, st
             continue
         points = [(float(row["at"]), float(row["cost"])) for row in mine]
         busy = (
-            " Measured while the machine was busy." if any(row.get("load", 0) > 0.7 for row in mine) else ""
+            " Measured while the machine was busy."
+            if any(row.get("others", 0) > BUSY for row in mine)
+            else ""
         )
         file = f"growth-{axis}.svg"
         pictures[file] = plots.curves(f"{up} by {across}", across, up, {"Penstock": points})

@@ -15,14 +15,16 @@ from penstock.words.errors import UserError
 
 Status = Literal["ok", "failed", "timeout", "wrong"]
 MACHINE = "machine.json"
+#: a run in which anything else took more than this many cores is a busy one
+BUSY = 0.3
 
 
 @dataclass(frozen=True)
 class Run:
     """One run. `seconds` by the engine's own clock, `wall` from start to end of its process, in seconds.
 
-    `peak_bytes`: most memory its processes had at once, resident: shared pages count for each. `load`: how many
-    processes wanted a core on average in the minute before it began. `delays`: of a live input, seconds from the
+    `peak_bytes`: most memory its processes had at once, resident: shared pages count for each. `others`: how many
+    cores anything else on the machine took meanwhile. `delays`: of a live input, seconds from the
     instant a window was over for the input to its rows. `rate`: events a second of a live input.
     """
 
@@ -36,7 +38,7 @@ class Run:
     wall: float = 0.0
     peak_bytes: int = 0
     cpu_seconds: float = 0.0
-    load: float = 0.0
+    others: float = 0.0
     code_lines: int = 0
     rate: float = 0.0
     delays: list[float] = field(default_factory=list)

@@ -13,12 +13,10 @@ from typing import Any
 
 from penstock.bench.peers import plots
 from penstock.bench.peers.growth_report import growth_section
-from penstock.bench.peers.raw import Run, agreement
+from penstock.bench.peers.raw import BUSY, Run, agreement
 from penstock.bench.peers.roster import PEERS, WORKLOADS, Workload, left_out
 from penstock.bench.peers.verdict import IDEAS, REASONS
 
-#: more than this share of a core wanted by others a minute before a run makes it a busy one
-BUSY_LOAD = 0.7
 #: with fewer events figures say little about how fast an engine is
 ENOUGH_EVENTS = 1_000_000
 LIMITS = ("polars", "duckdb")
@@ -66,7 +64,7 @@ def _largest(runs: Sequence[Run]) -> list[Run]:
 
 def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     first, last = min(run.began for run in runs), max(run.began for run in runs)
-    busy = sum(run.load > BUSY_LOAD for run in runs)
+    busy = sum(run.others > BUSY for run in runs)
     most = max(run.events for run in runs)
     small = (
         f"\n\n**Inputs are small here** (at most {most:,} events): first seconds weigh most, and engines with "
@@ -84,18 +82,18 @@ own; a figure stands here only if the answer is that of the plain batch program.
 Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
 resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
-engines with several processes. CPU is that of the whole process, start-up included. Lines of code are those of the
+engines with several processes. CPU is that of the whole process, start-up included;
+"others" is how many cores anything else took meanwhile. Lines of code are those of the
 query in the program, without session, clock and comparing. Input is two files in order of time, all lines of a key in
 one of them; Spark gets the same lines as rotated files."""
 
 
 def _busy(busy: int, runs: int) -> str:
     if not busy:
-        return f"The machine was quiet before each of the {runs} runs."
+        return f"Nothing else took more than {BUSY} of a core in any of the {runs} runs."
     return (
-        f"**The machine was busy with other work before {busy} of the {runs} runs** "
-        f"(load above {BUSY_LOAD}, marked * below): "
-        "figures of those runs say little about how fast anything is."
+        f"**The machine was busy with other work in {busy} of the {runs} runs** "
+        f"(more than {BUSY} of a core, marked * below): figures of those runs are too low."
     )
 
 
@@ -180,7 +178,7 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
             first = f"{_rounded(speed):,.0f} | {_times(speed, ours)} | {cpu:.2f} | {mine[0].events:,}"
         start = statistics.median(run.start_up for run in mine)
         memory = statistics.median(run.peak_bytes for run in mine) / 1e9
-        stars = "*" if any(run.load > BUSY_LOAD for run in mine) else ""
+        stars = "*" if any(run.others > BUSY for run in mine) else ""
         lines.append(
             f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
             f"| {mine[0].code_lines} | {len(mine)}{stars} |"
@@ -269,18 +267,18 @@ def _raw(runs: Sequence[Run]) -> str:
     lines = [
         "## Raw runs",
         "",
-        "| workload | engine | events | run | ended | events/s | seconds | whole process | CPU | peak memory | load "
-        "before |",
+        "| workload | engine | events | run | ended | events/s | seconds | whole process | CPU | peak memory "
+        "| others |",
         "|---" * 11 + "|",
     ]
     order = {name: at for at, name in enumerate([*WORKLOADS, *PEERS])}
     for run in sorted(runs, key=lambda run: (order[run.workload], order[run.peer], run.events, run.number)):
         speed = f"{run.events_per_second:,.0f}" if run.status == "ok" and run.events else "–"
         figures = f"{run.seconds:.2f} s | {run.wall:.2f} s | {run.cpu_seconds:.1f} s | {run.peak_bytes / 1e9:.2f} GB"
-        busy = "*" if run.load > BUSY_LOAD else ""
+        busy = "*" if run.others > BUSY else ""
         lines.append(
             f"| {run.workload} | {run.peer} | {run.events:,} | {run.number} | {run.status} | {speed} "
-            f"| {figures} | {run.load:.1f}{busy} |"
+            f"| {figures} | {run.others:.2f}{busy} |"
         )
     return "\n".join(lines)
 

@@ -1,12 +1,14 @@
 """A program in a process of its own, its whole tree of processes watched for memory.
 
-Receives a command; hands how it ended, how long it took and the most memory it held. Nothing of it is left behind.
+Receives a command; hands how it ended, how long it took, the most memory it held, and how many cores everything else
+on the machine took meanwhile. Nothing of it is left behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -22,12 +24,16 @@ _EVERY_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Watched:
-    """How a process ended. `code` is None if it was stopped because its time was up."""
+    """How a process ended. `code` is None if it was stopped because its time was up.
+
+    `others`: the cores that were busy with anything else meanwhile, or that the machine's host kept for itself.
+    """
 
     code: int | None
     wall: float
     peak_bytes: int
     cpu_seconds: float
+    others: float
 
 
 def watched(
@@ -35,7 +41,7 @@ def watched(
 ) -> Watched:
     """Run a command to its end, or until the time is up."""
     with open(log, "wb") as printed:
-        began = time.perf_counter()
+        began, busy, reaped = time.perf_counter(), busy_seconds(), _reaped_seconds()
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -59,14 +65,27 @@ def watched(
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            wall = time.perf_counter() - began
+            wall, busy = time.perf_counter() - began, busy_seconds() - busy
             over.set()
             watcher.join()
             for pid in _members(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
-    return Watched(code, wall, peak[0], spent[0])
+    cpu = max(spent[0], _reaped_seconds() - reaped)
+    return Watched(code, wall, peak[0], cpu, max(0.0, busy - cpu) / wall)
+
+
+def busy_seconds() -> float:
+    """Seconds since the machine's start in which its cores did anything, waiting for disks left out."""
+    user, nice, system, _idle, _waits, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + sum(rest)) / _TICKS
+
+
+def _reaped_seconds() -> float:
+    """Processor time of the children that have ended: exact, but without what outlived them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tree(root: int) -> tuple[int, float]:
