@@ -41,6 +41,7 @@ from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
 from penstock.engine.source import FORMAT
 from penstock.engine.stages import SparkStages
+from penstock.engine.waiting import WaitingQuery
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -59,7 +60,8 @@ class Engine:
 
     With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
     directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
-    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
+    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted. It may
+    have a query `waiting` for it.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Engine:
         spark: SparkSession | None = None,
         fence: Fence | None = None,
         duty: Duty | None = None,
+        waiting: WaitingQuery | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
@@ -78,7 +81,7 @@ class Engine:
         self.state, self.outlet = self.seat.state, self.seat.outlet
         self.admission: Admission | None = None
         self.executors: Executors | None = None
-        self._spark = spark
+        self._spark, self._waiting = spark, waiting
         self._fence = fence
         self._failure: BaseException | None = None
         self._stop, self._paused = threading.Event(), threading.Event()
@@ -252,7 +255,8 @@ class Engine:
             decides=self.seat.decides.is_set,
             start_log=logs.start_one,
         )
-        desk = None if spark is None else SourceDesk(admission)
+        waiting = self._waiting
+        desk = None if spark is None else SourceDesk(admission) if waiting is None else waiting.desk
         run, began = Run(), time.monotonic()
         try:
             # Spark prepares the query while the workers warm up
@@ -260,6 +264,8 @@ class Engine:
             query: StreamingQuery | LocalQuery
             if spark is None or desk is None:
                 query = LocalQuery(admission, self._reached(admission), each)
+            elif waiting is not None:
+                query = waiting.take_over(admission, self._reached(admission), each)
             else:
                 query = self._query(spark, desk, each)
             try:
@@ -277,7 +283,9 @@ class Engine:
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
-            if desk is not None:
+            if waiting is not None:
+                waiting.close()
+            elif desk is not None:
                 desk.close()
             runner.close()
             vacated(place)

@@ -34,11 +34,11 @@ from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.pace import Pace, followers
 from penstock.engine.program import Program
 from penstock.engine.ran import Run
-from penstock.engine.rehearsal import rehearsed
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
+from penstock.engine.waiting import WaitingQuery
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.seed import rates, seeded
 from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
@@ -76,6 +76,8 @@ class EngineMember:
         self._said_at, self._unsaid = 0.0, False
         self._say(phase="starting")
         self._spark: SparkSession | None = None
+        #: what the next engine of ours need not start
+        self._waiting: WaitingQuery | None = None
         self._lease: Lease | None = None
         self._leads: Lead | None = None
         self._gauge, self._pace = LoadGauge(), Pace()
@@ -113,7 +115,8 @@ class EngineMember:
                 self._cold = True
                 return
             warm_up(self._spark.sparkContext, self._settings.master)
-            rehearsed(self._spark)
+            waiting = WaitingQuery(self._spark)
+            self._waiting = waiting if waiting.ready() else None
         self._started(time.time() - self._asked_at)
 
     def _started(self, took: float) -> None:
@@ -205,7 +208,8 @@ class EngineMember:
 
     def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
         settings = replace(self._settings, state=directory, warm_up=self._cold)
-        return Engine(self._program(directory), settings, self._spark, lease, duty)
+        waiting, self._waiting = self._waiting, None
+        return Engine(self._program(directory), settings, self._spark, lease, duty, waiting)
 
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
