@@ -104,6 +104,8 @@ class EngineMember:
             raise
         finally:
             self._session.close()
+            if self._waiting is not None:
+                self._waiting.discard()
 
     def _get_ready(self) -> None:
         if self._settings.master != INLINE:

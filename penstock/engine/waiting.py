@@ -37,8 +37,11 @@ class WaitingQuery:
         self.query: StreamingQuery = writer.option("checkpointLocation", self._folder).start()
 
     def ready(self) -> bool:
-        """Wait until it has run its empty batch; whether it has."""
-        return self._begun.wait(_PATIENCE_SECONDS) and self.query.isActive
+        """Wait until it has run its empty batch; whether it has. One that has not is discarded."""
+        if self._begun.wait(_PATIENCE_SECONDS) and self.query.isActive:
+            return True
+        self.discard()
+        return False
 
     def take_over(
         self, admission: Admission, reached: Offset, each: Callable[[int, Offset, Offset], None]
@@ -47,6 +50,11 @@ class WaitingQuery:
         self._each = each
         self.desk.take_over(admission, reached)
         return self.query
+
+    def discard(self) -> None:
+        """End it: no engine comes for it."""
+        self.query.stop()
+        self.close()
 
     def close(self) -> None:
         """Let go of what it has on disk; its query has ended."""
