@@ -67,6 +67,7 @@ class ElasticCase(StrEnum):
     scale = "scale"
     bucket = "bucket"
     surge = "surge"
+    controller = "controller"
     overhead = "overhead"
 
 
@@ -88,7 +89,7 @@ class ApiCase(StrEnum):
 
 
 class RecoveryCase(StrEnum):
-    """A case of the recovery benchmark: a scheme, or what being recoverable costs."""
+    """A case of the recovery benchmark: a scheme, the controller that picks one, or what being recoverable costs."""
 
     active_replication = "active-replication"
     active_standby = "active-standby"
@@ -96,6 +97,7 @@ class RecoveryCase(StrEnum):
     passive_cold = "passive-cold"
     deployed = "deployed"
     passive_replication = "passive-replication"
+    controller = "controller"
     overhead = "overhead"
 
 

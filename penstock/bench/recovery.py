@@ -6,6 +6,7 @@ Cases:
 - one for each scheme: the primary is killed with SIGKILL again and again while events come at a steady rate. The gap is
   the longest time without a result, from the last one before the kill on; beside it until the failure was detected,
   and what the unit's controller had estimated before the kill.
+- `controller`: the controller picks the scheme while the load comes and goes and the primary is killed.
 - `overhead`: what epoch records, manifests and leases cost in throughput, against an engine without them.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from penstock.bench import recovery_cost
+from penstock.bench import recovery_controlled, recovery_cost
 from penstock.bench.findings import Finding, Target, ratio
 from penstock.bench.recovery_load import VISITOR_BYTES
 from penstock.bench.recovery_unit import Kill, LoadedUnit, folder
@@ -25,8 +26,8 @@ from penstock.ha.processes import Taken
 from penstock.ha.schemes import SCHEMES, Scheme
 
 BENCH = "recovery"
-#: the case that is no scheme
-OVERHEAD = "overhead"
+#: the cases that are no scheme
+CONTROLLER, OVERHEAD = recovery_controlled.CASE, "overhead"
 #: how much longer than detecting the failure a gap may be, in seconds
 _BEYOND_DETECTION = {
     Scheme.active_standby: 1.0,
@@ -41,7 +42,7 @@ _LEAST_ESTIMATE = 0.7
 
 @dataclass(frozen=True)
 class Size:
-    """How much. `calm_seconds`: how long the use of resources is looked at."""
+    """How much. `calm_seconds`: how long the use of resources is looked at; `step_seconds`: one load of the trace."""
 
     state_megabytes: float = 50.0
     rate: float = 2_000.0
@@ -49,10 +50,11 @@ class Size:
     calm_seconds: float = 20.0
     overhead_events: int = 3_000_000
     runs: int = 5
+    step_seconds: float = 75.0
     master: str = "local[1]"
 
 
-QUICK = Size(5.0, 1_000.0, 1, 5.0, 300_000, 1)
+QUICK = Size(5.0, 1_000.0, 1, 5.0, 300_000, 1, 10.0)
 
 
 class Recovery:
@@ -65,7 +67,7 @@ class Recovery:
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
         of_schemes = {str(scheme): partial(self.scheme, scheme) for scheme in SCHEMES}
-        return {**of_schemes, OVERHEAD: self.overhead}
+        return {**of_schemes, CONTROLLER: self.controller, OVERHEAD: self.overhead}
 
     def left_out(self, wanted: Collection[str]) -> list[str]:
         """Machines: all engines run on this one."""
@@ -75,7 +77,7 @@ class Recovery:
 
     def scheme(self, scheme: Scheme) -> Iterator[Finding]:
         """One scheme: at rest, then killed."""
-        with self._unit(scheme) as unit:
+        with self._unit(str(scheme), "--scheme", scheme) as unit:
             unit.settle(scheme)
             state_bytes = unit.state_bytes
             self._told(f"{scheme}: nothing fails")
@@ -90,6 +92,12 @@ class Recovery:
         yield self._finding(scheme, "state", "MB", state_bytes / 1e6)
         for name, one in used.items():
             yield from self._of_use(scheme, name, one)
+
+    def controller(self) -> Iterator[Finding]:
+        """The controller, over a trace of loads with kills."""
+        threshold = f"{recovery_controlled.THRESHOLD_SECONDS:g}s"
+        with self._unit(CONTROLLER, "--recovery-time", threshold) as unit:
+            yield from recovery_controlled.steered(unit, self._size.rate, self._size.step_seconds, self._told)
 
     def overhead(self) -> Iterator[Finding]:
         """With records, manifests and a lease, and without."""
@@ -111,12 +119,12 @@ class Recovery:
     # -- what they share -------------------------------------------------------------------------
 
     @contextmanager
-    def _unit(self, scheme: Scheme) -> Iterator[LoadedUnit]:
+    def _unit(self, case: str, *asked: str) -> Iterator[LoadedUnit]:
         with folder() as place:
-            self._told(f"{scheme}: starting a unit, filling its state")
+            self._told(f"{case}: starting a unit, filling its state")
             unit = LoadedUnit(
                 Path(place),
-                scheme,
+                asked,
                 visitors=int(self._size.state_megabytes * 1e6 / VISITOR_BYTES),
                 rate=self._size.rate,
                 master=self._size.master,

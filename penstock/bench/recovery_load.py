@@ -45,11 +45,13 @@ def write_app(file: Path, folder: Path, out: Path) -> None:
 
 
 class Feeder:
-    """Appends visits to two files at a steady rate. To be closed."""
+    """Appends visits to two files at a rate. To be closed."""
 
     def __init__(self, folder: Path, visitors: int, rate: float, seed: int = 1) -> None:
         self._files = [folder / f"part{number}.log" for number in range(2)]
-        self._visitors, self._rate = visitors, rate
+        self._visitors = visitors
+        #: visits a second; may be changed
+        self.rate = rate
         self._draw = np.random.default_rng(seed)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
@@ -59,7 +61,7 @@ class Feeder:
             self._append(file, part, _FILLING_SECONDS)
 
     def go(self) -> None:
-        """Begin with the steady rate."""
+        """Begin with the rate."""
         self._thread.start()
 
     def close(self) -> None:
@@ -68,10 +70,12 @@ class Feeder:
             self._thread.join()
 
     def _feed(self) -> None:
-        began, given = time.monotonic(), 0
+        since, owed = time.monotonic(), 0.0
         while not self._over.wait(_BEAT_SECONDS):
-            due = int((time.monotonic() - began) * self._rate) - given
-            given += due
+            now = time.monotonic()
+            owed += (now - since) * self.rate
+            since, due = now, int(owed)
+            owed -= due
             for file, count in zip(self._files, (due // 2, due - due // 2), strict=True):
                 self._append(file, self._draw.integers(0, self._visitors, count))
 

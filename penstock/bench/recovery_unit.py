@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -76,12 +76,12 @@ class SinkWatch(threading.Thread):
 
 
 class LoadedUnit:
-    """A unit that runs. To be closed."""
+    """A unit that runs, with options that say what is asked of it. To be closed."""
 
     def __init__(
         self,
         folder: Path,
-        scheme: Scheme,
+        asked: Sequence[str],
         *,
         visitors: int,
         rate: float,
@@ -90,22 +90,22 @@ class LoadedUnit:
         seed: int = 1,
     ) -> None:
         self._told, self._draw = told, random.Random(seed)
-        self._folder, self._rate = folder, rate
+        self._folder = folder
         #: where each secondary, by its process, began to follow
         self._began: dict[int, int] = {}
         self.feeder = Feeder(folder / "in", visitors, rate, seed)
         self.sink = SinkWatch(folder / "out")
         self.root = folder / "state"
         write_app(folder / "app.py", folder / "in", folder / "out")
-        self._command = self._started(scheme, master)
+        self._command = self._started(asked, master)
         self.unit = self._joined()
         self.sink.start()
 
-    def _started(self, scheme: Scheme, master: str) -> subprocess.Popen[bytes]:
+    def _started(self, asked: Sequence[str], master: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
         with open(self._folder / "coordinator.log", "ab") as log:
             return subprocess.Popen(
-                [*command, "--ha", "--scheme", scheme, "--state", str(self.root), "--master", master],
+                [*command, "--ha", *asked, "--state", str(self.root), "--master", master],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -200,7 +200,11 @@ class LoadedUnit:
     def settle(self, scheme: Scheme) -> None:
         """Have a scheme in force, with results coming."""
         self.unit.switched(scheme)
-        self.until(f"{scheme} stands", lambda: self.stands(scheme))
+        self.stand()
+
+    def stand(self) -> None:
+        """Wait until the scheme in force stands, with results coming."""
+        self.until("the scheme stands", lambda: self.stands(self.unit.record().scheme))
         self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
         self.results(5)
 

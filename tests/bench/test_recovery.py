@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import cast
+
+import pytest
 
 from penstock.bench.cli import RecoveryCase
 from penstock.bench.recovery import QUICK, Recovery
+from penstock.bench.recovery_controlled import Ledger, in_force
 from penstock.bench.recovery_load import Feeder, query
-from penstock.bench.recovery_unit import Kill, outage
+from penstock.bench.recovery_unit import Kill, LoadedUnit, outage
 from penstock.ha.processes import taken
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.testing.inline import run_inline
@@ -29,7 +33,11 @@ def test_findings_of_kills_say_what_was_asked_for() -> None:
     assert found["gap"].value == 1.2
     assert found["gap beyond detection"].met
     assert not found["least estimate over gap"].met
-    assert {str(scheme) for scheme in SCHEMES} | {"overhead"} == set(bench.cases()) == set(RecoveryCase)
+    assert (
+        {str(scheme) for scheme in SCHEMES} | {"controller", "overhead"}
+        == set(bench.cases())
+        == set(RecoveryCase)
+    )
     (gap,) = [one for one in bench._of_kills(Scheme.active_replication, kills) if one.metric == "gap"]
     assert gap.met is False
 
@@ -51,3 +59,15 @@ def test_what_a_session_takes_is_seen() -> None:
     mine = taken(os.getsid(0))
     assert mine.cpu_seconds > 0
     assert mine.memory_bytes > 1e6
+
+
+def test_the_cost_of_what_is_in_force_beside_active_replication() -> None:
+    considered = [{"scheme": "active-replication", "cost": 1.1}, {"scheme": "passive-hot", "cost": 0.44}]
+    assert in_force({"considered": considered}, Scheme.passive_hot) == (0.44, 1.1)
+    assert in_force({"considered": considered}, Scheme.active_replication) == (1.1, 1.1)
+    assert in_force({}, Scheme.active_replication) == (1.0, 1.0), "nothing is measured yet"
+    ledger = Ledger(cast(LoadedUnit, None))
+    ledger.costs = [(1.0, 1.0), (0.2, 1.0)]
+    alone, whole = ledger.cost_shares()
+    assert alone == pytest.approx(0.6)
+    assert whole == pytest.approx(3.2 / 4.0)
