@@ -122,7 +122,7 @@ WORKLOADS: dict[str, Workload] = {
 #: the share of a workload's events that a peer gets which would take minutes for all of them; answers are compared
 #: on the same share
 _SHARES: dict[tuple[str, str], float] = {
-    ("flink-python", "*"): 0.05,
+    ("flink-python", "*"): 0.02,
     ("bytewax", "*"): 0.25,
     ("pyspark", "patterns"): 0.1,
     ("pyspark", "taxi"): 0.5,

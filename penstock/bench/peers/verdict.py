@@ -13,6 +13,12 @@ REASONS = (
     "and committed after, keeps state that survives a crash, and hands rows from process to process "
     "through Arrow messages; "
     "Spark takes 50 to 70 ms between epochs.",
+    "- In the first seconds: the JVM compiles, workers load, and epochs begin small and grow to their target. "
+    "The fewer the events, the more of the time that is; engines that are ahead anyway were given more of them.",
+    "- taxi: the ranking goes trip by trip, in Python and on one core, in every engine that has a program for "
+    "it. What is left to compare is how a trip gets there, and in one process it does not have to travel.",
+    "- join: both sides are put in order of time and kept, written to disk, until no later call can meet them; "
+    "pairs travel through the driver. The batch programs have all calls at hand and find the pairs in one pass.",
     "- Start-up: a JVM, a Spark session, a Python worker for each core that imports Polars, and a small "
     "job that warms them up. "
     "Engines without a JVM start in a second or two.",
