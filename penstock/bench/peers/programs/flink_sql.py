@@ -35,6 +35,8 @@ SETTINGS = {
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
     "table.local-time-zone": "UTC",
 }
+#: rows are at hand at once: with checkpoints, those that are collected wait for the next one
+LIVE = {"table.exec.mini-batch.enabled": "false", "execution.checkpointing.interval": "0 s"}
 
 
 def environment(task: Task, further: dict[str, str] | None = None) -> TableEnvironment:
@@ -183,7 +185,7 @@ def jobs(task: Task) -> Rows:
 # end jobs
 # begin latency
 def latency(task: Task) -> Rows:
-    tables = environment(task, {"table.exec.mini-batch.enabled": "false"})
+    tables = environment(task, LIVE)
     clicks(task, tables, "pieces", ", 'source.monitor-interval' = '100 ms'")
     result = tables.execute_sql(top_pages(LATENCY_WINDOW))
     # end latency
@@ -204,4 +206,9 @@ def latency(task: Task) -> Rows:
 WORKLOADS = {name.__name__: name for name in (patterns, windows, clients, join, jobs, latency)}
 
 if __name__ == "__main__":
-    main("flink-sql", WORKLOADS, ["apache-flink"], flink_environment.SETTINGS | SETTINGS)
+    main(
+        "flink-sql",
+        WORKLOADS,
+        ["apache-flink"],
+        flink_environment.SETTINGS | SETTINGS | {"latency": "neither mini-batches nor checkpoints"},
+    )
