@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.bench.peers import growth, plots, raw
-from penstock.bench.peers.comparison import chosen
+from penstock.bench.peers.comparison import chosen, why
 from penstock.bench.peers.growth_report import slope
 from penstock.bench.peers.raw import Run, agreement, kept
 from penstock.bench.peers.report import report
@@ -155,3 +155,9 @@ def test_slopes_and_figures() -> None:
     assert slope([(1, 5), (10, 5), (100, 5)]) == pytest.approx(0)
     assert slope([(1, 1), (10, 10)]) == pytest.approx(1)
     assert [plots.short(value) for value in (0.25, 12, 1_000, 2_345_678)] == ["0.25", "12", "1k", "2.35M"]
+
+
+def test_a_failed_run_says_its_innermost_cause() -> None:
+    trace = "Caused by: it failed\n\tat one.place\nCaused by: no memory\n" + "\tat a.place\n" * 20
+    assert why(trace) == "Caused by: no memory"
+    assert why("begun\nSegmentation fault") == "begun\nSegmentation fault"

@@ -182,8 +182,7 @@ class Comparison:
                 )
             if done.code or not out.exists():
                 printed = (place / "log").read_text(errors="replace").replace(str(place), "...").strip()
-                reason = "\n".join(printed.splitlines()[-6:])[-800:]
-                return Run(**facts, status="failed", reason=f"it ended with code {done.code}: {reason}")
+                return Run(**facts, status="failed", reason=f"it ended with code {done.code}: {why(printed)}")
             said = json.loads(out.read_text())
         facts |= {name: said[name] for name in ("seconds", "answer", "versions", "settings")}
         if live:
@@ -237,6 +236,12 @@ class Comparison:
         elif peer.name == "pyspark":
             env["PYTHONPATH"] = str(PROGRAMS)
         return env
+
+
+def why(printed: str) -> str:
+    """What a program that failed has to say: the innermost cause where it names causes, else its last lines."""
+    causes = [line for line in printed.splitlines() if line.startswith("Caused by: ")]
+    return causes[-1][:800] if causes else "\n".join(printed.splitlines()[-6:])[-800:]
 
 
 def delays(answer: dict[str, Any]) -> list[float]:

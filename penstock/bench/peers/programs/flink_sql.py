@@ -35,6 +35,8 @@ SETTINGS = {
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
     "table.local-time-zone": "UTC",
 }
+#: each job's operators want memory of their own
+MANY = {"taskmanager.memory.network.max": "1g", "taskmanager.memory.managed.size": "4g"}
 #: rows are at hand at once: with checkpoints, those that are collected wait for the next one
 LIVE = {"table.exec.mini-batch.enabled": "false", "execution.checkpointing.interval": "0 s"}
 
@@ -46,17 +48,27 @@ def environment(task: Task, further: dict[str, str] | None = None) -> TableEnvir
     return made
 
 
-def written(task: Task, tables: TableEnvironment, columns: str, query: str) -> Iterator[list[str]]:
-    """The rows of a query by way of files of comma-separated values."""
+def told(task: Task, tables: TableEnvironment, columns: str) -> None:
+    """A table that is written as files of comma-separated values."""
     tables.execute_sql(
         f"CREATE TABLE told ({columns}) WITH ('connector' = 'filesystem', 'path' = 'file://{task.place}/told', "
         "'format' = 'csv')"
     )
-    flink_environment.timed(task, tables.execute_sql(f"INSERT INTO told {query}").get_job_client())
+
+
+def rows_told(task: Task) -> Iterator[list[str]]:
+    """What was written there."""
     for path in sorted((task.place / "told").rglob("*")):
         if path.is_file() and not path.name.startswith((".", "_")):
             with open(path, newline="") as file:
                 yield from csv.reader(file)
+
+
+def written(task: Task, tables: TableEnvironment, columns: str, query: str) -> Iterator[list[str]]:
+    """The rows of a query by way of files."""
+    told(task, tables, columns)
+    flink_environment.timed(task, tables.execute_sql(f"INSERT INTO told {query}").get_job_client())
+    return rows_told(task)
 
 
 # begin patterns windows clients jobs latency
@@ -169,17 +181,19 @@ def join(task: Task) -> Rows:
 
 # begin jobs
 def jobs(task: Task) -> Rows:
-    tables = environment(task)
+    tables = environment(task, MANY)
     clicks(task, tables)
-    asked = (
-        f"""SELECT CAST({number} AS INT), {seconds("window_start")}, COUNT(*), COALESCE(SUM(amount), 0)
-        FROM TABLE(TUMBLE((SELECT * FROM clicks WHERE page = '{page}'), DESCRIPTOR(ts),
-            INTERVAL '{JOB_WINDOW}' SECONDS))
-        GROUP BY window_start, window_end"""
-        for number, page in enumerate(task.pages)
-    )
-    columns = "job INT, began BIGINT, n BIGINT, b BIGINT"
-    return written(task, tables, columns, "\nUNION ALL\n".join(asked))
+    told(task, tables, "job INT, began BIGINT, n BIGINT, b BIGINT")
+    together = tables.create_statement_set()
+    for number, page in enumerate(task.pages):
+        together.add_insert_sql(f"""
+            INSERT INTO told
+            SELECT CAST({number} AS INT), {seconds("window_start")}, COUNT(*), COALESCE(SUM(amount), 0)
+            FROM TABLE(TUMBLE((SELECT * FROM clicks WHERE page = '{page}'), DESCRIPTOR(ts),
+                INTERVAL '{JOB_WINDOW}' SECONDS))
+            GROUP BY window_start, window_end""")
+    flink_environment.timed(task, together.execute().get_job_client())
+    return rows_told(task)
 
 
 # end jobs
@@ -210,5 +224,10 @@ if __name__ == "__main__":
         "flink-sql",
         WORKLOADS,
         ["apache-flink"],
-        flink_environment.SETTINGS | SETTINGS | {"latency": "neither mini-batches nor checkpoints"},
+        flink_environment.SETTINGS
+        | SETTINGS
+        | {
+            "jobs": "4 GB managed memory, 1 GB for network",
+            "latency": "neither mini-batches nor checkpoints",
+        },
     )
