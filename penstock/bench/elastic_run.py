@@ -158,7 +158,7 @@ class _Run:
         found.executors.append(len(self._engine.workers()))
         found.state_bytes = report.state_bytes
         latest = self._engine.meter.latest
-        found.backlog_seconds.append(0.0 if latest is None else latest.backlog_seconds)
+        found.backlog_seconds.append(latest.backlog_seconds if latest is not None and latest.warm else 0.0)
         found.utilisation.append(0.0 if latest is None else _utilisation(latest))
         if self._steps and number >= max(self._steps[0][0], self._rested):
             self._rested = _NOT_YET  # the next one waits for the end of this

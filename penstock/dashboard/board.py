@@ -136,7 +136,7 @@ class Board:
         found = engine_facts(self.service.host)
         if found.measured:
             cores = sum(one.cores for one in found.executors.values())
-            busy = sum(one.cores * one.cpu for one in found.executors.values())
+            busy = sum(one.cores * (one.cpu or 0.0) for one in found.executors.values())
             self.strain.append(Strain(time.time(), busy, cores, len(found.executors)))
         return found
 

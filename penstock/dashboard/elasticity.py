@@ -86,13 +86,15 @@ def elasticity(board: Board, request: Request) -> None:
 
 def _figures(tiles: dict[str, Tile], engine: EngineFacts, status: dict[str, Any]) -> None:
     cores = sum(one.cores for one in engine.executors.values())
-    busy = sum(one.cores * one.cpu for one in engine.executors.values())
+    busy = sum(one.cores * (one.cpu or 0.0) for one in engine.executors.values())
     tiles["load"].put(f"{busy:.2f}", f"cores busy of {cores}")
     spare = f"{len(engine.spare)} spare" if engine.spare else f"{cores} cores"
     tiles["executors"].put(f"{len(engine.executors):,}", spare)
     tiles["epoch"].put(lasting(engine.epoch_seconds), f"{lasting(engine.epoch_target_seconds)} wanted")
-    behind = max((one.backlog_seconds for one in engine.sub_queries.values()), default=0.0)
-    tiles["backlog"].put(lasting(behind), f"{rate(status['events_per_second'])} events/s")
+    behind = [one.backlog_seconds for one in engine.sub_queries.values() if one.backlog_seconds is not None]
+    tiles["backlog"].put(
+        lasting(max(behind)) if behind else "-", f"{rate(status['events_per_second'])} events/s"
+    )
     version = "-" if engine.maps_version is None else f"version {engine.maps_version}"
     tiles["bucket map"].put(version, engine.master)
 
@@ -114,7 +116,8 @@ def _sub_queries(engine: EngineFacts) -> Markup:
 
 def _executors(engine: EngineFacts) -> Markup:
     rows: list[tuple[Any, ...]] = [
-        (name, one.cores, bar(one.cpu), Markup()) for name, one in engine.executors.items()
+        (name, one.cores, None if one.cpu is None else bar(one.cpu), Markup())
+        for name, one in engine.executors.items()
     ]
     rows += [(name, None, None, chip("spare")) for name in engine.spare]
     return table(_EXECUTORS, rows[:100], "No executor yet.")
@@ -129,8 +132,10 @@ def _decisions(engine: EngineFacts) -> Markup:
     said = Markup("").join(
         Markup('<div class="pen-said">{} {}</div>').format(chip("under way"), line) for line in elastic.orders
     )
+    for line in elastic.deaths:
+        said += Markup('<div class="pen-note">{}</div>').format(line)
     if elastic.resting:
-        said += Markup('<div class="pen-note">nothing to do: {}</div>').format(elastic.resting)
+        said += Markup('<div class="pen-note">nothing is changed: {}</div>').format(elastic.resting)
     rows = [
         (one.decision, one.reason, Markup("{} {}").format(chip(one.outcome), one.why or ""))
         for one in reversed(elastic.decisions)

@@ -92,7 +92,10 @@ def _figures(tiles: dict[str, Tile], status: dict[str, Any]) -> None:
     tiles["backlog"].put(
         f"{waiting:,}" if waiting < 1e6 else f"{waiting / 1e6:,.1f} M", "waiting in the logs"
     )
-    tiles["epoch"].put(f"{status['epoch']:,}", f"took {lasting(status['last_epoch_seconds'])}")
+    tiles["epoch"].put(
+        f"{status['epoch']:,}" if status["epoch"] >= 0 else "-",
+        f"took {lasting(status['last_epoch_seconds'])}",
+    )
     tiles["state"].put(size(status["state_bytes"]), aside)
     others = [f"{count} {life}" for life, count in lives.items() if life != "running"]
     tiles["jobs"].put(f"{lives.get('running', 0):,} running", ", ".join(others) or "none paused or failed")

@@ -75,21 +75,24 @@ def about(decision: Decision) -> tuple[object, ...]:
     return (kind_of(decision),)
 
 
-def told(decision: Decision) -> str:
-    """One line for people."""
+def what(decision: Decision) -> str:
+    """What is decided, in words."""
     if isinstance(decision, Provision):
-        what = f"{decision.count} more executor{'s' * (decision.count > 1)}"
-    elif isinstance(decision, Decommission):
-        what = f"{len(decision.executors)} executor{'s' * (len(decision.executors) > 1)} fewer"
-    elif isinstance(decision, Move):
-        what = (
+        return f"{decision.count} more executor{'s' * (decision.count > 1)}"
+    if isinstance(decision, Decommission):
+        return f"{len(decision.executors)} executor{'s' * (len(decision.executors) > 1)} fewer"
+    if isinstance(decision, Move):
+        return (
             f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
         )
-    elif isinstance(decision, SplitKey):
-        what = f"split key {decision.key_hash:016x} of {decision.sub_query} {decision.ways} ways"
-    else:
-        what = "nothing"
-    return f"{what}: {decision.reason}"
+    if isinstance(decision, SplitKey):
+        return f"split key {decision.key_hash:016x} of {decision.sub_query} {decision.ways} ways"
+    return "nothing"
+
+
+def told(decision: Decision) -> str:
+    """One line for people: what, and why."""
+    return f"{what(decision)}: {decision.reason}"
 
 
 def to_plain(decision: Decision) -> dict[str, Any]:

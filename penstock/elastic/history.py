@@ -3,7 +3,7 @@
 Receives one `Snapshot` after another; hands means over a window, over the patience, and smoothed loads of buckets.
 
 Invariants:
-- `History.add` changes nothing; it hands a new history.
+- `History.add` changes nothing; it hands a new history. What was measured of a cold engine is forgotten with the next.
 - *Load* is in cores: the task seconds a second that the present input needs, whatever the fleet is. Unlike a
   utilisation it does not stop at 1 when the fleet is too small, and does not change with the fleet.
 """
@@ -71,6 +71,8 @@ class History:
 
     def add(self, snapshot: Snapshot) -> History:
         """The history with one more period."""
+        if self.latest is not None and not self.latest.warm:
+            return History(self.window_seconds, self.patience_seconds).add(snapshot)
         since = snapshot.at - self.patience_seconds - 1e-6
         first = next(
             (at for at, one in enumerate(self.samples) if one.at - one.period_seconds >= since), None
@@ -137,7 +139,7 @@ class History:
 
 def _sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
     costs = [(one, smoothed[name].cost_seconds) for name, one in snapshot.sub_queries.items()]
-    load = sum(one.input_rate * cost for one, cost in costs)
+    load = sum(one.input_rate * cost + one.fixed_seconds / one.period_seconds for one, cost in costs)
     waiting = sum(one.backlog_events * cost for one, cost in costs)
     return Sample(snapshot.at, snapshot.period_seconds, load, waiting)
 

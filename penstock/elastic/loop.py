@@ -6,6 +6,7 @@ Invariants:
 - At most one order that changes the fleet is open, and no other beside it.
 - An executor that comes when nobody waits for it is let go.
 - A manager that raises has decided nothing.
+- Nothing is decided while the engine is cold, or while another executor is expected in the place of one that died.
 - Every order ends in the record: watched and then judged, failed, or undone.
 """
 
@@ -24,6 +25,7 @@ from penstock.elastic.evaluate import slices_of
 from penstock.elastic.history import History
 from penstock.elastic.manager import DefaultManager, Manager
 from penstock.elastic.measurements import Snapshot
+from penstock.elastic.progress import Death, with_deaths
 from penstock.elastic.realise import (
     Arrived,
     Event,
@@ -55,6 +57,8 @@ class Loop:
     #: why nothing was done, when that was the newest decision
     resting: str = ""
     spare: int = 0
+    #: the executors that died last
+    deaths: tuple[Death, ...] = ()
     #: what the manager raised when it last did
     failure: Exception | None = None
 
@@ -72,7 +76,8 @@ class Loop:
 
     def turn(self, snapshot: Snapshot, events: Sequence[Event] = ()) -> tuple[Loop, tuple[Instruction, ...]]:
         """One period."""
-        loop = replace(self, history=self.history.add(snapshot))
+        deaths = with_deaths(self.deaths, events, snapshot.at)
+        loop = replace(self, history=self.history.add(snapshot), deaths=deaths)
         strays = _strays(loop.orders, events, snapshot)
         instructions: list[Instruction] = []
         orders = []
@@ -96,7 +101,9 @@ class Loop:
             if order.ended:
                 loop = replace(loop, record=_over(loop.record, order, snapshot))
         loop = replace(loop, record=_watched(loop.record, loop.history, loop.settings))
-        if not loop.orders:
+        if loop.orders:
+            loop = replace(loop, resting="")
+        else:
             loop, first = _decided(loop, snapshot)
             instructions += first
         expected = snapshot.fleet.size + sum(_missing(order) for order in loop.orders)
@@ -151,6 +158,10 @@ def _watched(record: Record, history: History, settings: ElasticSettings) -> Rec
 
 
 def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
+    if not snapshot.warm:
+        return replace(loop, resting="the engine has just begun: how fast it is will be known soon"), []
+    if (missing := _missed(loop, snapshot.at)) is not None:
+        return replace(loop, resting=missing), []
     now = Situation(snapshot, loop.history, loop.settings, loop.costs, loop.record)
     if now.cooling_seconds > 0:
         return replace(loop, resting=f"cooling down for another {now.cooling_seconds:.0f} s"), []
@@ -178,6 +189,17 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
         else:
             loop = replace(loop, orders=(*loop.orders, order))
     return loop, instructions
+
+
+def _missed(loop: Loop, at: float) -> str | None:
+    """Who died and is replaced without anybody deciding so; None when nobody is waited for, or any more. What is
+    measured before the new one has the buckets back says nothing."""
+    for one in loop.deaths:
+        if one.by and at - one.by_at < loop.settings.window_seconds:
+            return f"executor {one.by} has come in place of {one.executor}, which died"
+        if one.replaced and not one.by and at - one.at < loop.settings.start_timeout_seconds:
+            return f"another executor should come in place of {one.executor}, which died"
+    return None
 
 
 def _together(decisions: list[Decision]) -> list[Decision]:

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -39,7 +40,12 @@ MEASUREMENTS = (
     Measurement("utilisation", "share", "sub-query", "task time over the time its slices' cores had"),
     Measurement("input_rate", "events/s", "sub-query", "events that arrived in the log, a second"),
     Measurement("processing_rate", "events/s", "sub-query", "events that were worked on, a second"),
-    Measurement("backlog_seconds", "s", "sub-query", "how long the waiting events take at the present speed"),
+    Measurement(
+        "backlog_seconds",
+        "s",
+        "sub-query",
+        "how long the waiting events take, at the speed of the largest epochs of late; NaN before the first warm one",
+    ),
     Measurement("imbalance", "share", "sub-query", "standard deviation of its slices' utilisation"),
     Measurement("exchange_bytes", "B/s", "sub-query", "bytes that moved between executors, a second"),
     Measurement("bucket_seconds", "s/s", "bucket", "task time spent on the bucket, a second"),
@@ -48,7 +54,7 @@ MEASUREMENTS = (
     Measurement("epoch_target_seconds", "s", "engine", "how long an epoch should take"),
     Measurement("executors", "1", "engine", "executors that work"),
     Measurement("spare_executors", "1", "engine", "executors that are kept warm and have no slices"),
-    Measurement("executor_cpu", "share", "executor", "of its cores in use"),
+    Measurement("executor_cpu", "share", "executor", "of its cores in use; NaN before its first task"),
     Measurement("executor_memory", "B", "executor", "resident memory of its Java process and Python workers"),
 )
 
@@ -89,6 +95,10 @@ class Measured:
     hot_keys: tuple[HotKey, ...] = ()
     #: whether its function can be merged, so that one key may be split over slices
     mergeable: bool = False
+    #: events a second that can be done while work waits, 0 if that is not known; None: what was done now
+    speed: float | None = None
+    #: how much of `busy_seconds` does not depend on the number of events
+    fixed_seconds: float = 0.0
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
@@ -97,8 +107,10 @@ class Measured:
 
     @cached_property
     def cost_seconds(self) -> float:
-        """Task seconds an event."""
-        return self.busy_seconds / max(self.processing_rate * self.period_seconds, 1e-9)
+        """Task seconds an event, beside those that are fixed."""
+        return (self.busy_seconds - self.fixed_seconds) / max(
+            self.processing_rate * self.period_seconds, 1e-9
+        )
 
     @property
     def utilisation(self) -> float:
@@ -107,7 +119,10 @@ class Measured:
 
     @property
     def backlog_seconds(self) -> float:
-        """How long what waits takes at the present speed; of a sub-query that stands still, at its input's."""
+        """How long what waits takes at its speed; of a sub-query that stands still, at a thousandth of its input's.
+        NaN where the speed is not known."""
+        if self.speed is not None and self.backlog_events:
+            return self.backlog_events / self.speed if self.speed > 0 else math.nan
         return self.backlog_events / max(self.processing_rate, self.input_rate * 1e-3, 1e-9)
 
     def slice_utilisation(self) -> Floats:
@@ -161,6 +176,8 @@ class Snapshot:
     sub_queries: Mapping[str, Measured]
     epoch_seconds: float = 0.0
     epoch_target_seconds: float = 1.0
+    #: False while only the first, cold epochs have been seen: nothing is to be concluded from it
+    warm: bool = True
 
     @property
     def backlog_seconds(self) -> float:

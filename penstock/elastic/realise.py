@@ -63,7 +63,15 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """An executor has died."""
+    """An executor has died. `replaced`: another is expected in its place, unasked."""
+
+    executor: str
+    replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """An executor has come in the place of one that died."""
 
     executor: str
 
@@ -95,7 +103,7 @@ class Passed:
     """Time has passed; nothing else has happened."""
 
 
-Event = Granted | Refused | Arrived | Lost | Moved | MoveFailed | Left | Passed
+Event = Granted | Refused | Arrived | Lost | Replaced | Moved | MoveFailed | Left | Passed
 
 # ---------------------------------------------------------------- instructions, imperative
 
@@ -351,7 +359,8 @@ def _all_moved(order: Order, at: float) -> Stepped:
             return _gone(order, at)
         stage = Stage.undoing if order.stage == Stage.undoing else Stage.leaving
         return replace(order, stage=stage, since=at, tries=0), (Release(order.executors),)
-    return replace(order, stage=Stage.done, since=at), ()
+    fewer = isinstance(order.decision, Provision) and len(order.executors) < order.decision.count
+    return replace(order, stage=Stage.done, since=at, why=order.why if fewer else ""), ()
 
 
 def _lets_go(order: Order) -> bool:

@@ -156,6 +156,16 @@ class Record:
             return None
         return None
 
+    def cut_short(self) -> Record:
+        """When the engine ends: what is under way or watched says nothing any more about whether it helps."""
+        unsaid = (Outcome.under_way, Outcome.watched)
+        return Record(
+            tuple(
+                replace(one, outcome=Outcome.cut_short, why="the run ended") if one.outcome in unsaid else one
+                for one in self.entries
+            )
+        )
+
     def lines(self, ahead: float = 0.0) -> str:
         """All entries as JSON lines, their times by a clock that is `ahead` seconds ahead."""
         return "".join(entry.later(ahead).to_json() + "\n" for entry in self.entries)
@@ -163,16 +173,13 @@ class Record:
     @staticmethod
     def from_lines(lines: str, ahead: float, now: float) -> Record:
         """What an earlier engine has decided, by this one's clock, on which it is `now`. Lines that cannot be read are
-        left out; what was under way or watched when that engine ended says nothing about whether it helps."""
+        left out; if it was killed it could not say that something was cut short."""
         found: list[Entry] = []
         for line in lines.splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 entry = Entry.from_json(line)
-                entry = entry.later(-max(ahead, max(entry.changed_at, entry.outcome_at) - now))
-                if entry.outcome in (Outcome.under_way, Outcome.watched):
-                    entry = replace(entry, outcome=Outcome.cut_short, why="the engine ended")
-                found.append(entry)
-        return Record(tuple(replace(one, number=at) for at, one in enumerate(found[-MOST_KEPT:])))
+                found.append(entry.later(-max(ahead, max(entry.changed_at, entry.outcome_at) - now)))
+        return Record(tuple(replace(one, number=at) for at, one in enumerate(found[-MOST_KEPT:]))).cut_short()
 
 
 def _alike(one: Decision, other: Decision) -> bool:

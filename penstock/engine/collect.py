@@ -3,10 +3,14 @@
 Receives epoch reports, the executors that are there and what waits in the logs; hands a `Snapshot`.
 
 The scan is a sub-query without buckets here: it takes cores like the others, and its work can be moved at any time.
+
+The first epochs of an engine are small and slow: nothing is concluded from them. How fast it is say the largest of the
+epochs after them; what an epoch takes however few its events are is told apart from what an event takes.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -15,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.elastic.fit import fitted
 from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.engine.epoch import EpochReport
 from penstock.engine.work import TaskWork
@@ -24,6 +29,10 @@ from penstock.state.bucket_map import BucketMap
 SCAN = "scan"
 #: as many epochs are remembered while nobody asks
 MOST_REPORTS = 256
+#: epochs with events at the beginning that say little: code is not compiled yet, and the rate control feels its way
+COLD_EPOCHS = 3
+#: as many epochs say how fast the engine is
+SPEED_EPOCHS = 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,36 @@ class Waiting:
     after: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Speed:
+    """How fast an engine is: events a second while work waits, and the task seconds of an epoch that are there however
+    few its events are."""
+
+    events: float = 0.0
+    fixed_seconds: float = 0.0
+
+
+#: of an epoch: its events, how long it took, and its task seconds
+Took = tuple[int, float, float]
+
+
+def speed_of(epochs: Sequence[Took]) -> Speed:
+    """What epochs say of it. Those with less than half the events of the largest say little about how fast it is."""
+    if not epochs:
+        return Speed()
+    events, seconds, busy = np.asarray(epochs, dtype=np.float64).T
+    large = 2 * events >= events.max()
+    parts = fitted(events, busy)
+    rate = float(events[large].sum() / max(seconds[large].sum(), 1e-9))
+    return Speed(rate, parts.fixed if parts.each > 0 else 0.0)
+
+
+def _busy(report: EpochReport) -> float:
+    """Task seconds of the scan and of all sub-queries."""
+    scan = sum(task.seconds for task in report.tasks if task.stage == SCAN)
+    return scan + sum(work.seconds for work in report.work.values())
+
+
 def snapshot(
     at: float,
     period_seconds: float,
@@ -54,10 +93,11 @@ def snapshot(
     spare: Sequence[str] = (),
     owners: Mapping[str, BucketMap] | None = None,
     density: float | None = None,
+    speed: Speed | None = None,
 ) -> Snapshot:
     """What was measured in a period that ended at `at`. `placement`: the executor of each slice; `owners`: the bucket
     maps in force by now, where they may have changed since the last epoch; `density`: events in a unit of the logs,
-    where that is not what these reports say."""
+    where that is not what these reports say; `speed`: the same of how fast the engine is."""
     done = [report for report in reports if not report.repeated]
     events = sum(report.events for report in done)
     each = events_per_unit(done) if density is None else density
@@ -65,9 +105,15 @@ def snapshot(
     # what a stream that is new has waiting already did not come now
     came = max(events + backlog - each * sum(waiting.before.get(n, u) for n, u in waiting.after.items()), 0.0)
     rates = came / period_seconds, events / period_seconds
+    speed = speed_of([(one.events, one.seconds, _busy(one)) for one in done]) if speed is None else speed
+    fixed = min(speed.fixed_seconds * len(done) / max(sum(map(_busy, done)), 1e-9), 1.0)
     found = {SCAN: _scan(done, period_seconds, rates, backlog, placement)}
     for name in dict.fromkeys([*(name for report in done for name in report.work), *(owners or ())]):
         found[name] = _sub_query(name, done, period_seconds, rates, backlog, placement, owners)
+    found = {
+        name: replace(one, speed=speed.events, fixed_seconds=fixed * one.busy_seconds)
+        for name, one in found.items()
+    }
     lengths = [report.seconds for report in done]
     return Snapshot(
         at,
@@ -76,6 +122,7 @@ def snapshot(
         found,
         float(np.mean(lengths)) if lengths else 0.0,
         target_seconds,
+        warm=speed.events > 0 or not (events or backlog),
     )
 
 
@@ -145,10 +192,17 @@ def _fleet(
     return Fleet(
         tuple(worker.id for worker in working),
         np.array([worker.cores for worker in working], dtype=np.int64),
-        np.array([busy.get(w.id, 0.0) / (period * max(w.cores, 1)) for w in working], dtype=np.float64),
+        np.array([_used(worker, busy, period) for worker in working], dtype=np.float64),
         np.array([worker.memory for worker in working], dtype=np.float64),
         tuple(spare),
     )
+
+
+def _used(worker: Worker, busy: Mapping[str, float], period: float) -> float:
+    """How much of its cores; NaN of one that never had a task yet."""
+    if worker.id not in busy and not worker.memory:
+        return math.nan
+    return busy.get(worker.id, 0.0) / (period * max(worker.cores, 1))
 
 
 def held(tasks: Iterable[TaskWork]) -> dict[str, float]:
@@ -176,6 +230,9 @@ class Meter:
         self._waiting, self._target, self._clock = waiting, target_seconds, clock
         self._lock = threading.Lock()
         self._reports: deque[EpochReport] = deque(maxlen=MOST_REPORTS)
+        self._cold = COLD_EPOCHS
+        #: the newest epochs after those
+        self._warm: deque[Took] = deque(maxlen=SPEED_EPOCHS)
         self._since = clock()
         self._waited: Mapping[str, int] = {}
         self._density = 0.0
@@ -191,8 +248,14 @@ class Meter:
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
+        report = replace(report, rows={})  # rows are large, and nothing here asks for them
         with self._lock:
-            self._reports.append(replace(report, rows={}))  # rows are large, and nothing here asks for them
+            self._reports.append(report)
+            if report.events and not report.repeated:
+                if self._cold:
+                    self._cold -= 1
+                else:
+                    self._warm.append((report.events, report.seconds, _busy(report)))
 
     def ready(self, least_seconds: float, most_seconds: float) -> bool:
         """Whether there is something to measure: an epoch has ended since, or nothing has for long."""
@@ -208,7 +271,7 @@ class Meter:
     ) -> Snapshot:
         """What was measured since the last time."""
         with self._lock:
-            reports = list(self._reports)
+            reports, warm = list(self._reports), list(self._warm)
             self._reports.clear()
         now = self._clock()
         before, self._waited = self._waited, dict(self._waiting())
@@ -219,6 +282,16 @@ class Meter:
         self._held = {worker.id: self._held.get(worker.id, worker.memory) for worker in workers}
         workers = [replace(worker, memory=self._held[worker.id]) for worker in workers]
         self.latest = snapshot(
-            now, period, reports, workers, placement, waiting, self._target, spare, owners, self._density
+            now,
+            period,
+            reports,
+            workers,
+            placement,
+            waiting,
+            self._target,
+            spare,
+            owners,
+            self._density,
+            speed_of(warm),
         )
         return self.latest

@@ -7,18 +7,18 @@ Invariants:
 - The loop is pure; all that acts is here, in one thread. Nothing here is waited for by an epoch.
 - A slice lies on one executor or is vacant; buckets of an executor that died are given to those that are there.
 - The number of executors asked for is the one that works plus the spare ones; one that comes unasked while some are
-  missing takes the place of one that died.
+  missing takes the place of one that died, and gets its buckets back. That is no decision: nothing is to be weighed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from penstock.elastic.loop import Loop
 from penstock.elastic.manager import Manager
@@ -37,17 +37,18 @@ from penstock.elastic.realise import (
     MoveFailed,
     Refused,
     Release,
+    Replaced,
     Split,
     Withdraw,
 )
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
 from penstock.engine.collect import Meter, Worker
-from penstock.engine.estimate import Protocol as Protocols
-from penstock.engine.executors import Executors
+from penstock.engine.estimate import Protocol
+from penstock.engine.fleet import Cluster
 from penstock.engine.maps import resolved
 from penstock.engine.past import Past
-from penstock.engine.seats import adopted, renumbered
+from penstock.engine.seats import Away, adopted, renumbered
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place, evenly
 
@@ -57,37 +58,6 @@ LOOK_SECONDS = 0.5
 #: the least time that is measured at once, and the longest to wait for an epoch to measure, in seconds
 PERIOD_SECONDS = 2.0
 IDLE_SECONDS = 30.0
-
-
-class Cluster(Protocol):
-    """The executors of a Spark application, live."""
-
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
-        """Those that are there."""
-
-    def request(self, total: int) -> bool:
-        """Have so many; False if the cluster manager would not hear of it."""
-
-    def retire(self, executors: Sequence[str]) -> None:
-        """Let these go, once what they work on is done; they are not replaced."""
-
-
-class SparkFleet:
-    """The executors of a Spark application, as the loop's end needs them."""
-
-    def __init__(self, executors: Executors) -> None:
-        self._executors = executors
-
-    def workers(self) -> Mapping[str, tuple[Worker, Place]]:
-        return {
-            one.id: (Worker(one.id, one.cores), Place(one.host, one.id)) for one in self._executors.staying()
-        }
-
-    def request(self, total: int) -> bool:
-        return self._executors.request(total)
-
-    def retire(self, executors: Sequence[str]) -> None:
-        self._executors.retire(executors)
 
 
 @dataclass(frozen=True)
@@ -125,6 +95,8 @@ class Elasticity:
         self._working = 0
         self._leaving: set[str] = set()
         self._moving: list[_UnderWay] = []
+        #: buckets of executors that died, which others have until somebody comes in their place
+        self._away: Away | None = None
         #: the numbers of the slices that are left, while these get others
         self._renumbering: tuple[tuple[int, ...], Future[moves.Moved]] | None = None
         #: when executors were asked for that have not all come
@@ -150,16 +122,30 @@ class Elasticity:
         """By how many seconds the wall clock is ahead of the record's times."""
         return self._past.ahead
 
+    @property
+    def rehearsing(self) -> tuple[str, ...]:
+        """The executors that have come and are not ready yet."""
+        return tuple(sorted(set(self._greeting) & set(self._workers)))
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """The executors that are let go and are still there."""
+        return tuple(sorted(self._leaving))
+
     def begin(self) -> None:
         """Begin turning."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop turning; what is under way is left to the engine's own end."""
+        """Stop turning; what is under way is left to the engine's own end, and told as cut short by it."""
         self._stop.set()
         self._greeters.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+        if not self._thread.is_alive():
+            self._loop = replace(self._loop, orders=(), record=self._loop.record.cut_short())
+            with contextlib.suppress(OSError):  # the run has ended well without it
+                self._past.keep(self._loop.record, self._loop.costs)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
@@ -208,7 +194,9 @@ class Elasticity:
                 self._leaving.discard(name)
                 self._events.append(Left(name))
             elif name in self._placement:
-                self._events.append(Lost(name))
+                self._events.append(Lost(name, replaced=not self._loop.orders))
+                maps = self._asked()
+                self._away = self._away if self._away and self._away.holds(maps) else Away(maps, maps)
             self._placement = [VACANT if owner == name else owner for owner in self._placement]
         for name in sorted(set(workers) - known - self._leaving):
             if not first and not self._greeted(name):
@@ -220,6 +208,8 @@ class Elasticity:
                     self._events.append(Arrived(name))
                     if self._asked_at is not None:
                         self._cost(start_seconds=self._meter.now - self._asked_at)
+                elif not first:
+                    self._events.append(Replaced(name))
                 self._seat(name)
             elif len(self._spare) < self._keep_spare:
                 self._spare.add(name)
@@ -253,12 +243,18 @@ class Elasticity:
                 self._placement.append(name)
 
     def _adopt(self) -> None:
-        """Give buckets whose slice has no executor to those that have one; have slices run where they are seated."""
+        """Give buckets whose slice has no executor to those that have one, and back to who comes in their place; have
+        slices run where they are seated."""
         before = self._asked()
-        maps = adopted(before, self._plan(), self._placement, self._leaving)
+        if self._away is not None and not self._away.holds(before):
+            self._away = None
+        back = None if self._away is None else self._away.back(self._placement)
+        maps = adopted(back or before, self._plan(), self._placement, self._leaving)
+        if self._away is not None:
+            self._away = None if back else replace(self._away, since=maps)
         seats = self._seats()
         if maps != before or list(before.places) != seats:
-            self._ask_for((), maps.placed(seats), "immediate")
+            self._ask_for((), maps.placed(seats), None if back else "immediate")
 
     def _renumber(self) -> None:
         """Leave out the slices that nobody has, once they are most of them."""
@@ -288,7 +284,7 @@ class Elasticity:
         there = {name: owners for name, owners in maps.operators.items() if name in self._plan().subqueries}
         return replace(maps, operators=there)
 
-    def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocols | None = None) -> None:
+    def _ask_for(self, sub_queries: tuple[str, ...], maps: Maps, protocol: Protocol | None = None) -> None:
         self._moving.append(_UnderWay(sub_queries, maps, self._remap(moves.Change(maps, protocol))))
 
     def _seats(self) -> list[Place | None]:

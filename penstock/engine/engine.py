@@ -23,11 +23,12 @@ from penstock.engine.admission import Admission, Offset
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.desk import SourceDesk
 from penstock.engine.duty import Duty
-from penstock.engine.elasticity import Elasticity, SparkFleet
+from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
 from penstock.engine.executors import Executors
 from penstock.engine.failures import explained
+from penstock.engine.fleet import SparkFleet
 from penstock.engine.housing import housed, vacated
 from penstock.engine.job_shares import JobShares
 from penstock.engine.local_query import LocalQuery, LocalStages

@@ -35,6 +35,26 @@ def adopted(maps: Maps, plan: Plan, placement: Sequence[str], leaving: Collectio
 
 
 @dataclass(frozen=True)
+class Away:
+    """Buckets of executors that died: the maps before that, and those that give the buckets to others."""
+
+    before: Maps
+    since: Maps
+
+    def holds(self, maps: Maps) -> bool:
+        """Whether nothing else was moved meanwhile."""
+        return (self.since.default, self.since.operators) == (maps.default, maps.operators)
+
+    def back(self, placement: Sequence[str]) -> Maps | None:
+        """The maps as they were, once all their seats are taken again."""
+        used = {
+            slice_ for owners in (self.before.default, *self.before.operators.values()) for slice_ in owners
+        }
+        taken = all(slice_ < len(placement) and placement[slice_] != VACANT for slice_ in used)
+        return self.before if taken else None
+
+
+@dataclass(frozen=True)
 class Renumbered:
     """Maps without the slices that nobody has, and the old numbers of those that are left."""
 

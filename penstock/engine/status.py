@@ -7,13 +7,17 @@ executors and buckets do, and what the elastic loop has decided.
 from __future__ import annotations
 
 import json
+import math
 import os
 from types import TracebackType
 from typing import Any
 
-from penstock.elastic.decisions import told
+from penstock.elastic.decisions import what
 from penstock.elastic.measurements import Snapshot
+from penstock.elastic.progress import told
 from penstock.elastic.prometheus import exposition
+from penstock.elastic.record import Entry
+from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.lines import LineServer
@@ -71,17 +75,33 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
     if (back := engine.seat.comeback).happened:
         said["recovery"] = {"semantics": str(back.semantics), "over": back.ended, **back.outcome()}
     if latest is not None:
-        said |= _measured(latest)
+        said |= _measured(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
     if engine.elasticity is not None:
-        loop, ahead = engine.elasticity.loop, engine.elasticity.ahead
-        newest = [entry.later(ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]]
-        said["elastic"] = {
-            "resting": loop.resting,
-            "orders": [f"{order.stage}: {told(order.decision)}" for order in loop.orders],
-            "decisions": [json.loads(entry.to_json()) for entry in newest],
-            "costs": json.loads(loop.costs.to_json()),
-        }
+        said["elastic"] = _elastic(engine.elasticity, engine.meter.now)
     return said
+
+
+def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
+    loop, ahead = elasticity.loop, elasticity.ahead
+    return {
+        "resting": loop.resting,
+        "orders": [told(order, now) for order in loop.orders],
+        "deaths": [death.told(now) for death in loop.deaths],
+        "rehearsing": list(elasticity.rehearsing),
+        "leaving": list(elasticity.leaving),
+        "decisions": [_entry(entry, now, ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]],
+        "costs": json.loads(loop.costs.to_json()),
+    }
+
+
+def _entry(entry: Entry, now: float, ahead: float) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(entry.later(ahead).to_json())
+    return plain | {"what": what(entry.decision), "seconds_ago": round(max(now - entry.at, 0.0), 1)}
+
+
+def _known(figure: float) -> float | None:
+    """A figure as JSON takes it, which knows no NaN."""
+    return None if math.isnan(figure) else float(figure)
 
 
 def _measured(latest: Snapshot) -> dict[str, Any]:
@@ -96,7 +116,7 @@ def _measured(latest: Snapshot) -> dict[str, Any]:
                 "input_rate": one.input_rate,
                 "processing_rate": one.processing_rate,
                 "rows_per_second": float(one.bucket_events.sum() / latest.period_seconds),
-                "backlog_seconds": one.backlog_seconds,
+                "backlog_seconds": _known(one.backlog_seconds),
                 "imbalance": one.imbalance,
                 "exchange_bytes": one.exchange_bytes,
                 "state_bytes": float(one.bucket_bytes.sum()),
@@ -107,7 +127,7 @@ def _measured(latest: Snapshot) -> dict[str, Any]:
             for name, one in latest.sub_queries.items()
         },
         "executors": {
-            name: {"cores": int(cores), "cpu": float(cpu), "memory_bytes": float(memory)}
+            name: {"cores": int(cores), "cpu": _known(cpu), "memory_bytes": float(memory)}
             for name, cores, cpu, memory in zip(fleet.ids, fleet.cores, fleet.cpu, fleet.memory, strict=True)
         },
         "spare": list(fleet.spare),

@@ -236,13 +236,14 @@ class EpochPoint(BaseModel):
 
 
 class SubQueryFacts(BaseModel):
-    """What a sub-query does: the latest measurement. Utilisation is of one core; figures by bucket are in order."""
+    """What a sub-query does: the latest measurement. Utilisation is of one core; figures by bucket are in order. How
+    long what waits takes is not known before the first epochs that are warm."""
 
     utilisation: float
     input_rate: float
     processing_rate: float
     rows_per_second: float
-    backlog_seconds: float
+    backlog_seconds: float | None
     imbalance: float
     exchange_bytes: float
     state_bytes: float
@@ -252,8 +253,10 @@ class SubQueryFacts(BaseModel):
 
 
 class ExecutorFacts(BaseModel):
+    """An executor; what it uses of its cores is not known before its first task."""
+
     cores: int
-    cpu: float
+    cpu: float | None
 
 
 class Decided(BaseModel):
@@ -268,10 +271,11 @@ class Decided(BaseModel):
 
 
 class ElasticFacts(BaseModel):
-    """The elastic loop: why it rests, what it sees through, what it decided last."""
+    """The elastic loop: why it rests, what it sees through, which executors died, what it decided last."""
 
     resting: str | None
     orders: list[str]
+    deaths: list[str] = []
     decisions: list[Decided]
 
 

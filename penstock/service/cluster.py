@@ -13,6 +13,7 @@ from rich.text import Text
 
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.topology import PINS, Pin, written_list
+from penstock.service.figures import program
 from penstock.words.errors import UserError
 
 cluster_app = typer.Typer(
@@ -42,7 +43,7 @@ def up(
     cluster, console = LocalCluster(directory), Console(highlight=False)
     url = cluster.up(workers, cores_per_worker, megabytes(memory), cast(Pin, pin), apart=apart)
     console.print(Text(f"up: {url}", style="green"), soft_wrap=True)
-    console.print(f"use it: penstock run app.py --master {url}", soft_wrap=True)
+    console.print(f"use it: {program()} run app.py --master {url}", soft_wrap=True)
 
 
 @cluster_app.command()

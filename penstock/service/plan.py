@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.elastic.sizes import Proposal, proposed, warnings
-from penstock.engine.collect import SCAN
+from penstock.engine.collect import COLD_EPOCHS, SCAN
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.settings import Settings
@@ -24,8 +24,8 @@ from penstock.service.load import load
 from penstock.service.options import AppFile, as_seconds
 from penstock.words.errors import UserError
 
-#: epochs at the beginning that say little: workers start, caches are empty
-_COLD_EPOCHS = 2
+#: least times between epochs, in seconds, in turn: epochs of different size tell what is fixed from what an event costs
+_PACES = (0.5, 2.0)
 #: a sample goes back to nothing, and lets no log forget what it has read
 _ALL = 1 << 30
 
@@ -54,19 +54,28 @@ def plan(
         )
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="penstock-plan-") as scratch:
-        engine = Engine(
-            _unheard(app), Settings(state=Path(scratch) / "state", master=master, manifests_kept=_ALL)
+        # no epoch is so small that it is one task: a load that needs a proposal has none of these
+        settings = Settings(
+            state=Path(scratch) / "state", master=master, manifests_kept=_ALL, small_epoch_bytes=0
         )
+        engine = Engine(_unheard(app), settings)
         reports: list[EpochReport] = []
+
+        def watch(report: EpochReport) -> None:
+            reports.append(report)
+            assert engine.admission is not None
+            behind = any(engine.admission.backlog.values())
+            engine.admission.pace_seconds = 0.0 if behind else _PACES[len(reports) % len(_PACES)]
+
         with console.status(f"measuring for {sample}") if not as_json else console.capture():
             try:
-                run = engine.run(reports.append, for_seconds=seconds)
+                run = engine.run(watch, for_seconds=seconds)
             finally:
                 for scan in engine.plan.scans.values():
                     scan.stream.log.forsake()
-        warm = reports[_COLD_EPOCHS:]
-        measured = warm if any(report.events for report in warm) else reports
-        events = sum(report.events for report in measured)
+        read = [report for report in reports if report.events]
+        measured = read[COLD_EPOCHS:] or read
+        events = [report.events for report in measured]
         if not events and run.bad:
             raise UserError(
                 "EMPTY_SAMPLE",
@@ -77,15 +86,16 @@ def plan(
             spent(measured),
             events,
             rate or run.events / max(run.seconds, 1e-3),
+            epoch_seconds=settings.epoch_seconds,
             target_utilisation=target,
             cores_per_executor=cores_per_executor,
-            buckets=engine.settings.buckets,
+            buckets=settings.buckets,
         )
         told = warnings(proposal, _partitions(engine.plan))
     if as_json:
-        typer.echo(json.dumps(asdict(proposal) | {"warnings": told, "sample_events": events}))
+        typer.echo(json.dumps(asdict(proposal) | {"warnings": told, "sample_events": sum(events)}))
         return
-    _show(console, proposal, events, told)
+    _show(console, proposal, sum(events), told)
 
 
 def _unheard(app: App) -> App:
@@ -93,16 +103,18 @@ def _unheard(app: App) -> App:
     return replace(app, outputs=tuple(replace(output, sinks=()) for output in app.outputs))
 
 
-def spent(reports: list[EpochReport]) -> dict[str, float]:
-    """Task seconds of the scan and of every sub-query; what the slices take besides goes to these by their parts."""
-    found: dict[str, float] = {SCAN: 0.0}
+def spent(reports: list[EpochReport]) -> dict[str, list[float]]:
+    """Task seconds of the scan and of every sub-query in each epoch; what the slices take besides goes to these by
+    their parts."""
+    names = dict.fromkeys(name for report in reports for name in report.work)
+    found: dict[str, list[float]] = {SCAN: [], **{name: [] for name in names}}
     for report in reports:
         slices = sum(task.seconds for task in report.tasks if task.stage != SCAN)
         named = sum(work.seconds for work in report.work.values())
-        found[SCAN] += sum(task.seconds for task in report.tasks if task.stage == SCAN)
-        for name, work in report.work.items():
-            share = work.seconds / named if named else 1 / len(report.work)
-            found[name] = found.get(name, 0.0) + max(slices, named) * share
+        found[SCAN].append(sum(task.seconds for task in report.tasks if task.stage == SCAN))
+        for name in names:
+            own = report.work[name].seconds if name in report.work else 0.0
+            found[name].append(max(slices, named) * (own / named if named else 1 / len(names)))
     return found
 
 
@@ -112,13 +124,18 @@ def _partitions(plan: Plan) -> int:
 
 def _show(console: Console, proposal: Proposal, events: int, told: list[str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("sub-query", "microseconds an event", f"cores at {proposal.load:,.0f}/s"):
+    for title in ("sub-query", "ms an epoch", "µs an event", f"cores at {proposal.load:,.0f}/s"):
         table.add_column(title, justify="left" if title == "sub-query" else "right")
     for part in proposal.parts:
-        table.add_row(part.name, f"{part.seconds_per_event * 1e6:.2f}", f"{part.cores:.2f}")
+        table.add_row(
+            part.name,
+            f"{part.seconds_per_epoch * 1e3:.1f}",
+            f"{part.seconds_per_event * 1e6:.2f}",
+            f"{part.cores:.2f}",
+        )
     console.print(table)
     console.print(
-        f"{events:,} events measured; a core does {proposal.core_rate:,.0f}/s\n"
+        f"{events:,} events measured; a core does {proposal.core_rate:,.0f}/s beside what each epoch costs\n"
         f"begin with {proposal.executors} executor{'s' * (proposal.executors > 1)} of "
         f"{proposal.cores_per_executor} core{'s' * (proposal.cores_per_executor > 1)} and {proposal.slices} slice"
         f"{'s' * (proposal.slices > 1)}: {proposal.utilisation:.0%} used",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
-from penstock.service.figures import program
+from penstock.service.again import again
 from penstock.service.following import following
 from penstock.service.load import load
 from penstock.service.options import (
@@ -58,9 +57,12 @@ from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
 
 LOCAL = "local[*]"
+#: what going on with a run does not need
+_ONCE = ("for_", "fresh")
 
 
 def run(
+    context: typer.Context,
     file: AppFile,
     state: State = None,
     master: Master = LOCAL,
@@ -123,15 +125,7 @@ def run(
             settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None}
             | ({"spark": spark} if spark else {}),
         )
-        again = _again(
-            file,
-            state,
-            master,
-            "--ha",
-            *_said(recovery_time, cost, semantics, checkpoint_every),
-            *_read(reduced, conf),
-        )
-        serve_unit(app, place, launch, scheme, for_seconds, again)
+        serve_unit(app, place, launch, scheme, for_seconds, again(context, *_ONCE))
         return
     settings = Settings(
         state=place,
@@ -144,10 +138,7 @@ def run(
         spark=spark,
         **following(master, executors, elastic, manager),
     )
-    again = _again(
-        file, state, master, *_said(None, None, semantics, checkpoint_every), *_read(reduced, conf)
-    )
-    serve(app, settings, for_seconds=for_seconds, again=again)
+    serve(app, settings, for_seconds=for_seconds, again=again(context, *_ONCE))
 
 
 def asked_of_recoveries(
@@ -236,26 +227,3 @@ def _write(path: Path, text: str) -> None:
         raise ExternalError(
             "FILE_UNWRITABLE", f"{path} cannot be written", detail=failure.strerror or str(failure)
         ) from failure
-
-
-def _said(recovery_time: str | None, cost: str | None, semantics: Semantics, every: str) -> list[str]:
-    """The options about recoveries that were given, as they are to be given again."""
-    given = {
-        "--recovery-time": recovery_time,
-        "--cost": cost,
-        "--semantics": None if semantics is Semantics.precise else str(semantics),
-        "--checkpoint-every": None if every == "1" else every,
-    }
-    return [word for name, value in given.items() if value is not None for word in (name, value)]
-
-
-def _read(reduced: str | None, conf: list[str] | None) -> list[str]:
-    """The options about reading and Spark that were given, as they are to be given again."""
-    read = ["--reduced", reduced] if reduced else []
-    return [*read, *(word for one in conf or () for word in ("--conf", one))]
-
-
-def _again(file: Path, state: Path | None, master: str, *more: str) -> str:
-    where = ["--state", str(state)] if state else []
-    on = ["--master", master] if master != LOCAL else []
-    return shlex.join([program(), "run", str(file), *where, *on, *more])

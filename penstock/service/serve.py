@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from rich.console import Console
+from rich.text import Text
 
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
@@ -96,7 +97,9 @@ def serve(
             return
         console.print("Ended at once; the next start repeats the epoch that was under way.")
         raise SystemExit(130) from None
-    console.print(summary(engine, run, view.gauges, again, stopped=stopping.asked))
+    console.print(summary(engine, run, view.gauges, stopped=stopping.asked))
+    # one line however long it is, so that it can be copied
+    console.print(Text(f"go on with: {again}"), soft_wrap=True)
 
 
 class Stopping:

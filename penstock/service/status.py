@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.job_client import running_state
 from penstock.engine.job_server import socket_of
-from penstock.service.figures import seconds, size, sparkline
+from penstock.service.figures import clock, seconds, size, sparkline
 from penstock.service.jobs import State as RunningState
 from penstock.service.unit import status as unit_status
 from penstock.service.unit_view import counted
@@ -25,8 +25,16 @@ from penstock.words.errors import ExternalError
 
 #: how often a watched status is asked for, in seconds
 _AGAIN_SECONDS = 1.0
-#: places of the line that shows how much each bucket works
-_HEAT = 32
+#: places of the line that shows how much each bucket works, where there is room and where there is not
+_HEAT, _LITTLE_HEAT = 32, 12
+#: a terminal with fewer columns has little room
+_WIDE = 110
+#: measurements older than this are told to be, in seconds
+_OLD_SECONDS = 5.0
+_UNKNOWN = "–"
+_LEFT = ("sub-query", "executor", "buckets", "decided", "why", "outcome", "")
+#: columns whose texts are broken into lines where there is no room; of others nothing is left out
+_BROKEN = ("sub-query", "decided", "why", "outcome")
 
 
 def status(
@@ -49,13 +57,13 @@ def status(
     if not watch:
         asked(place)  # the first question begins the period that the second one is told about
         time.sleep(_AGAIN_SECONDS)
-        console.print(drawn(asked(place)))
+        console.print(drawn(asked(place), console.width))
         return
     try:
-        with Live(drawn(asked(place)), console=console, auto_refresh=False) as live:
+        with Live(drawn(asked(place), console.width), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_AGAIN_SECONDS)
-                live.update(drawn(asked(place)), refresh=True)
+                live.update(drawn(asked(place), console.width), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -77,16 +85,18 @@ def asked(state: Path, question: str = "status") -> Any:
         ) from None
 
 
-def drawn(said: dict[str, Any]) -> RenderableType:
-    """A status as tables."""
+def drawn(said: dict[str, Any], width: int = 80) -> RenderableType:
+    """A status as tables, for a terminal so wide."""
+    epoch = f"epoch {said['epoch']:,}" if said["epoch"] >= 0 else "no epoch yet"
     head = Text.assemble(
         ("penstock ", "bold"),
         (said["name"], "bold cyan"),
-        f"  epoch {said['epoch']:,}  {said['master']}  pid {said['pid']}",
+        f"  {epoch}  {said['master']}  pid {said['pid']}",
     )
     parts: list[RenderableType] = [head]
     if "sub_queries" in said:
-        parts += [_lengths(said), Text(""), _sub_queries(said), Text(""), _executors(said)]
+        heat = _HEAT if width >= _WIDE else _LITTLE_HEAT
+        parts += [_lengths(said), Text(""), _sub_queries(said, heat), Text(""), _executors(said)]
     if "recovery" in said:
         parts.append(Text(_came_back(said["recovery"]), style="dim"))
     if "elastic" in said:
@@ -106,15 +116,18 @@ def _came_back(said: dict[str, Any]) -> str:
 def _lengths(said: dict[str, Any]) -> RenderableType:
     took = f"epochs of {seconds(said['epoch_seconds'])}" if said["epoch_seconds"] else "no epoch of late"
     waiting = ", ".join(f"{name} {units:,}" for name, units in said["backlog"].items() if units)
-    behind = max((one["backlog_seconds"] for one in said["sub_queries"].values()), default=0.0)
-    told = f"; waiting: {waiting} ({seconds(behind)} of work)" if waiting else ""
-    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted{told}", style="dim")
+    known = [b for one in said["sub_queries"].values() if (b := one["backlog_seconds"]) is not None]
+    work = f"{seconds(max(known))} of work" if known else "how long that takes is not known yet"
+    told = f"; waiting: {waiting} ({work})" if waiting else ""
+    ago = said.get("measured_seconds_ago", 0.0)
+    old = f"; measured {seconds(ago)} ago" if ago > _OLD_SECONDS else ""
+    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted{told}{old}", style="dim")
 
 
-def _sub_queries(said: dict[str, Any]) -> RenderableType:
-    table = _table("sub-query", "used", "events/s in", "done", "imbalance", "exchange/s", "state", "buckets")
+def _sub_queries(said: dict[str, Any], places: int) -> RenderableType:
+    table = _table("sub-query", "used", "in/s", "done/s", "imbalance", "sent/s", "state", "buckets")
     for name, one in said["sub_queries"].items():
-        heat = sparkline(_heat(one["bucket_seconds"]), _HEAT) if any(one["bucket_seconds"]) else ""
+        heat = sparkline(_heat(one["bucket_seconds"], places), places) if any(one["bucket_seconds"]) else ""
         table.add_row(
             name,
             f"{one['utilisation']:.0%}",
@@ -128,36 +141,43 @@ def _sub_queries(said: dict[str, Any]) -> RenderableType:
     return table
 
 
-def _heat(values: list[float]) -> list[float]:
+def _heat(values: list[float], places: int) -> list[float]:
     """The seconds of buckets, neighbours together."""
-    each = max(1, len(values) // _HEAT)
+    each = max(1, -(-len(values) // places))
     return [sum(values[at : at + each]) for at in range(0, len(values), each)]
 
 
 def _executors(said: dict[str, Any]) -> RenderableType:
     table = _table("executor", "cores", "CPU", "memory", "")
+    elastic = said.get("elastic", {})
+    notes = dict.fromkeys(elastic.get("rehearsing", ()), "rehearses")
+    notes |= dict.fromkeys(elastic.get("leaving", ()), "leaves")
     for name, one in said["executors"].items():
-        table.add_row(
-            name, str(one["cores"]), f"{one['cpu']:.0%}", f"{one['memory_bytes'] / 1e6:,.0f} MB", ""
-        )
+        cpu = _UNKNOWN if one["cpu"] is None else f"{one['cpu']:.0%}"
+        memory = f"{one['memory_bytes'] / 1e6:,.0f} MB" if one["memory_bytes"] else _UNKNOWN
+        table.add_row(name, str(one["cores"]), cpu, memory, notes.get(name, ""))
     for name in said["spare"]:
         table.add_row(name, "", "", "", "spare")
     return table
 
 
 def _decisions(said: dict[str, Any]) -> RenderableType:
-    lines = [Text(line, style="yellow") for line in said["orders"]]
+    lines = [Text(f"under way: {line}", style="yellow") for line in said["orders"]]
+    lines += [Text(line, style="red") for line in said["deaths"]]
     if said["resting"]:
-        lines.append(Text(f"nothing to do: {said['resting']}", style="dim"))
-    table = _table("decided", "why", "outcome")
+        lines.append(Text(f"nothing is changed: {said['resting']}", style="dim"))
+    if not said["decisions"]:
+        return Group(*lines, Text("nothing was decided so far", style="dim"))
+    table = _table("ago", "decided", "why", "outcome")
     for one in said["decisions"]:
         outcome = one["outcome"] + (f" ({one['why']})" if one.get("why") else "")
-        table.add_row(one["decision"], one["reason"], outcome)
-    return Group(*lines, table)
+        table.add_row(clock(one["seconds_ago"]), one["what"], one["reason"], outcome)
+    return Group(*lines, Text(""), table)
 
 
 def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in titles:
-        table.add_column(title, justify="left" if title in ("sub-query", "executor", "buckets") else "right")
+        justify: JustifyMethod = "left" if title in _LEFT else "right"
+        table.add_column(title, justify=justify, no_wrap=title not in _BROKEN, overflow="fold")
     return table

@@ -1,4 +1,4 @@
-"""The summary after a run: what happened, where everything lies, how to go on. Pure.
+"""The summary after a run: what happened and where everything lies. Pure.
 
 Receives what the engine and the gauges know; hands text.
 """
@@ -24,12 +24,12 @@ _SHOWN = 120
 _FAILED_SHOWN = 5
 
 
-def summary(engine: Engine, run: Run, gauges: Gauges, again: str, *, stopped: bool) -> RenderableType:
+def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> RenderableType:
     """All of it, as rich draws it."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in rows(engine, run, gauges, again):
+    for name, value in rows(engine, run, gauges):
         grid.add_row(name, Text(value))
     ended = "stopped" if stopped else "ended"
     told: list[RenderableType] = [
@@ -63,7 +63,7 @@ def first_reason(folder: Path) -> str | None:
         return None
 
 
-def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str, str]]:
+def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
     """The lines, as (what, value)."""
     state = engine.state.path
     latency = gauges.latency(recent=False)
@@ -92,7 +92,6 @@ def rows(engine: Engine, run: Run, gauges: Gauges, again: str) -> list[tuple[str
     told += [
         ("state", f"{state}, {size(engine.state.latest().state_bytes())}"),
         ("Spark's log", str(state / "engine.log")),
-        ("go on", again),
         ("look", f"{program()} state ls {state}"),
     ]
     return told

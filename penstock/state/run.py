@@ -122,8 +122,8 @@ class RunStore:
         self._memory = memory
         self._cache = cache
         self._open: OrderedDict[str, pl.DataFrame] = OrderedDict()
-        #: of which runs parts are open, and under which keys
-        self._parts: dict[str, set[str]] = {}
+        #: the parts of each run that were read, by their keys: they are open, in the host's cache, or gone again
+        self._parts: dict[str, dict[str, Ranges]] = {}
         self._remembered_bytes = remembered_bytes
         self._held_bytes = 0
 
@@ -172,7 +172,10 @@ class RunStore:
 
     def warm(self, piece: Piece) -> int:
         """Have a piece of a run in the host's cache; the bytes read for that, 0 if it was there."""
-        if self._cache is None or self._cache.has(piece.name) or self._cache.has(piece.key):
+        if self._cache is None:
+            return 0
+        self._note(piece)
+        if self._cache.has(piece.name) or self._cache.has(piece.key):
             return 0
         if piece.ranges is not None:
             return self._read_part(piece)[1]
@@ -219,10 +222,30 @@ class RunStore:
             return held
         frame = self._cache.get(piece.key) if self._cache is not None else None
         if frame is None:
+            frame = self._narrowed(piece)
+        if frame is None:
             frame = self._read_part(piece)[0]
-        self._parts.setdefault(piece.name, set()).add(piece.key)
+        self._note(piece)
         self._remember(piece.key, frame)
         return frame
+
+    def _note(self, piece: Piece) -> None:
+        if piece.ranges is not None:
+            self._parts.setdefault(piece.name, {})[piece.key] = piece.ranges
+
+    def _narrowed(self, piece: Piece) -> pl.DataFrame | None:
+        """The rows out of a larger part of the run that is at hand: buckets whose rows are in another run by now leave
+        less and less of it."""
+        assert piece.ranges is not None
+        for key, wider in self._parts.get(piece.name, {}).items():
+            if (places := places_in(wider, piece.ranges)) is None:
+                continue
+            frame = self._open.get(key)
+            if frame is None and self._cache is not None:
+                frame = self._cache.get(key)
+            if frame is not None:
+                return pl.concat([frame.slice(*rows) for rows in places])
+        return None
 
     def _read_part(self, piece: Piece) -> tuple[pl.DataFrame, int]:
         assert piece.ranges is not None
@@ -242,6 +265,18 @@ def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple
     """The row range (start, count) of every bucket that occurs among sorted hashes."""
     present, starts, counts = np.unique(buckets_of(hashes, buckets), return_index=True, return_counts=True)
     return {int(b): (int(s), int(c)) for b, s, c in zip(present, starts, counts, strict=True)}
+
+
+def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
+    """Where the rows of some ranges lie among those of wider ones; None if some of them are not there."""
+    found, before = [], 0
+    rest = list(ranges)
+    for start, count in wider:
+        while rest and start <= rest[0][0] and sum(rest[0]) <= start + count:
+            first, many = rest.pop(0)
+            found.append((before + first - start, many))
+        before += count
+    return None if rest else tuple(found)
 
 
 def ranges_of(entry: RunEntry, buckets: frozenset[int]) -> list[tuple[int, int]]:

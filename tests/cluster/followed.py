@@ -20,7 +20,7 @@ from penstock.cluster import LocalCluster
 from penstock.elastic.decide import Situation
 from penstock.elastic.decisions import Decision, Decommission, Provision
 from penstock.elastic.settings import ElasticSettings
-from penstock.engine import elasticity
+from penstock.engine import collect, elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.session import session
@@ -72,6 +72,7 @@ class Followed:
     ) -> None:
         self.wish, self.cluster, self._name = Wish(), cluster, name
         self.refused = False
+        self.outcomes: list[str] = []
         (folder / name).mkdir()
         asked = settings(
             folder / name, master=cluster.status().url, executors=executors, elastic=rules, manager=self.wish
@@ -83,6 +84,9 @@ class Followed:
             logging.info("%s: epoch %s took %.2f s", self._name, report.epoch, report.seconds)
             for step in at.get(report.epoch, []):
                 step(self)
+            if self.engine.elasticity is not None:
+                record = self.engine.elasticity.loop.record
+                self.outcomes = [str(entry.outcome) for entry in record.entries]
 
         run = self.engine.run(watch)
         elastic = self.engine.elasticity
@@ -93,7 +97,7 @@ class Followed:
         return {
             "epochs": run.epochs,
             "refused": self.refused,
-            "outcomes": [str(entry.outcome) for entry in elastic.loop.record.entries],
+            "outcomes": self.outcomes,
             "status": status(self.engine, self.engine.meter.latest)["elastic"],
             "memory": status(self.engine, self.engine.meter.latest)["executors"],
             "owners": sorted({str(elastic.placement[slice_]) for slice_ in used}),
@@ -158,6 +162,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     elasticity.LOOK_SECONDS, elasticity.PERIOD_SECONDS, elasticity.IDLE_SECONDS = 0.1, 0.1, 0.3
+    collect.COLD_EPOCHS = 0  # the first epochs wait for decisions here
     seen: dict[str, Any] = {}
     spark = session(settings(folder, master=cluster.status().url, executors=1), folder / "spark.log")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.elastic.record import Outcome
 from penstock.elastic.settings import ElasticSettings
 from penstock.service.cli import app
 
@@ -25,6 +26,11 @@ def test_the_table_of_settings_is_the_codes() -> None:
         default = str(one.default).lower() if isinstance(one.default, bool) else format(one.default, "g")
         actual.append((one.name, default, one.metadata["unit"], one.metadata["meaning"]))
     assert [tuple(cell.strip() for cell in row) for row in told] == actual
+
+
+def test_every_outcome_is_explained() -> None:
+    table = PAGE.split("| outcome | meaning |\n|---|---|\n")[1].split("\n\n")[0]
+    assert re.findall(r"^\| ([\w ]+) \| .+ \|$", table, re.M) == [str(one) for one in Outcome]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: Path(command[-1]).stem)

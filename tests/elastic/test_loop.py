@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -71,6 +72,14 @@ def test_a_provision_is_asked_for_filled_watched_and_judged() -> None:
     line = json.loads(loop.record.lines())
     assert line["decision"] == "provision"
     assert (line["at"], line["outcome"], line["reason"]) == (5, "helped", "mine")
+
+
+def test_nothing_is_decided_while_the_engine_is_cold() -> None:
+    loop = begun(Provision(1, "mine"))
+    cold, told = loop.turn(replace(snapshot(5, TWO), warm=False))
+    assert (told, cold.record.entries) == ((), ())
+    assert "just begun" in cold.resting
+    assert turned(cold, 10)[1] == (Ask(1),)
 
 
 def test_a_decommission_empties_before_it_lets_go() -> None:

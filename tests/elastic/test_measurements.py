@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +32,29 @@ def test_a_backlog_is_told_in_seconds_even_when_nothing_moves() -> None:
     assert even(1.0, 2, backlog=20_000).backlog_seconds == pytest.approx(2.0)
     stuck = Measured("q", 5, 100.0, 0.0, 1000.0, 0.0, *[np.zeros(1)] * 3, np.zeros(1, np.int64), ("a",))
     assert stuck.backlog_seconds > 1000
+
+
+def test_how_long_a_backlog_takes_is_not_known_before_the_speed_is() -> None:
+    one = even(1.0, 2, backlog=20_000)
+    assert replace(one, speed=5_000.0).backlog_seconds == pytest.approx(4.0)
+    assert math.isnan(replace(one, speed=0.0).backlog_seconds)
+    assert replace(one, speed=0.0, backlog_events=0.0).backlog_seconds == 0
+    assert "nan" in exposition(snapshot(5, replace(one, speed=0.0)))
+
+
+def test_what_is_fixed_does_not_grow_with_the_input() -> None:
+    # four of five busy core seconds are fixed: three times the input needs 0.8 + 3 * 0.2 cores
+    one = replace(even(1.0, 2, input_rate=30_000, backlog=10_000), fixed_seconds=4.0)
+    history = History(30, 300).add(snapshot(5, one))
+    assert history.newest_load() == pytest.approx(1.4)
+    assert history.waiting() == pytest.approx(0.2)
+
+
+def test_what_was_measured_of_a_cold_engine_is_forgotten() -> None:
+    cold = replace(snapshot(5, even(2.0, 2, input_rate=1e6)), warm=False)
+    history = History(30, 300).add(cold).add(snapshot(10, even(1.0, 2)))
+    assert len(history.samples) == 1
+    assert history.load(30) == pytest.approx(1.0)
 
 
 def test_load_is_what_the_input_needs_not_what_the_fleet_can() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import penstock as ps
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
-from penstock.engine.collect import SCAN, Meter, Worker
+from penstock.engine.collect import COLD_EPOCHS, SCAN, Meter, Worker
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport
 from penstock.engine.maps import resolved
@@ -135,10 +135,10 @@ class Playground:
                 report = moves.Moved(not self.failing, 1, "immediate", "because", 0)
                 ticket.set_result(replace(report, pause_seconds=0.5, read_rate=200e6))
 
-    def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1) -> None:
+    def turn(self, seconds: float = 2.0, busy: float = 1.0, times: int = 1, events: int = 1_000) -> None:
         for _ in range(times):
             self.now += seconds
-            self.meter.add(report(self.epoch, self.maps, seconds=busy))
+            self.meter.add(report(self.epoch, self.maps, seconds=busy, events=events))
             self.epoch += 1
             self.loop.turn()
             while any(not future.done() for future in self.loop._greeting.values()):
@@ -151,7 +151,7 @@ class Playground:
 
 
 def overload(playground: Playground, times: int = 8) -> None:
-    playground.turn(busy=1.0)
+    playground.turn(busy=1.0, times=1 + COLD_EPOCHS)
     for _ in range(times):
         playground.backlog += 20_000
         playground.turn(busy=2.0)

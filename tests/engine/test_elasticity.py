@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.elastic.record import Outcome
-from penstock.engine.collect import SCAN, Meter, Waiting, Worker, held, snapshot
+from penstock.engine.collect import COLD_EPOCHS, SCAN, Meter, Waiting, Worker, held, snapshot
 from penstock.engine.whereabouts import memory
 from penstock.engine.work import tasks_of
 from penstock.state.bucket_map import Place, evenly
@@ -79,6 +80,48 @@ def test_one_that_comes_for_one_that_died_takes_its_seat(playground: Playground)
     playground.turn(times=2)
     assert "7" in playground.loop.placement
     assert "7" not in playground.retired
+
+
+def test_one_that_comes_for_one_that_died_gets_its_buckets_back_without_a_decision(
+    playground: Playground,
+) -> None:
+    playground.come("2")
+    playground.turn(times=2 + COLD_EPOCHS)
+    before = playground.maps
+    assert playground.owners() == {"1", "2"}
+    del playground.workers_["2"]
+    playground.turn(times=2)
+    assert playground.owners() == {"1"}
+    assert "in place of 2, which died" in playground.loop.loop.resting
+    playground.come("7")
+    playground.turn(times=3)
+    assert playground.owners() == {"1", "7"}
+    assert playground.maps.of(SUB) == before.of(SUB)
+    assert playground.loop.loop.record.entries == ()
+    assert playground.loop.loop.deaths[0].by == "7"
+
+
+def test_buckets_that_were_moved_meanwhile_do_not_go_back(playground: Playground) -> None:
+    playground.come("2")
+    playground.turn(times=2)
+    before = playground.maps.of(SUB)
+    del playground.workers_["2"]
+    playground.turn()
+    playground.come("3")
+    playground.maps = playground.maps.moved(None, {0: 5})  # by somebody else
+    playground.turn(times=3)
+    assert playground.loop.placement == ("1", "3")
+    assert playground.maps.of(SUB) != before
+    assert playground.owners() <= {"1", "3"}
+
+
+def test_what_is_under_way_is_cut_short_by_the_end_of_the_run(playground: Playground) -> None:
+    overload(playground)
+    assert playground.loop.loop.record.entries[0].outcome == Outcome.under_way
+    playground.loop.close()
+    (entry,) = playground.loop.loop.record.entries
+    assert (entry.outcome, entry.why) == (Outcome.cut_short, "the run ended")
+    assert '"outcome": "cut short"' in (playground.tmp / "elastic.jsonl").read_text()
 
 
 def test_one_that_nobody_asked_for_is_let_go(playground: Playground) -> None:
@@ -200,6 +243,54 @@ def test_what_came_in_is_what_was_read_and_what_is_left_more_than_before() -> No
     assert one.utilisation == pytest.approx(2.0 / (2 * 2))
     assert made.sub_queries[SCAN].busy_seconds == pytest.approx(0.2)
     assert made.fleet.cpu[0] == pytest.approx(0.1)
+
+
+def test_an_engine_that_has_just_begun_is_not_judged_by_its_first_epochs(playground: Playground) -> None:
+    """It took 3 s for each of its first tiny epochs, and then does 1,000 events a second."""
+    playground.backlog = 3_000
+    for _ in range(COLD_EPOCHS):
+        playground.turn(seconds=3.0, busy=3.0, events=20)
+        said = playground.meter.latest
+        assert said is not None
+        assert not said.warm
+        assert math.isnan(said.backlog_seconds)
+        assert "just begun" in playground.loop.loop.resting
+    playground.turn(busy=1.0)
+    said = playground.meter.latest
+    assert said is not None
+    assert said.warm
+    assert said.backlog_seconds == pytest.approx(3.0)
+    playground.turn(seconds=0.3, busy=0.3, events=20)
+    said = playground.meter.latest
+    assert said is not None
+    assert said.backlog_seconds == pytest.approx(3.0), "one small epoch says nothing about the speed"
+    assert playground.wanted == []
+
+
+def test_an_engine_without_events_is_measured_as_it_is(playground: Playground) -> None:
+    playground.turn(events=0, busy=0.0)
+    assert playground.meter.latest is not None
+    assert playground.meter.latest.warm
+    assert playground.meter.latest.backlog_seconds == 0
+
+
+def test_what_an_epoch_takes_anyhow_is_told_apart() -> None:
+    maps = evenly(BUCKETS, 1)
+    # half a second an epoch and a millisecond an event, a tenth of it again in the scan
+    reports = [report(at, maps, events=n, seconds=0.5 + n / 1_000) for at, n in enumerate([100, 400, 100])]
+    made = snapshot(10.0, 4.0, reports, [Worker("1", 1)], ["1"], Waiting({}, {"clicks": 0}), 1.0)
+    assert made.sub_queries[SUB].fixed_seconds == pytest.approx(1.5)
+    assert made.sub_queries[SUB].cost_seconds == pytest.approx(0.001)
+    assert made.sub_queries[SCAN].cost_seconds == pytest.approx(0.0001)
+
+
+def test_the_processor_of_one_that_never_had_a_task_is_not_known(playground: Playground) -> None:
+    workers = [Worker("1", 1), Worker("2", 1), Worker("3", 1, memory=5.0)]
+    maps = evenly(BUCKETS, 1)
+    made = snapshot(10.0, 2.0, [report(1, maps)], workers, ["1"], Waiting({}, {}), 1.0)
+    assert made.fleet.cpu[0] > 0
+    assert math.isnan(made.fleet.cpu[1])
+    assert made.fleet.cpu[2] == 0, "it had one once"
 
 
 def test_a_process_knows_what_it_holds() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.measurements import VACANT
@@ -39,6 +39,7 @@ def situations(draw: st.DrawFn) -> tuple[Maps, list[str]]:
     return maps.placed(seats(placement)), placement
 
 
+@settings(deadline=None)
 @given(situations(), st.sets(st.sampled_from("1234")))
 def test_only_the_buckets_of_those_that_are_gone_move(
     situation: tuple[Maps, list[str]], leaving: set[str]
@@ -49,6 +50,7 @@ def test_only_the_buckets_of_those_that_are_gone_move(
         assert now == was if was != VACANT else now != VACANT
 
 
+@settings(deadline=None)
 @given(situations(), st.sets(st.sampled_from("1234")))
 def test_sub_queries_to_come_are_spread_over_all_that_stay(
     situation: tuple[Maps, list[str]], leaving: set[str]
@@ -61,6 +63,7 @@ def test_sub_queries_to_come_are_spread_over_all_that_stay(
     assert len(set(after.default)) == min(len(wanted), BUCKETS)
 
 
+@settings(deadline=None)
 @given(situations())
 def test_slices_that_nobody_has_are_left_out_and_no_bucket_moves(
     situation: tuple[Maps, list[str]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,7 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
         assert sum(one["bucket_bytes"]) == pytest.approx(one["state_bytes"])
     for measurement in MEASUREMENTS:
         assert f"# HELP {exported_name(measurement)} " in metrics[0]
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(drawn(said))
-    shown = console.export_text()
+    shown = at_width(140, said)
     assert "driven" in shown
     assert all(name in shown for name in engine.plan.subqueries)
     with pytest.raises(ExternalError) as gone:
@@ -68,18 +67,99 @@ def test_decisions_are_shown_with_their_reasons() -> None:
         "pid": 1,
         "backlog": {"clicks": 1_200},
         "elastic": {
-            "orders": ["moving: 2 more executors: work waits"],
+            "orders": ["2 more executors: waits for executor 2 of 2, asked 12 s ago"],
+            "deaths": ["executor 3 died 4 s ago; its buckets went to others"],
             "resting": "",
             "decisions": [
-                {"decision": "provision", "reason": "work waits", "outcome": "helped", "why": "backlog 0 s"}
+                {
+                    "decision": "provision",
+                    "what": "2 more executors",
+                    "seconds_ago": 75.2,
+                    "reason": "work waits",
+                    "outcome": "helped",
+                    "why": "backlog 0 s",
+                }
             ],
         },
     }
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(drawn(said))
-    shown = console.export_text()
-    assert "moving: 2 more executors: work waits" in shown
-    assert "helped (backlog 0 s)" in shown
+    shown = at_width(120, said)
+    assert "under way: 2 more executors: waits for executor 2 of 2, asked 12 s ago" in shown
+    assert "executor 3 died 4 s ago" in shown
+    assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
+
+
+def at_width(width: int, said: dict[str, Any]) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(drawn(said, width))
+    return console.export_text()
+
+
+def sub_query(**more: Any) -> dict[str, Any]:
+    said = {
+        "utilisation": 0.55,
+        "input_rate": 1_234_567.0,
+        "processing_rate": 1_234_567.0,
+        "backlog_seconds": 3.0,
+        "imbalance": 0.12,
+        "exchange_bytes": 123.4e6,
+        "state_bytes": 123.4e6,
+        "bucket_seconds": [1.0] * 64,
+        "bucket_map": [0] * 64,
+    }
+    return said | more
+
+
+BEGUN: dict[str, Any] = {
+    "name": "top_pages",
+    "epoch": -1,
+    "master": "spark://127.0.0.1:7077",
+    "pid": 1234567,
+    "backlog": {"clicks": 1_200},
+    "period_seconds": 2.0,
+    "epoch_seconds": 0.4,
+    "epoch_target_seconds": 1.0,
+    "measured_seconds_ago": 1.0,
+    "sub_queries": {"scan": sub_query(bucket_map=[]), "clicks by path and country": sub_query()},
+    "executors": {"0": {"cores": 1, "cpu": 0.5, "memory_bytes": 9e8}},
+    "spare": [],
+}
+
+
+def test_in_eighty_columns_nothing_is_left_out() -> None:
+    shown = at_width(80, BEGUN)
+    assert "…" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert all(word in shown for word in ("clicks", "path", "country"))
+    assert shown.count("1,234,567") == 4
+    assert all(
+        title in shown for title in ("used", "in/s", "done/s", "imbalance", "sent/s", "state", "buckets")
+    )
+
+
+def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
+    cold = {name: one | {"backlog_seconds": None} for name, one in BEGUN["sub_queries"].items()}
+    new = {"0": BEGUN["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
+    elastic = {
+        "orders": [],
+        "deaths": [],
+        "resting": "",
+        "rehearsing": ["3"],
+        "leaving": ["0"],
+        "decisions": [],
+    }
+    shown = at_width(80, BEGUN | {"sub_queries": cold, "executors": new, "elastic": elastic})
+    assert "no epoch yet" in shown
+    assert "epoch -1" not in shown
+    assert "not known yet" in shown
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith("3 ")]
+    assert row == ["3", "1", "–", "–", "rehearses"]
+    assert "leaves" in shown
+    assert "nothing was decided so far" in shown
+
+
+def test_measurements_that_are_old_are_told_to_be() -> None:
+    assert "ago" not in at_width(80, BEGUN)
+    assert "measured 25.0 s ago" in at_width(120, BEGUN | {"measured_seconds_ago": 25.0})
 
 
 def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
@@ -143,6 +223,17 @@ decoder = ps.combined_log(extra=[ps.Cookie("session")])
 clicks = ps.stream("clicks", log, decoder, time="time", lateness="1s")
 app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps.jsonl("NEVER")))
 """
+
+
+def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) -> None:
+    live = APP.replace("total=20_000, live=False", "rate=2_000").replace("NEVER", str(tmp_path / "never"))
+    (tmp_path / "app.py").write_text(live)
+    told = CliRunner().invoke(cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"])
+    assert told.exit_code == 0, told.output
+    title, *rows = [line.split() for line in told.output.splitlines()]
+    assert " ".join(title).startswith("sub-query ms an epoch µs an event cores at")
+    assert rows[0][0] == "scan"
+    assert "begin with 1 executor" in told.output
 
 
 @pytest.mark.spark

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.state import run
 from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
-from penstock.state.run import RunEntry, RunStore, sections_of
-from penstock.state.run_file import check_run, read_run
+from penstock.state.run import RunEntry, RunStore, places_in, ranges_of, sections_of
+from penstock.state.run_file import Ranges, check_run, read_rows, read_run
 from penstock.words.errors import InternalError
 
 FRAME = pl.DataFrame(
@@ -233,3 +234,48 @@ HostCache(Path(sys.argv[1]), 1 << 30).put("one", pl.DataFrame({"n": range(50_000
 def test_a_frame_that_did_not_fit_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CRAMPED, str(tmp_path / "cache")], check=True)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_what_is_left_of_a_part_is_not_read_from_disk_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """As merges take one bucket after the other out of a run that lies elsewhere."""
+    frame = sorted_by_hash(pl.DataFrame({"n": range(1_000)}), "n")
+    entry = written(RunStore(tmp_path / "state", None), frame, buckets=16)
+    cache = HostCache(tmp_path / "cache", 1 << 30) if cached else None
+    reads: list[Ranges] = []
+
+    def counted(path: Path, ranges: Ranges) -> tuple[pl.DataFrame, int]:
+        reads.append(ranges)
+        return read_rows(path, ranges)
+
+    monkeypatch.setattr(run, "read_rows", counted)
+    store = RunStore(tmp_path / "state", cache, remembered_bytes=0 if cached else 1 << 30)
+    owner = buckets_of(frame[HASH].to_numpy(), 16)
+    left = {1, 2, 3, 5, 8, 9, 12, 14}
+    while left:
+        mine = frozenset(left)
+        assert store.section(entry, mine).equals(frame.filter(pl.Series(list(map(mine.__contains__, owner)))))
+        left.discard(sorted(left)[len(left) // 2])
+    assert len(reads) == 1
+    store.section(entry, frozenset({1, 4}))
+    assert len(reads) == 2, "what was not in the part is read"
+    store.forget((entry.name,))
+    store.section(entry, frozenset({1}))
+    assert len(reads) == 3, "what is forgotten is read anew"
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30), min_size=1))
+def test_rows_are_found_where_they_lie_in_a_wider_part(some: set[int], more: set[int]) -> None:
+    def ranges(rows: set[int]) -> Ranges:
+        entry = RunEntry("r", 0, 31, 0, {row: (row, 1) for row in rows})
+        return tuple(ranges_of(entry, frozenset(rows)))
+
+    wider = sorted(some | more)
+    places = places_in(ranges(set(wider)), ranges(some))
+    assert places is not None
+    assert [wider[first + n] for first, count in places for n in range(count)] == sorted(some)
+    if more - some:
+        assert places_in(ranges(some), ranges(some | more)) is None

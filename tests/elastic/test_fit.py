@@ -1,0 +1,35 @@
+"""A fixed cost and a cost an event are told from each other where sizes differ."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.elastic.fit import Parts, fitted
+
+
+@settings(deadline=None)
+@given(st.floats(0.001, 10), st.floats(1e-7, 1e-3), st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
+def test_both_parts_are_found(fixed: float, each: float, events: list[int]) -> None:
+    found = fitted(events, [fixed + each * n for n in events])
+    for n in events:
+        assert found.of(n) == pytest.approx(fixed + each * n, rel=0.31), "also where they look alike"
+    if max(events) >= 2 * min(events):
+        assert found.fixed == pytest.approx(fixed, rel=1e-2, abs=1e-6 * max(events) * each)
+        assert found.each == pytest.approx(each, rel=1e-2, abs=1e-9 * fixed)
+
+
+def test_neither_is_below_nothing() -> None:
+    assert fitted([100, 200, 400], [1.0, 2.1, 4.6]).fixed == 0
+    assert fitted([100, 200, 400], [1.0, 2.1, 4.6]).each == pytest.approx(7.7 / 700)
+    assert fitted([100, 200, 400], [3.0, 2.0, 1.0]) == Parts(2.0, 0.0)
+
+
+def test_times_of_one_size_are_counted_by_the_event() -> None:
+    assert fitted([100, 110], [1.0, 3.2]) == Parts(0.0, 4.2 / 210)
+
+
+def test_nothing_is_said_of_nothing() -> None:
+    assert fitted([], []) == Parts()
+    assert fitted([0, 0], [1.0, 3.0]) == Parts(2.0)
