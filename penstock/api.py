@@ -5,6 +5,7 @@ from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, 
 from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
 from penstock.engine.spark_source import SparkSource as spark_source
+from penstock.ingest.producer_log import ProducerLog as segments_by_producer
 from penstock.ingest.segment_log import SegmentLog as segments
 from penstock.jobs.app import jobs_app
 from penstock.logs import CallLog as call_records
@@ -12,6 +13,7 @@ from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
 from penstock.logs import KafkaLog as kafka
 from penstock.logs import RedisLog as redis
+from penstock.logs import ReplicatedLog as replicated
 from penstock.operators.custom import Context, CustomOperator, Out
 from penstock.operators.functions import (
     aggregate_function,
@@ -94,7 +96,9 @@ __all__ = [
     "prev",
     "quantile",
     "redis",
+    "replicated",
     "segments",
+    "segments_by_producer",
     "spark_source",
     "sqlite",
     "stddev",

@@ -4,7 +4,8 @@ Receives what the logs have and how fast the last epochs were; hands Spark the e
 
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
-number of the newest command it takes in, where there is one). An engine that follows another (`decides` is false)
+number of the newest command it takes in, where there is one; `copies`: of replicated logs, the copy that a partition's
+span is read from). An engine that follows another (`decides` is false)
 admits what that one has recorded, and nothing else. It says everything that tells one epoch's input from
 another's, so that Spark's write-ahead log repeats it after a crash.
 """
@@ -147,22 +148,26 @@ class Admission:
                 at.setdefault(partition.id, partition.earliest)
             log = scan.stream.log
             available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
-            budget = self._rates[name].admitted(sum(available.values()))
+            budget, begun = self._rates[name].admitted(sum(available.values())), dict(at)
             for pid, units in shares(available, budget).items():
                 at[pid] = log.cut(pid, at[pid], units)
+            routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
+            if copies := {pid: copy for pid, copy in routes.items() if copy is not None}:
+                end.setdefault("copies", {})[name] = copies
             self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
             done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
             end["at"][name] = at
             end["finished"][name] = sorted(done)
             end["closed"][name] = scan.stream.log.closed()
-            end["idle"][name] = self._idle(name, partitions, at, scan.stream.idle_after)
+            idle = self._idle(name, partitions, at, scan.stream.idle_after)
+            end["idle"][name] = [pid for pid in idle if pid not in log.withheld]
             # a log that is not declared finished is read when nothing of it is left for now
             left = [
                 p
                 for p in partitions
                 if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
             ]
-            everything_read &= not left
+            everything_read &= not left and not log.withheld
         told = commands > start.get("commands", 0)
         if epoch > 0 and not told and all(end[part] == start[part] for part in _PARTS if part != "from"):
             if everything_read and self._drain:
@@ -196,9 +201,9 @@ def spans_between(start: Offset, end: Offset) -> list[tuple[str, Span]]:
     """The spans (stream, span) that lie between two offsets."""
     found = []
     for stream, at in end["at"].items():
-        before = start["at"].get(stream, {})
+        before, copies = start["at"].get(stream, {}), end.get("copies", {}).get(stream, {})
         for partition, offset in at.items():
             begin = before.get(partition, end["from"][stream].get(partition, 0))
             if offset > begin:
-                found.append((stream, Span(partition, begin, offset)))
+                found.append((stream, Span(partition, begin, offset, copies.get(partition))))
     return found

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.coordination.lease import leader
+from penstock.ha.unit import Unit
 from penstock.state.agreed import Agreed
+from penstock.state.directory import StateDirectory
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,16 @@ class Leader:
     generation: Callable[[], int]
     #: what it remembers of the logs
     logs: Callable[[], Mapping[str, Any]]
+
+    @staticmethod
+    def of(unit: Unit) -> Leader:
+        """Whoever leads a unit."""
+
+        def logs() -> Mapping[str, Any]:
+            remembered: Mapping[str, Any] = StateDirectory(Path(unit.record().directory)).existing()["logs"]
+            return remembered
+
+        return Leader(lambda: leader(unit.store, unit.leader_path).generation, logs)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,9 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +21,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.coordination.lease import Lease, acquire, leader
+from penstock.coordination.lease import Lease
 from penstock.engine.behind import must_resync, was_left_behind
+from penstock.engine.copies import Hearing, Reporter
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
@@ -38,18 +37,17 @@ from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
+from penstock.engine.voice import Voice
 from penstock.engine.waiting import WaitingQuery
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.seed import rates, seeded
-from penstock.ha.unit import KEPT, Kind, Member, Unit, UnitRecord
+from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
 from penstock.jobs.program import Jobs
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, PenstockError
 
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
-#: how often it says where it is, at most, in seconds
-_SAY_SECONDS = 0.2
 #: how often it says what it does, in seconds
 _GAUGE_SECONDS = 1.0
 
@@ -71,15 +69,15 @@ class EngineMember:
         asked = unit.record().pending.get(name)
         self._asked_at = time.time() if asked is None else asked[1]
         self._session = unit.store.session(unit.launch.lease_seconds)
-        self._me = Member(os.getpid(), socket.gethostname(), kind, self._session.id, since=time.time())
-        self._saying = threading.Lock()
-        self._said_at, self._unsaid = 0.0, False
+        self._voice = Voice(unit, self._session, name, kind)
+        self._say = self._voice.say
         self._say(phase="starting")
         self._spark: SparkSession | None = None
         #: what the next engine of ours need not start
         self._waiting: WaitingQuery | None = None
         self._lease: Lease | None = None
         self._leads: Lead | None = None
+        self._hearing: Hearing | None = None
         self._gauge, self._pace = LoadGauge(), Pace()
         self._gauged_at = time.monotonic()
         self._resync = False
@@ -90,7 +88,7 @@ class EngineMember:
     def run(self) -> None:
         """Be an engine of the unit until it ends or lets this one go."""
         try:
-            if self._primary() is not None:
+            if self._unit.primary(self._name) is not None:
                 self._priority.lower()
             self._get_ready()
             if self._kind == "active":
@@ -99,7 +97,7 @@ class EngineMember:
                 self._lead(lease)
         except PenstockError as error:
             if error.condition not in ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE"):
-                ended = (self._name, error.exit_code, "\n".join(error.parts()), self._me.epoch)
+                ended = (self._name, error.exit_code, "\n".join(error.parts()), self._voice.me.epoch)
                 self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
             raise
         finally:
@@ -113,7 +111,9 @@ class EngineMember:
             log = self._unit.log(f"{self._name}-spark")
             log.parent.mkdir(parents=True, exist_ok=True)
             self._spark = session(self._settings, log)
-            if self._primary() is None:  # somebody waits for the first epoch, which is rehearsal enough
+            if (
+                self._unit.primary(self._name) is None
+            ):  # somebody waits for the first epoch, which is rehearsal enough
                 self._cold = True
                 return
             warm_up(self._spark.sparkContext, self._settings.master)
@@ -131,7 +131,8 @@ class EngineMember:
         """Wait for the lease, with as much at hand as the scheme asks for; None when there is no more need for us."""
         self._say(phase="ready")
         standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, self._say)
-        found: list[Lease] = []
+        directory, found = Path(self._unit.record().directory), list[Lease]()
+        reporter = Reporter(self._program(directory), self._unit.agreed, self._say)
 
         def look() -> bool:
             if (lease := self._acquired()) is not None:
@@ -139,6 +140,7 @@ class EngineMember:
                 return True
             record = self._unit.record()
             standby.look(record)
+            reporter.look()
             return self._dismissed(record)
 
         while not self._with_patience(look):
@@ -165,14 +167,7 @@ class EngineMember:
                 hint="The coordinator starts another engine.",
             )
 
-        def above() -> int:
-            places = [Path(self._unit.record().directory), *own]
-            newest = [StateDirectory(place).newest_generation for place in places]
-            return max(self._unit.agreed.newest_generation, *newest)
-
-        lease = acquire(
-            self._unit.store, self._unit.leader_path, self._session, above=above, seconds=LOOK_SECONDS
-        )
+        lease = self._unit.lease(self._session, own, LOOK_SECONDS)
         if lease is not None and self._dismissed(self._unit.record()):
             lease.resign()
             return None
@@ -185,27 +180,30 @@ class EngineMember:
     def _lead(self, lease: Lease) -> None:
         """Lead on the directory in force."""
         directory = Path(self._unit.record().directory)
-        warm = self._me.directory == str(directory) and self._me.cached_bytes > 0
+        warm = self._voice.me.directory == str(directory) and self._voice.me.cached_bytes > 0
         duty = Duty(self._name, self._unit.agreed, self._unit.root, warm_cache=warm)
         engine = self._engine(directory, duty, lease)
         self._lease = lease
-        self._installed(lease, directory, time.time())
+        self._installed(lease, engine, time.time())
         self._ended(self._watched(engine), engine)
 
-    def _installed(self, lease: Lease, directory: Path, began: float, *, promoted: bool = False) -> None:
-        """Write down that we lead."""
+    def _installed(self, lease: Lease, engine: Engine, began: float, *, promoted: bool = False) -> None:
+        """Write down that we lead; what the others reach is heard before the first epoch is decided."""
+        patience, directory = self._settings.straggler_seconds, engine.state.path
+        self._hearing = Hearing(engine.program, self._unit, self._name, patience, self._say, self._tell)
+        self._hearing.hear()
         lead = Lead(
             self._name,
             lease.generation,
             directory,
-            self._me.since,
+            self._voice.me.since,
             promoted=promoted,
             semantics=str(self._settings.semantics),
             began=began,
         )
         self._unit.change(lead.installed)
         self._leads = lead
-        self._say(phase="primary", directory=str(directory))
+        self._say(phase="primary", directory=str(directory), reach={})
         self._tell(f"leads, generation {lease.generation}, on {directory}")
 
     def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
@@ -284,6 +282,8 @@ class EngineMember:
     def _at_the_lead(self, engine: Engine, record: UnitRecord) -> None:
         """Now and then, while it leads: say what it does, and do what the controller asks for."""
         engine.checkpoint_every(record.checkpoint_every)
+        if self._hearing is not None:
+            self._hearing.hear()
         if self._leads is not None and engine.admission is not None:
             following = followers(self._unit, record) if SCHEMES[record.scheme].runs_epochs else {}
             seconds = self._pace.seconds(engine.admission.admitted, following, time.monotonic())
@@ -331,12 +331,13 @@ class EngineMember:
                 self._name,
                 self._unit.agreed,
                 self._unit.root,
-                follows=Leader(self._leading_generation, self._leaders_logs),
+                follows=Leader.of(self._unit),
                 holds=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._engine(own, duty, None)
+            reporter = Reporter(engine.program, self._unit.agreed, self._say)
             try:
-                run = self._watched(engine, self._beside)
+                run = self._watched(engine, partial(self._beside, reporter))
             except PenstockError as error:
                 if self._lease is not None or not was_left_behind(error):
                     raise
@@ -346,21 +347,22 @@ class EngineMember:
                     return
             self._tell("is too far behind: takes over the leader's state")
 
-    def _beside(self, engine: Engine) -> None:
+    def _beside(self, reporter: Reporter, engine: Engine) -> None:
         """What a follower does beside epochs: look for the lease, let go of rows that the sinks have."""
         if self._lease is not None:
             return
+        reporter.look()
         record = self._unit.record()
         done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
-        primary = self._primary()
-        behind = primary.behind if primary is not None and primary.host == self._me.host else None
-        if (paused := pauses(self._me.paused, behind)) != self._me.paused:
+        primary = self._unit.primary(self._name)
+        behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None
+        if (paused := pauses(self._voice.me.paused, behind)) != self._voice.me.paused:
             self._say(paused=paused)
             engine.pause(paused)
         if paused:
             return  # the one that leads is up, so there is no lease to be had
         every = max(record.checkpoint_every, self._settings.checkpoint_every)
-        if must_resync(self._me.epoch, epochs, done, every):
+        if must_resync(self._voice.me.epoch, epochs, done, every):
             self._resync = True  # before the lease: to lead from here it would need input that may be gone
             engine.stop()
             return
@@ -374,14 +376,14 @@ class EngineMember:
         else:
             engine.outlet.hold()
         held = len(engine.outlet.held_epochs)
-        if held != self._me.held or self._unsaid:
+        if held != self._voice.me.held or self._voice.unsaid:
             self._say(held=held)
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
         began, at = time.monotonic(), time.time()
 
         def settle() -> None:
-            self._installed(lease, engine.state.path, at, promoted=True)
+            self._installed(lease, engine, at, promoted=True)
 
         self._tell(f"has the lease, generation {lease.generation}")
         self._lease = lease
@@ -391,32 +393,7 @@ class EngineMember:
         with contextlib.suppress(ExternalError):
             self._unit.change(lambda now: now.measuring(deliver=took))
 
-    def _leading_generation(self) -> int:
-        return leader(self._unit.store, self._unit.leader_path).generation
-
-    def _leaders_logs(self) -> Mapping[str, Any]:
-        logs: Mapping[str, Any] = StateDirectory(Path(self._unit.record().directory)).existing()["logs"]
-        return logs
-
     # -- the unit --------------------------------------------------------------------------------
-
-    def _primary(self) -> Member | None:
-        """The engine that leads, if it is up and not this one."""
-        leads = self._unit.record().leader
-        found = self._unit.members().get(leads or "")
-        return found if leads != self._name and found is not None and found.seems_up else None
 
     def _dismissed(self, record: UnitRecord) -> bool:
         return record.phase != "running" or self._name in record.leaving
-
-    def _say(self, **said: Any) -> None:
-        """Tell the unit how things stand, at most so often where it is only the epoch."""
-        with self._saying:
-            self._me = replace(self._me, **said)
-            now = time.monotonic()
-            self._unsaid = said.keys() <= {"epoch", "held", "behind"} and now - self._said_at < _SAY_SECONDS
-            if self._unsaid:
-                return
-            self._said_at = now
-            with contextlib.suppress(ExternalError):
-                self._unit.join(self._session, self._name, self._me)

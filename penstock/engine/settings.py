@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.elastic.manager import Manager
 from penstock.elastic.settings import ElasticSettings
 from penstock.ha.schemes import Semantics
+from penstock.logs.stragglers import PATIENCE_SECONDS
 from penstock.state.cache import default_cache_root
 from penstock.words.errors import UserError
 
@@ -74,6 +75,8 @@ class Settings:
     unit: str | None = None
     #: how long the engine may give no sign of life, in seconds, before another takes over
     session_seconds: float = 2.0
+    #: how long an engine of a unit is waited for that lacks what the others have of a replicated log, in seconds
+    straggler_seconds: float = PATIENCE_SECONDS
     #: run a small job first, so that the first epoch does not wait for Python workers
     warm_up: bool = True
     #: how the executors follow the load; None: as many as the cluster gives, for ever

@@ -21,16 +21,17 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import TIMEOUT_SECONDS, Session, Store
+from penstock.coordination.lease import Lease, acquire
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
-from penstock.state.directory import REPLICAS, SHARED
+from penstock.state.directory import REPLICAS, SHARED, StateDirectory
 from penstock.state.durable import write_whole
 from penstock.words.errors import ExternalError, InternalError, UserError
 
@@ -178,6 +179,10 @@ class Member:
     since: float = 0.0
     #: what it did of late, if it leads (see `history.Load`)
     load: Mapping[str, float] = field(default_factory=dict)
+    #: what it reaches of the copies of replicated logs, if it does not lead (see `engine.copies`)
+    reach: Mapping[str, Mapping[str, Mapping[str, list[int]]]] = field(default_factory=dict)
+    #: the engines that are not waited for, if it leads, and what of replicated logs they lack
+    passed_over: Mapping[str, list[str]] = field(default_factory=dict)
 
     @property
     def seems_up(self) -> bool:
@@ -323,6 +328,23 @@ class Unit:
     def join(self, session: Session, name: str, member: Member) -> bool:
         """Be a member, or say something else of oneself."""
         return session.join(self._members, name, json.dumps(asdict(member)).encode())
+
+    def primary(self, other: str) -> Member | None:
+        """The engine that leads, if it is up and another than this one."""
+        leads = self.record().leader
+        found = self.members().get(leads or "")
+        return found if leads != other and found is not None and found.seems_up else None
+
+    def lease(self, session: Session, own: Sequence[Path], seconds: float) -> Lease | None:
+        """The lease of whoever leads, if it is free within so many seconds. Its generation is above all that have
+        written to the unit's state, or to directories of one's own."""
+
+        def above() -> int:
+            places = [Path(self.record().directory), *own]
+            newest = [StateDirectory(place).newest_generation for place in places]
+            return max(self.agreed.newest_generation, *newest)
+
+        return acquire(self.store, self.leader_path, session, above=above, seconds=seconds)
 
     def close(self) -> None:
         self.store.close()

@@ -6,6 +6,7 @@ from penstock.logs.files import FileLog
 from penstock.logs.generated import GeneratedLog
 from penstock.logs.kafka import KafkaLog
 from penstock.logs.redis_streams import RedisLog
+from penstock.logs.replicated import ReplicatedLog
 
 __all__ = [
     "CallLog",
@@ -16,5 +17,6 @@ __all__ = [
     "Log",
     "Partition",
     "RedisLog",
+    "ReplicatedLog",
     "Span",
 ]

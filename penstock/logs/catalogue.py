@@ -80,8 +80,9 @@ class Catalogue:
         """Where the last `refresh` saw a partition."""
         return self._places.get(id)
 
-    def refresh(self, offsets: Mapping[str, int]) -> list[Place]:
-        """Look again at every file that matches or is followed."""
+    def refresh(self, offsets: Mapping[str, int], *, may_be_behind: bool = False) -> list[Place]:
+        """Look again at every file that matches or is followed. `may_be_behind`: the offsets may come from other copies
+        of the files; then only a file that was seen to shrink is refused, and one that vanished is not missed."""
         seen: dict[Inode, TextFile] = {}
         archives: list[_Found] = []
         for path in self.matches():
@@ -102,9 +103,9 @@ class Catalogue:
         self._places = places
         self._missing = {id: place for id, place in known.items() if id not in places}
         self.homes.update((place.id, place.path) for place in places.values())
-        _check_truncated(seen.values(), offsets)
+        _check_truncated(seen.values(), offsets, may_be_behind)
         if not waiting:
-            self._report_lost(suspects, offsets)
+            self._report_lost(suspects, {} if may_be_behind else offsets)
         return sorted(places.values(), key=lambda place: place.path)
 
     def _see(self, path: str, status: os.stat_result, seen: dict[Inode, TextFile]) -> None:
@@ -248,10 +249,11 @@ def _archives_beside(vanished: Iterable[Place]) -> list[_Found]:
     return [(path, status) for path in sorted(paths) if (status := regular(path))]
 
 
-def _check_truncated(texts: Iterable[TextFile], offsets: Mapping[str, int]) -> None:
+def _check_truncated(texts: Iterable[TextFile], offsets: Mapping[str, int], may_be_behind: bool) -> None:
     for text in texts:
         offset = offsets.get(text.id, 0) if text.id else 0
-        if text.size < offset or (offset and text.rewritten):
+        shortened = text.shrunk if may_be_behind else text.size < offset
+        if offset and (shortened or text.rewritten):
             raise ExternalError(
                 "LOG_TRUNCATED",
                 f"{text.path} was shortened or written over, but begins with the same line as before",

@@ -20,6 +20,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from penstock.words.errors import ExternalError
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -36,11 +38,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class Span:
-    """The records of a partition from offset `start` (included) to `end` (excluded)."""
+    """The records of a partition from offset `start` (included) to `end` (excluded).
+
+    `copy`: of a replicated log, the copy that everybody reads it from.
+    """
 
     partition: str
     start: int
     end: int
+    copy: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class Log(ABC):
 
     #: what an offset counts: bytes of a file, or records
     unit: Literal["bytes", "records"] = "bytes"
+    #: of a replicated log, the partitions of which there is more than it lists: not every engine of the unit has it yet
+    withheld: frozenset[str] = frozenset()
     #: whether every offset has its unit; offsets of a log that is not dense only grow from record to record
     dense: bool = True
 
@@ -107,6 +115,23 @@ class Log(ABC):
     @abstractmethod
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
         """The records of a span, in order, in chunks of about `chunk_bytes`."""
+
+    def common_name(self, partition: str) -> str:
+        """What a partition is called in every copy of the log: its id, unless that is this copy's alone."""
+        return partition
+
+    def known_as(self, partition: str) -> str | None:
+        """What people call a partition, where that does not make it the same in another copy, but should."""
+        return None
+
+    def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
+        """As `partitions`, for one of several copies: the offsets may be beyond what this one has yet. And the
+        partitions of which it will never have what comes next, with the reason."""
+        return self.partitions(offsets), {}
+
+    def route(self, partition: str) -> int | None:
+        """Of a replicated log, which of its copies the span is read from that was cut last."""
+        return None
 
     def prune(self, offsets: Mapping[str, int]) -> None:  # noqa: B027 - most logs are not ours to shorten
         """Told that nothing before these offsets will be read again. May forget it."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from penstock.logs import archive as gz
-from penstock.logs.catalogue import Catalogue
+from penstock.logs.catalogue import Catalogue, Place
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
 from penstock.logs.textfile import inode_of, open_text, path_of, regular, unreadable
@@ -92,9 +92,10 @@ class FileLog(Log):
             )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        return [
-            Partition(place.id, 0, place.latest, place.finished) for place in self._catalogue.refresh(offsets)
-        ]
+        return _listed(self._catalogue.refresh(offsets))
+
+    def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
+        return _listed(self._catalogue.refresh(offsets, may_be_behind=True)), {}
 
     def closed(self) -> bool:
         return self._catalogue.finished
@@ -127,6 +128,15 @@ class FileLog(Log):
         finally:
             os.close(fd)
 
+    def common_name(self, partition: str) -> str:
+        """The checksum of the first line: a copy of the file is another inode."""
+        return partition.split("-")[1] if "-" in partition else partition
+
+    def known_as(self, partition: str) -> str | None:
+        """The file's name."""
+        home = self._catalogue.homes.get(partition)
+        return None if home is None else os.path.basename(home).removesuffix(".gz")
+
     def describe(self) -> str:
         return f"files {', '.join(self._catalogue.patterns)}"
 
@@ -152,6 +162,10 @@ class FileLog(Log):
                 catalogue.homes[id] = path
                 return path, fd
         raise _gone(span, home)
+
+
+def _listed(places: Sequence[Place]) -> list[Partition]:
+    return [Partition(place.id, 0, place.latest, place.finished) for place in places]
 
 
 def _read_text(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:

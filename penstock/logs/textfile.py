@@ -40,6 +40,8 @@ class TextFile:
     prefix_bytes: int
     prefix_crc: int
     rewritten: bool
+    #: whether it was longer once
+    shrunk: bool
 
 
 def look(path: str, known: TextFile | None, finished: bool) -> TextFile:
@@ -76,6 +78,7 @@ def look(path: str, known: TextFile | None, finished: bool) -> TextFile:
         prefix_bytes=prefix_bytes,
         prefix_crc=prefix_crc,
         rewritten=known is not None and id == known.id and (known.rewritten or not begins_alike),
+        shrunk=known is not None and id == known.id and (known.shrunk or size < known.size),
     )
 
 

@@ -66,6 +66,10 @@ Coordination = Annotated[
     typer.Option(help="The unit's coordination store: a directory, or zk://host:port/root.", metavar="WHERE"),
 ]
 LeaseTimeout = Annotated[str, typer.Option(help="An engine silent for this long is taken for lost.")]
+StragglerTime = Annotated[
+    str,
+    typer.Option(help="An engine that lacks what others have of a replicated source is waited for so long."),
+]
 
 Elastic = Annotated[
     list[str] | None,

@@ -44,6 +44,7 @@ from penstock.service.options import (
     SemanticsName,
     Slices,
     State,
+    StragglerTime,
     as_interval,
     as_reduced,
     as_seconds,
@@ -76,6 +77,7 @@ def run(
     scheme: SchemeName = None,
     coordination: Coordination = None,
     lease_timeout: LeaseTimeout = "2s",
+    straggler_time: StragglerTime = "5s",
     recovery_time: RecoveryTime = None,
     cost: Costs = None,
     semantics: SemanticsName = Semantics.precise,
@@ -122,7 +124,11 @@ def run(
             drain=drain,
             lease_seconds=lease_seconds,
             recovery=asked_of_recoveries(recovery_time, cost, semantics, every),
-            settings={"checkpoint_every": every or 1, "checkpoint_varies": every is None}
+            settings={
+                "checkpoint_every": every or 1,
+                "checkpoint_varies": every is None,
+                "straggler_seconds": as_seconds(straggler_time, "--straggler-time"),
+            }
             | ({"spark": spark} if spark else {}),
         )
         serve_unit(app, place, launch, scheme, for_seconds, again(context, *_ONCE))

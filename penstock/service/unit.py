@@ -203,6 +203,7 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
             | {
                 "role": role(name),
                 "lag": None if last is None or member.epoch < 0 else max(last - member.epoch, 0),
+                "lacks": [] if leading is None else list(leading.passed_over.get(name, ())),
             }
             for name, member in members.items()
         },

@@ -35,6 +35,11 @@ def drawn(told: dict[str, Any]) -> RenderableType:
         Text(head),
         Text(f"last epoch {told['last_epoch']}{durable}  state {told['directory']}"),
         _engines(told),
+        *(
+            Text(f"{name} is not waited for: it has no copy of {', '.join(one['lacks'])} in time")
+            for name, one in told["engines"].items()
+            if one["lacks"]
+        ),
     ]
     if decision := told["controller"].get("decision"):
         parts += _controller(told, decision)

@@ -14,6 +14,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
+from penstock.logs import Log
 from penstock.testing.list_log import ListLog
 from tests.transparency import description as d
 from tests.transparency import oracle
@@ -69,10 +70,10 @@ def before(last: float | None, row: dict[str, Any], emit: Callable[[dict[str, An
     return float(row["amount"])
 
 
-def build(out: Path, source: dict[str, list[str]] | None = None) -> ps.App:
+def build(out: Path, source: dict[str, list[str]] | None = None, log: Log | None = None) -> ps.App:
     """All operators there are, in one app over two streams."""
-    source = source or lines()
-    events = ps.stream("events", ListLog(source), decoder(), time="time", lateness=LATENESS)
+    read, silent = log or ListLog(source or lines()), "5s" if log is None else None
+    events = ps.stream("events", read, decoder(), time="time", lateness=LATENESS, idle_after=silent)
     other = ps.stream(
         "other", ListLog(lines(seed=8, count=60, partitions=1)), decoder(), time="time", lateness=60
     )

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.engine.admission import Admission, Offset, spans_between
 from penstock.engine.program import Fixed
 from penstock.engine.rate import RateControl
-from penstock.logs.contract import Partition
+from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compiled
 from penstock.testing.list_log import ListLog
 from penstock.testing.manual_clock import ManualClock
@@ -48,7 +48,7 @@ class PassingClock(ManualClock):
 
 
 def admission(
-    *logs: ListLog,
+    *logs: Log,
     budget: int = 10,
     clock: Callable[[], float] | None = None,
     recorded: Callable[[int], Mapping[str, Any] | None] = lambda epoch: None,

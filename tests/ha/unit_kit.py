@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,13 +52,21 @@ PATIENCE_SECONDS = 60.0
 class Feeder:
     """Appends lines to the files, some at a time, as a live source would."""
 
-    def __init__(self, folder: Path, count: int, pause_seconds: float, at_once: int = 3) -> None:
+    def __init__(
+        self, folder: Path, count: int, pause_seconds: float, at_once: int = 3, second: Path | None = None
+    ) -> None:
         self._lines = golden.lines(count=count)
-        self._files = {name: folder / f"{name}.log" for name in self._lines}
-        folder.mkdir(parents=True)
-        for file in self._files.values():
-            file.touch()
+        #: the second copy is a while behind the first, and has the files' lines the other way round interleaved
+        self.folders = [folder] if second is None else [folder, second]
+        for copy in self.folders:
+            copy.mkdir(parents=True)
+            for name in self._lines:
+                (copy / f"{name}.log").touch()
         self._pause, self._at_once = pause_seconds, at_once
+        self._appending = threading.Lock()
+        if second is not None:  # which of them is seen first would tell them apart for life
+            for copy in self.folders:
+                self._append(copy, list(self._lines), 0)
         self._go = threading.Event()
         self._hurry = threading.Event()
         self._over = threading.Event()
@@ -74,6 +83,11 @@ class Feeder:
         self._go.set()
         self._thread.join()
 
+    def lose(self, copy: int) -> None:
+        """Take a copy away for good."""
+        with self._appending:
+            shutil.rmtree(self.folders[copy])
+
     def finish(self) -> None:
         """Append the rest at once."""
         self._hurry.set()
@@ -83,13 +97,22 @@ class Feeder:
     def _feed(self) -> None:
         self._go.wait()
         longest = max(map(len, self._lines.values()))
-        for first in range(0, longest, self._at_once):
+        for first in range(0 if len(self.folders) == 1 else self._at_once, longest, self._at_once):
             if self._over.is_set():
                 return
-            for name, lines in self._lines.items():
-                with open(self._files[name], "a") as file:
-                    file.writelines(f"{line}\n" for line in lines[first : first + self._at_once])
-            self._hurry.wait(self._pause)
+            self._append(self.folders[0], list(self._lines), first)
+            if len(self.folders) == 1:
+                self._hurry.wait(self._pause)
+                continue
+            self._hurry.wait(self._pause / 2)
+            self._append(self.folders[1], list(self._lines)[::-1], first)
+            self._hurry.wait(self._pause / 2)
+
+    def _append(self, folder: Path, names: list[str], first: int) -> None:
+        with self._appending:
+            for name in names if folder.exists() else ():
+                with open(folder / f"{name}.log", "a") as file:
+                    file.writelines(f"{line}\n" for line in self._lines[name][first : first + self._at_once])
 
 
 class Kit:
@@ -108,17 +131,28 @@ class Kit:
         coordination: str | None = None,
         environment: Mapping[str, str] | None = None,
         state: Path | None = None,
+        copies: bool = False,
+        blind: str | None = None,
         **settings: Any,
     ) -> None:
         self.folder, self.out = folder, folder / "out"
-        self.feeder = Feeder(folder / "in", count, pause_seconds)
+        second = folder / "second" if copies else None
+        self.feeder = Feeder(folder / "in", count, pause_seconds, second=second)
         self._environment = dict(environment or {})
         self.root = state or folder / "state"
         self.root.mkdir()
-        (folder / "app.py").write_text(APP.format(pattern=str(folder / "in" / "*.log"), out=str(self.out)))
-        (folder / "straight.py").write_text(
-            APP.format(pattern=str(folder / "in" / "*.log"), out=str(folder / "straight"))
-        )
+        first, last = self.feeder.folders[0], self.feeder.folders[-1]
+        for name, out, read in (
+            ("app.py", self.out, self.feeder.folders),
+            ("straight.py", folder / "straight", [last, last]),
+        ):
+            app = APP.format(pattern=str(first / "*.log"), out=str(out))
+            if copies:
+                # the engine that is blind sees what is linked to from folders of its own
+                logs = ", ".join(f"ps.files({str(one)!r} + HERE + '/*.log')" for one in read)
+                app = app.replace(f"ps.files({str(first / '*.log')!r})", f"ps.replicated({logs})")
+                app = f"import sys\nHERE = '-blind' if {blind!r} in sys.argv else ''\n{app}"
+            (folder / name).write_text(app)
         launch = Launch(
             unit_name("golden", self.root),
             coordination or str(self.root / "ha" / "coordination"),

@@ -108,6 +108,7 @@ def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
         (["--ha", "--checkpoint-every", "auto"], "BAD_OPTION"),
         (["--ha", "--recovery-time", "10s", "--scheme", "deployed"], "BAD_OPTION"),
         (["--ha", "--recovery-time", "0s"], "BAD_OPTION"),
+        (["--ha", "--straggler-time", "0s"], "BAD_OPTION"),
         (["--ha", "--recovery-time", "10s", "--cost", "gold=1"], "BAD_COST_WEIGHTS"),
         (["--checkpoint-every", "0"], "BAD_OPTION"),
         (["--checkpoint-every", "often"], "BAD_OPTION"),

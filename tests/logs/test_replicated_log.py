@@ -1,0 +1,401 @@
+"""A replicated log keeps the contract of logs; copies that lag, fail or differ."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.logs import FileLog, Log, Partition, ReplicatedLog, Span
+from penstock.logs.choice import Extent
+from penstock.logs.contract import Chunk
+from penstock.testing.list_log import ListLog
+from penstock.testing.log_contract import LogContract, read_all, whole
+from penstock.testing.manual_clock import ManualClock
+from penstock.words.errors import ExternalError, UserError
+
+LINES = [f"line {i} {'x' * (i * 7 % 90)}" for i in range(600)]
+
+
+class Frail(ListLog):
+    """Lists that can be away."""
+
+    away = False
+    #: how many chunks can be read before it fails
+    breaks_after = 1 << 30
+
+    def _look(self) -> None:
+        if self.away:
+            raise ExternalError("LOG_PATH_MISSING", "it is away")
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        self._look()
+        return super().partitions(offsets)
+
+    def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+        self._look()
+        for number, chunk in enumerate(super().read(span, chunk_bytes)):
+            if number >= self.breaks_after:
+                raise ExternalError("LOG_SPAN_GONE", "it broke")
+            yield chunk
+
+
+class TestLists(LogContract):
+    @pytest.fixture
+    def log(self) -> Log:
+        parts = {"p0": LINES, "p1": LINES[:200]}
+        return ReplicatedLog(ListLog(parts), ListLog(dict(reversed(parts.items()))))
+
+
+class TestListsOfWhichOneLags(LogContract):
+    @pytest.fixture
+    def log(self) -> Log:
+        return ReplicatedLog(
+            ListLog({"p0": LINES[:20], "p1": LINES[:150]}, finished=False),
+            ListLog({"p1": LINES[:200], "p0": LINES}, finished=False),
+        )
+
+
+class TestFoldersOfFiles(LogContract):
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Log:
+        text = "".join(f"{line}\n" for line in LINES)
+        for copy, upto in (("one", len(text)), ("two", len(text) // 3)):
+            (tmp_path / copy).mkdir()
+            (tmp_path / copy / "a.log").write_text(f"first of a\n{text}half a li")
+            (tmp_path / copy / "b.log").write_text(f"first of b\n{text[:upto]}\n")
+        return ReplicatedLog(FileLog(str(tmp_path / "one/*.log")), FileLog(str(tmp_path / "two/*.log")))
+
+
+def test_a_copy_that_is_away_is_passed_over_and_taken_again() -> None:
+    one, two = Frail({"p": LINES[:10]}, finished=False), Frail({"p": LINES[:6]}, finished=False)
+    log = ReplicatedLog(one, two)
+    assert log.partitions({}) == [Partition("p", 0, 10)]
+    assert (log.cut("p", 0, 4), log.route("p")) == (4, 0)
+    one.away = True
+    assert log.partitions({"p": 4}) == [Partition("p", 0, 6)]
+    assert (log.cut("p", 4, 9), log.route("p")) == (6, 1)
+    assert "it is away" in log.away[0]
+    assert log.partitions({"p": 6}) == [Partition("p", 0, 6)]
+    assert log.cut("p", 6, 9) == 6
+    one.away = False
+    assert log.partitions({"p": 6}) == [Partition("p", 0, 10)]
+    assert (log.cut("p", 6, 9), log.route("p")) == (10, 0)
+    one.away = two.away = True
+    with pytest.raises(ExternalError, match="it is away"):
+        log.partitions({"p": 10})
+
+
+def test_what_others_do_not_have_is_not_read() -> None:
+    log = ReplicatedLog(ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:8]}, finished=False))
+    # the second reaches nothing: nobody waits for it
+    log.heard({"e2": {"p": {0: Extent(0, 3), 1: Extent(0, 7)}}, "e3": {}})
+    assert log.partitions({}) == [Partition("p", 0, 7)]
+    assert (log.cut("p", 0, 100), log.route("p")) == (7, 1)
+    log.heard({"e2": {"p": {0: Extent(0, 9)}}})
+    assert log.partitions({"p": 7}) == [Partition("p", 0, 9)]
+    assert log.route("p") == 0
+    log.heard({"e2": {"q": {0: Extent(0, 9)}}})
+    assert log.partitions({"p": 9}) == [Partition("p", 0, 9)]
+    assert log.withheld == {"p"}
+    assert log.cut("p", 9, 100) == 9
+    assert log.partitions({}) == [Partition("p", 0, 0)]  # there is one, whose time is waited for
+    log.heard({})
+    assert log.partitions({"p": 9})[0].latest == 10
+    assert not log.withheld
+
+
+def test_a_permission_to_read_ends_with_the_report_it_came_from() -> None:
+    log = ReplicatedLog(
+        ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:10]}, finished=False)
+    )
+    assert log.partitions({})[0].latest == 10
+    assert log.cut("p", 0, 2) == 2
+    log.heard({"e2": {"p": {}, "q": {0: Extent(0, 1)}}})
+    assert log.partitions({"p": 2}) == [Partition("p", 0, 2)]
+    assert log.cut("p", 2, 5) == 2
+
+
+@pytest.mark.parametrize("breaks_after", [0, 2])
+def test_a_span_whose_copy_is_lost_is_read_from_another(breaks_after: int) -> None:
+    one, two = Frail({"p": LINES}), Frail({"p": LINES})
+    log, span = ReplicatedLog(one, two), Span("p", 7, 500, 0)
+    expected = read_all(log, span)
+    one.breaks_after = breaks_after
+    assert read_all(log, span, 3_000) == expected
+    two.away = True
+    with pytest.raises(ExternalError, match="it broke"):
+        read_all(log, span, 3_000)
+
+
+def test_a_span_that_only_a_lost_copy_had_is_waited_for_in_the_other() -> None:
+    one, two = Frail({"p": LINES[:100]}, finished=False), Frail({"p": LINES[:40]}, finished=False)
+    log, span = ReplicatedLog(one, two), Span("p", 20, 90, 0)
+    expected = read_all(log, span)
+    one.away = True
+    log.patience_seconds = 0.0
+    with pytest.raises(ExternalError, match="it is away"):
+        read_all(log, span)
+    log.patience_seconds = 60.0
+    with pytest.raises(ExternalError, match="it is away"):  # nobody decided on it: it is not waited for
+        read_all(log, Span("p", 20, 90))
+    came = threading.Timer(0.3, lambda: two.add("p", *LINES[40:95]))
+    came.start()
+    assert read_all(log, span) == expected
+    came.join()
+
+
+def test_copies_in_another_order_are_refused_when_the_copy_is_changed() -> None:
+    one, two = ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[9::-1]}, finished=False)
+    log = ReplicatedLog(one, two)
+    log.partitions({})
+    assert log.cut("p", 0, 10) == 10
+    two.add("p", "more")
+    with pytest.raises(UserError) as refused:
+        log.partitions({"p": 10})
+    assert refused.value.condition == "COPIES_DIFFER"
+
+
+def test_copies_that_end_at_different_places_are_refused() -> None:
+    log = ReplicatedLog(ListLog({"p": LINES[:10]}), ListLog({"p": LINES[:11]}))
+    with pytest.raises(UserError) as refused:
+        log.partitions({})
+    assert refused.value.condition == "COPIES_DIFFER"
+
+
+def test_files_that_begin_alike_are_refused(tmp_path: Path) -> None:
+    for name in ("one/a.log", "one/b.log", "two/a.log"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("header\nline\n")
+    log = ReplicatedLog(FileLog(str(tmp_path / "one/*")), FileLog(str(tmp_path / "two/*")))
+    with pytest.raises(UserError) as refused:
+        log.partitions({})
+    assert refused.value.condition == "COPIES_ALIKE"
+
+
+def test_one_log_or_logs_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    for logs in ([], [ListLog([])], [ListLog([]), FileLog(str(tmp_path / "*"))]):
+        with pytest.raises(UserError) as refused:
+            ReplicatedLog(*logs)
+        assert refused.value.condition == "COPIES_DIFFER"
+
+
+def test_files_are_read_on_by_another_life_though_a_folder_is_lost(tmp_path: Path) -> None:
+    for copy in ("one", "two"):
+        (tmp_path / copy).mkdir()
+        for name in ("a", "b"):
+            (tmp_path / copy / f"{name}.log").write_text(f"first of {name}\nsecond\nthird\n")
+
+    def made() -> ReplicatedLog:
+        return ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
+
+    first = made()
+    memory = first.start(None, {})
+    parts = first.partitions({})
+    ends = {one.id: first.cut(one.id, 0, 12) for one in parts}
+    assert set(ends.values()) == {11}
+    shutil.rmtree(tmp_path / "one")
+    again = made()
+    again.start(memory, ends)
+    assert [one.latest for one in again.partitions(ends)] == [24, 24]
+    assert again.cut(parts[0].id, 11, 100) == 24
+    assert again.route(parts[0].id) == 1
+    # what was recorded with the copy that is gone
+    shipped = pickle.loads(pickle.dumps(again))
+    for log in (again, shipped, made()):
+        told = {read_all(log, Span(one.id, 0, 11, 0)) for one in parts}
+        assert told == {b"first of a\n", b"first of b\n"}
+
+
+def test_a_finished_partition_is_finished_once_all_have_all_of_it() -> None:
+    log = ReplicatedLog(ListLog({"p": LINES[:10]}), ListLog({"p": LINES[:10]}))
+    log.heard({"e2": {"p": {0: Extent(0, 6), 1: Extent(0, 4)}}})
+    assert log.partitions({}) == [Partition("p", 0, 6, finished=False)]
+    log.heard({"e2": {"p": {0: Extent(0, 10), 1: Extent(0, 4)}}})
+    assert log.partitions({}) == [Partition("p", 0, 10, finished=True)]
+    assert log.closed()
+
+
+def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_passed_over() -> None:
+    log = ReplicatedLog(
+        ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:10]}, finished=False)
+    )
+    clock = log.clock = ManualClock()
+    lacking = {"e2": {"q": {0: Extent(0, 1)}}}
+    log.heard(lacking, patience_seconds=2.0)
+    for passed, latest in ((0.0, 0), (1.9, 0), (0.2, 10)):
+        clock.turn(passed)
+        assert [one.latest for one in log.partitions({})] == [latest]
+    assert log.passed_over() == {"e2": ["p"]}
+    log.heard({"e2": {"p": {1: Extent(0, 10)}}}, patience_seconds=2.0)
+    assert log.partitions({"p": 4}) == [Partition("p", 0, 10)]
+    assert (log.passed_over(), log.route("p")) == ({}, 1)
+    log.heard(lacking, patience_seconds=2.0)
+    log.partitions({})
+    clock.turn(2.1)
+    log.partitions({})
+    log.heard({}, patience_seconds=2.0)
+    assert log.passed_over() == {}
+    log.heard(lacking, patience_seconds=0.0)
+    assert [one.latest for one in log.partitions({})] == [10]
+    log.heard({"e3": {}})
+    assert log.passed_over() == {"e3": ["p"]}
+
+
+def test_files_of_which_each_copy_lags_in_another_are_read(tmp_path: Path) -> None:
+    """Neither copy has come as far as was read of both files: that does not make it a file that was cut."""
+    text = {name: "".join(f"{name} {line}\n" for line in LINES[:50]) for name in "ab"}
+    for copy, shorter in (("one", "b"), ("two", "a")):
+        (tmp_path / copy).mkdir()
+        for name, lines in text.items():
+            upto = lines.index("line 20") if name == shorter else len(lines)
+            (tmp_path / copy / f"{name}.log").write_text(lines[:upto])
+    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
+    parts = log.partitions({})
+    ends = {one.id: log.cut(one.id, 0, 1 << 20) for one in parts}
+    assert sorted(ends.values()) == sorted(len(lines) for lines in text.values())
+    assert {log.route(one) for one in ends} == {0, 1}
+    for _ in range(3):
+        assert {one.id: one.latest for one in log.partitions(ends)} == ends
+        assert not log.away
+    told = {read_all(log, Span(one, 0, end, log.route(one))).decode() for one, end in ends.items()}
+    assert told == set(text.values())
+
+
+def test_a_file_that_was_cut_is_no_copy_any_more(tmp_path: Path) -> None:
+    for copy in ("one", "two"):
+        (tmp_path / copy).mkdir()
+        (tmp_path / copy / "a.log").write_text("first\nsecond\nthird\n")
+    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
+    (part,) = log.partitions({})
+    end = log.cut(part.id, 0, 1 << 20)
+    (tmp_path / "one" / "a.log").write_text("first\n")
+    with open(tmp_path / "one" / "a.log", "a") as file:
+        assert [one.latest for one in log.partitions({part.id: end})] == [end]
+        file.write("other\nlines\nthan\nthere\nwere\n")
+    with open(tmp_path / "two" / "a.log", "a") as file:
+        file.write("fourth\n")
+    assert [one.latest for one in log.partitions({part.id: end})] == [end + len("fourth\n")]
+    assert log.route(part.id) == 1
+    assert "shortened" in log.away[0]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_files_of_one_name_that_begin_differently_are_refused(tmp_path: Path, finished: bool) -> None:
+    """Copies in different orders: read as two partitions, every line would count twice."""
+    for copy, lines in (("one", LINES[:10]), ("two", LINES[9::-1])):
+        (tmp_path / copy).mkdir()
+        (tmp_path / copy / "a.log").write_text("".join(f"{line}\n" for line in lines))
+    log = ReplicatedLog(
+        *(FileLog(str(tmp_path / copy / "*.log"), finished=finished) for copy in ("one", "two"))
+    )
+    clock = log.clock = ManualClock()
+    if not finished:  # one of them may just have been rotated
+        assert log.partitions({}) == []
+        assert len(log.withheld) == 2
+        clock.turn(6)
+    with pytest.raises(UserError) as refused:
+        log.partitions({})
+    assert refused.value.condition == "COPIES_DIFFER"
+    assert "a.log" in str(refused.value)
+
+
+def test_a_file_that_is_rotated_in_one_copy_before_the_other_is_not_refused(tmp_path: Path) -> None:
+    for copy in ("one", "two"):
+        (tmp_path / copy).mkdir()
+        (tmp_path / copy / "a.log").write_text("first\nsecond\n")
+    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "a.log*")) for copy in ("one", "two")))
+    clock = log.clock = ManualClock()
+    ends = {one.id: one.latest for one in log.partitions({})}
+    (tmp_path / "one" / "a.log").rename(tmp_path / "one" / "a.log.1")
+    (tmp_path / "one" / "a.log").write_text("third\n")
+    for _ in range(3):
+        clock.turn(10)
+        ends |= {one.id: one.latest for one in log.partitions(ends)}
+    assert sorted(ends.values()) == [6, 13]
+
+
+def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> None:
+    one = Frail({"p": LINES[:10], "q": LINES[:5]})
+    log = ReplicatedLog(one, Frail({"p": LINES[:10], "r": LINES[:7]}))
+    assert [(part.id, part.latest) for part in log.partitions({})] == [("p", 10), ("q", 5), ("r", 7)]
+    assert [log.route(name) for name in "pqr"] == [0, 0, 1]
+    ends = {"p": 10, "q": 3, "r": 7}
+    one.away = True  # and with it what only it has: that is waited for
+    assert [(part.id, part.latest, part.finished) for part in log.partitions(ends)] == [
+        ("p", 10, True),
+        ("q", 3, False),
+        ("r", 7, True),
+    ]
+    one.away = False
+    assert log.cut("q", 3, 9) == 3
+    assert log.partitions(ends)[1] == Partition("q", 0, 5, finished=True)
+
+
+def test_no_copy_to_start_with_is_told_also_when_there_was_one(tmp_path: Path) -> None:
+    for copy in ("one", "two"):
+        (tmp_path / copy).mkdir()
+        (tmp_path / copy / "a.log").write_text("line\n")
+    memory = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*")) for copy in ("one", "two"))).start(None, {})
+    for copy in ("one", "two"):
+        shutil.rmtree(tmp_path / copy)
+    with pytest.raises(ExternalError) as missing:
+        ReplicatedLog(*(FileLog(str(tmp_path / copy / "*")) for copy in ("one", "two"))).start(memory, {})
+    assert missing.value.condition == "LOG_PATH_MISSING"
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("grow"), st.integers(0, 1), st.sampled_from("pq"), st.integers(1, 30)),
+        st.tuples(st.just("away"), st.integers(0, 1), st.booleans()),
+        st.tuples(st.just("epoch"), st.integers(1, 60)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_steps)
+def test_every_line_comes_once_and_in_order_whatever_copies_do(steps: list[tuple[object, ...]]) -> None:
+    lines = {"p": [f"p{n}" for n in range(2_000)], "q": [f"q{n}" for n in range(2_000)]}
+    copies = [Frail({}, finished=False), Frail({}, finished=False)]
+    grown = [{"p": 0, "q": 0}, {"p": 0, "q": 0}]
+    log, at, taken = ReplicatedLog(*copies), {}, {"p": b"", "q": b""}
+    recorded: list[tuple[Span, bytes]] = []
+    for step in steps:
+        match step:
+            case ("grow", int(copy), str(name), int(count)):
+                begin = grown[copy][name]
+                grown[copy][name] += count
+                copies[copy].add(name, *lines[name][begin : begin + count])
+            case ("away", int(copy), bool(away)) if not (away and copies[1 - copy].away):
+                copies[copy].away = away
+            case ("restart",):
+                log = ReplicatedLog(*copies)
+            case ("epoch", int(units)):
+                for one in log.partitions(at):
+                    begin = at.setdefault(one.id, one.earliest)
+                    end = log.cut(one.id, begin, units) if one.latest > begin else begin
+                    if end > begin:
+                        span = Span(one.id, begin, end, log.route(one.id))
+                        data = read_all(log, span)
+                        taken[one.id] += data
+                        recorded.append((span, data))
+                    at[one.id] = end
+    for name, data in taken.items():
+        assert data.decode().split() == lines[name][: at.get(name, 0)]
+    for copy in copies:
+        copy.away = False
+    assert all(read_all(log, span) == data for span, data in recorded)
+    for one in log.partitions(at):
+        assert one.latest == max(grown[0][one.id], grown[1][one.id]) or 2 * (
+            one.latest - at.get(one.id, 0)
+        ) >= (max(grown[0][one.id], grown[1][one.id]) - at.get(one.id, 0))
+        assert whole(one).end <= max(grown[0][one.id], grown[1][one.id])
