@@ -1,14 +1,12 @@
 """The API under load: how soon questions are answered, and whether every subscriber gets every epoch.
 
 Receives a size; hands findings. `penstock serve` runs as a process of its own on the real engine, and events flow. The
-load comes from here, at the instants a steady rate says: a question that waits for others counts its waiting too.
+load (see `api_load`) comes from this process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -16,16 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from penstock.bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscribed
 from penstock.bench.findings import Finding, Target
-from penstock.client.sse import Reader
-from penstock.words.errors import ExternalError, InternalError
+from penstock.words.errors import ExternalError
 
 BENCH = "api"
 _SCRIPT = """
@@ -35,6 +30,7 @@ CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path ORDER
 """
 _SERVE = "from penstock.service.cli import main; main()"
 _START_SECONDS = 180.0
+_END_SECONDS = 40.0
 Told = Callable[[str], None]
 
 
@@ -69,86 +65,42 @@ class Api:
 
     def ask(self) -> Iterator[Finding]:
         """How soon questions are answered."""
-        size, runs = self._size, list[list[float]]()
+        size, runs, flown = self._size, list[Asked](), list[float]()
         with _served(self._told) as port:
             for number in range(size.runs):
-                self._told(f"ask: run {number + 1} of {size.runs}")
-                runs.append(asyncio.run(_asked(port, size)))
+                said = f"{size.asks_per_second} questions a second for {size.seconds:g} s"
+                self._told(f"ask: run {number + 1} of {size.runs}, {said}")
+                before, began = got(port, "/status")["events"], time.perf_counter()
+                runs.append(loaded(asked(port, size.asks_per_second, size.seconds, size.connections)))
+                events = got(port, "/status")["events"] - before
+                flown.append(events / (time.perf_counter() - began))
         case = f"{size.asks_per_second} questions a second"
-        for share, target in ((0.5, None), (0.99, Target(20, "at most"))):
-            found = tuple(_quantile(samples, share) * 1000 for samples in runs)
-            yield Finding(BENCH, case, "penstock", f"answer, p{share * 100:.0f}", "ms", found, target)
+        rates, enough = tuple(run.rate for run in runs), Target(size.asks_per_second * 0.99)
+        yield Finding(BENCH, case, "penstock", "answered", "answers/s", rates, enough)
+        for name, share, target in (
+            ("answer, p50", 0.5, None),
+            ("answer, p99", 0.99, Target(20, "at most")),
+            ("slowest answer", 1.0, None),
+        ):
+            found = tuple(_quantile(run.delays, share) * 1000 for run in runs)
+            yield Finding(BENCH, case, "penstock", name, "ms", found, target)
+        yield Finding(BENCH, case, "penstock", "events meanwhile", "events/s", tuple(flown))
 
     def subscribers(self) -> Iterator[Finding]:
         """Whether each gets every epoch once, and how far the last is behind the first."""
-        size, shares, lags = self._size, list[float](), list[float]()
+        size, runs = self._size, list[Heard]()
         with _served(self._told) as port:
             for number in range(size.runs):
-                self._told(f"subscribers: run {number + 1} of {size.runs}")
-                had = asyncio.run(_subscribed(port, size))
-                common = range(max(min(one) for one in had), min(max(one) for one in had) + 1)
-                told = sorted({epoch for one in had for epoch in one if epoch in common})
-                right = [one for one in had if [epoch for epoch in one if epoch in common] == told]
-                shares.append(len(right) / len(had))
-                spread = (
-                    [max(o[e] for o in right) - min(o[e] for o in right) for e in told] if right else [0.0]
-                )
-                lags.append(_quantile(spread, 0.99) * 1000)
-        case = f"{size.subscribers} subscribers"
-        yield Finding(BENCH, case, "penstock", "had every epoch once", "share", tuple(shares), Target(1.0))
-        yield Finding(BENCH, case, "penstock", "first to last, p99", "ms", tuple(lags))
-
-
-# -- the load ------------------------------------------------------------------------------------
-
-
-async def _asked(port: int, size: Size) -> list[float]:
-    """Ask at a steady rate; hands the seconds from when each question was due to its answer."""
-    due = [number / size.asks_per_second for number in range(int(size.seconds * size.asks_per_second))]
-    samples, began = list[float](), time.perf_counter() + 0.5
-
-    async def one(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        last = -1
-        for at in due[number :: size.connections]:
-            await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
-            writer.write(b"GET /jobs/popular/answer HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: ")
-            )
-            epoch = json.loads(await reader.readexactly(length))["epoch"]
-            samples.append(time.perf_counter() - began - at)
-            if b" 200 " not in head[:20] or epoch < last:
-                raise InternalError("BENCH_WRONG", "an answer was refused, or older than the one before")
-            last = epoch
-        writer.close()
-
-    await asyncio.gather(*(one(number) for number in range(size.connections)))
-    return samples
-
-
-async def _subscribed(port: int, size: Size) -> list[dict[int, float]]:
-    """Subscribe so often; hands when each had which epochs. Raises if one comes twice."""
-    ends = time.monotonic() + size.seconds + 2
-
-    async def one() -> dict[int, float]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /jobs/popular/events HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        events, had = Reader(), dict[int, float]()
-        await reader.readuntil(b"\r\n\r\n")
-        while time.monotonic() < ends:
-            with contextlib.suppress(TimeoutError):
-                piece = await asyncio.wait_for(reader.read(1 << 16), max(0.01, ends - time.monotonic()))
-                for event in events.read(piece):
-                    if event.kind == "rows" and event.id is not None:
-                        if int(event.id) in had:
-                            raise InternalError("BENCH_WRONG", f"epoch {event.id} came twice")
-                        had[int(event.id)] = time.perf_counter()
-        writer.close()
-        return had
-
-    return [had for had in await asyncio.gather(*(one() for _ in range(size.subscribers))) if had]
+                said = f"{size.subscribers} of them for {size.seconds:g} s"
+                self._told(f"subscribers: run {number + 1} of {size.runs}, {said}")
+                runs.append(loaded(subscribed(port, size.subscribers, size.seconds)))
+        case, shares = f"{size.subscribers} subscribers", tuple(run.share for run in runs)
+        yield Finding(BENCH, case, "penstock", "had every epoch once", "share", shares, Target(1.0))
+        told = tuple(float(len(run.epochs)) for run in runs)
+        yield Finding(BENCH, case, "penstock", "epochs that told rows", "epochs", told, Target(1))
+        if all(run.spreads for run in runs):
+            lags = tuple(_quantile(run.spreads, 0.99) * 1000 for run in runs)
+            yield Finding(BENCH, case, "penstock", "first to last, p99", "ms", lags)
 
 
 def _quantile(samples: Collection[float], share: float) -> float:
@@ -165,7 +117,7 @@ def _served(told: Told) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder, "jobs.sql").write_text(_SCRIPT)
         command = [sys.executable, "-c", _SERVE, "serve", "jobs.sql", "--state", "state"]
         with open(Path(folder, "log"), "wb") as log:
@@ -181,6 +133,10 @@ def _served(told: Told) -> Iterator[int]:
             _until_it_tells(process, port, Path(folder, "log"))
             yield port
         finally:
+            told("ending the service")
+            process.terminate()  # Spark leaves its files behind where it is killed
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -189,10 +145,8 @@ def _served(told: Told) -> Iterator[int]:
 def _until_it_tells(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, OSError, ValueError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/jobs/popular/answer", timeout=5) as answer:
-                told: dict[str, Any] = json.load(answer)
-            if told["epoch"] is not None and told["epoch"] > 5:
+        with contextlib.suppress(ExternalError, ValueError):
+            if last_told(port) > 5:
                 return
         time.sleep(0.2)
     raise ExternalError(

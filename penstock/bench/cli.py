@@ -262,6 +262,8 @@ def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str],
                 raise typer.Exit(error.exit_code) from None
     if not json:
         out = Console()
+        if not out.is_terminal:
+            out = Console(width=160)  # a file has no edge to break lines at
         out.print(table(found))
         for line in stage_lines(bench.stages):
             out.print(line, markup=False)

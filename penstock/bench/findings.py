@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Sense = Literal["at least", "at most"]
+#: units of which less is better
+_LESS = ("us", "ms", "s", "bytes/key", "MB", "%")
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class Finding:
 
     @property
     def best(self) -> float:
-        """The best run: of times and bytes the least, of speeds the greatest."""
-        return min(self.runs) if self.unit in ("us", "ms", "s", "bytes/key") else max(self.runs)
+        """The best run: of times, memory and shares of a core the least, of speeds the greatest."""
+        less = self.unit in _LESS or (self.target is not None and self.target.sense == "at most")
+        return min(self.runs) if less else max(self.runs)
 
     @property
     def met(self) -> bool | None:

@@ -12,35 +12,29 @@ Receives its size; hands findings, case by case, each only after all lines were 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import subprocess
-import sys
-import tempfile
+import statistics
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from penstock.bench.findings import Finding, Target
+from penstock.bench.ingest_crowd import Crowd
+from penstock.bench.ingest_processes import agent, check, cpu_seconds, finished, gateway, memory_mb
 from penstock.bench.ingest_results import AGENTS, Passed, passed
-from penstock.ingest.frames import Frame
-from penstock.ingest.intake import Hello
-from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import GeneratedLog, Span
-from penstock.words.errors import InternalError
 
-BENCH, ENGINE, STREAM = "ingest", "penstock", "clicks"
+BENCH, ENGINE = "ingest", "penstock"
 CASES = ("throughput", "light", "result", "latency", "agents")
 LIGHT_RATE = 5_000
 RESULT_RATE = 200_000
 #: of the rate asked for, so that it is not what is offered that bounds it
 OFFERED = 1.05
 AGENT_RATE = 50
+#: a long case says so often how far it is
+_TOLD_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Size:
     """How much is measured."""
 
     lines: int = 10_000_000
-    light_seconds: float = 60
+    light_seconds: float = 30
     agents: int = 1_000
     agents_seconds: float = 600
     result_seconds: float = 60
@@ -91,46 +85,47 @@ class Ingest:
 
     def _throughput(self) -> Iterator[Finding]:
         runs = []
-        for number in range(self._size.runs):
-            self._told(f"throughput, run {number + 1}")
-            with _gateway() as (directory, port), _agent(directory, port) as agent:
-                assert agent.stdin is not None
-                time.sleep(1)  # both have started
+        for run in self._runs("throughput"):
+            with gateway() as to, agent(to, "agent", "--drain", "1h") as reads:
+                assert reads.stdin is not None
+                self._told(f"{run}: {self._size.lines:,} lines as fast as they go")
                 began, sent = time.perf_counter(), 0
                 while sent < self._size.lines:
-                    agent.stdin.write(self._lines)
+                    reads.stdin.write(self._lines)
                     sent += self._lines.count(b"\n")
-                agent.stdin.close()
-                agent.wait()
+                finished(reads, to.directory / "agent.log", 600)
                 runs.append(sent / (time.perf_counter() - began))
-                _check(directory, sent)
+                self._told(f"{run}: reading the log back")
+                check(to.log, sent)
         yield Finding(
             BENCH, "throughput", ENGINE, "agent to gateway", "lines/s", tuple(runs), Target(200_000)
         )
 
     def _light(self) -> Iterator[Finding]:
-        self._told("light")
         lines = self._lines.splitlines(keepends=True)
-        with _gateway() as (directory, port), _agent(directory, port) as agent:
-            assert agent.stdin is not None
-            pipe, sent, slowest = agent.stdin.fileno(), 0, 0.0
-            time.sleep(1)
-            began, before = time.perf_counter(), _cpu_seconds(agent.pid)
-            while (passed := time.perf_counter() - began) < self._size.light_seconds:
-                while sent < passed * LIGHT_RATE:
-                    at = time.perf_counter()
-                    os.write(pipe, lines[sent % len(lines)])
-                    slowest = max(slowest, time.perf_counter() - at)
-                    sent += 1
-                time.sleep(0.002)
-            share = (_cpu_seconds(agent.pid) - before) / passed * 100
-            memory = _memory_mb(agent.pid)
-            agent.stdin.close()
-            agent.wait()
-            _check(directory, sent)
-        yield Finding(BENCH, "light", ENGINE, "agent's core", "%", (share,), Target(5, "at most"))
-        yield Finding(BENCH, "light", ENGINE, "agent's memory", "MB", (memory,))
-        yield Finding(BENCH, "light", ENGINE, "slowest write to the pipe", "ms", (slowest * 1e3,))
+        shares, memory, slowest = list[float](), list[float](), list[float]()
+        for run in self._runs("light"):
+            with gateway() as to, agent(to, "agent", "--drain", "1h") as reads:
+                self._told(f"{run}: {LIGHT_RATE:,} lines a second for {self._size.light_seconds:g} s")
+                assert reads.stdin is not None
+                pipe, sent, longest = reads.stdin.fileno(), 0, 0.0
+                began, before = time.perf_counter(), cpu_seconds(reads.pid)
+                while (passed := time.perf_counter() - began) < self._size.light_seconds:
+                    while sent < passed * LIGHT_RATE:
+                        at = time.perf_counter()
+                        os.write(pipe, lines[sent % len(lines)])
+                        longest = max(longest, time.perf_counter() - at)
+                        sent += 1
+                    time.sleep(0.002)
+                shares.append((cpu_seconds(reads.pid) - before) / passed * 100)
+                memory.append(memory_mb(reads.pid, most=True))
+                slowest.append(longest * 1e3)
+                finished(reads, to.directory / "agent.log", 600)
+                check(to.log, sent)
+        case = f"{LIGHT_RATE:,} lines/s"
+        yield Finding(BENCH, case, ENGINE, "agent's core", "%", tuple(shares), Target(5, "at most"))
+        yield Finding(BENCH, case, ENGINE, "agent's memory at most", "MB", tuple(memory))
+        yield Finding(BENCH, case, ENGINE, "slowest write to the pipe", "ms", tuple(slowest))
 
     def _result(self) -> Iterator[Finding]:
         runs = list(self._passed("result", RESULT_RATE * OFFERED))
@@ -151,154 +146,57 @@ class Ingest:
 
     def _passed(self, case: str, rate: float) -> Iterator[Passed]:
         seconds = self._size.warm_seconds + self._size.result_seconds
-        for number in range(self._size.runs):
-            with _gateway("--partitions", str(AGENTS)) as (directory, port):
-                yield passed(
-                    directory,
-                    port,
-                    self._lines,
-                    rate,
-                    seconds,
-                    lambda line, run=number: self._told(f"{case}, run {run + 1}: {line}"),  # type: ignore[misc]
-                )
+        for run in self._runs(case):
+            with gateway("--partitions", str(AGENTS)) as to:
+
+                def told(line: str, run: str = run) -> None:
+                    self._told(f"{run}: {line}")
+
+                yield passed(to, self._lines, rate, seconds, told)
 
     def _agents(self) -> Iterator[Finding]:
-        self._told(f"{self._size.agents} agents")
         count, seconds = self._size.agents, self._size.agents_seconds
         lines = self._lines.splitlines(keepends=True)[:AGENT_RATE]
-        with _gateway("--most-connections", str(count + 10)) as (directory, port):
-            pid = _gateway_pid(directory)
-            simulated = _Crowd(port, count, b"".join(lines), seconds)
-            memory: list[float] = []
-            began, before = time.perf_counter(), _cpu_seconds(pid)
-            asyncio.run(simulated.run(lambda: memory.append(_memory_mb(pid))))
-            passed = time.perf_counter() - began
-            share = (_cpu_seconds(pid) - before) / passed * 100
-            _check(directory, simulated.acknowledged)
-        middle = memory[len(memory) // 2]
-        wanted = count * AGENT_RATE
-        case, delays = f"{count} agents", np.array(simulated.delays) * 1e3
-        rate = simulated.steady / (seconds - 1)
-        yield Finding(BENCH, case, ENGINE, "acknowledged", "lines/s", (rate,), Target(wanted * 0.95))
-        yield Finding(BENCH, case, ENGINE, "acknowledgement p99", "ms", (float(np.percentile(delays, 99)),))
+        memory: list[float] = []
+        with gateway("--most-connections", str(count + 10)) as to:
+            crowd = Crowd(to.port, count, b"".join(lines), seconds)
+
+            def look(passed: float) -> None:
+                memory.append(memory_mb(to.pid))
+                if len(memory) % _TOLD_SECONDS == 1:
+                    said = f"{crowd.acknowledged:,} lines, the gateway has {memory[-1]:.0f} MB"
+                    self._told(f"{count:,} agents: {passed:.0f} of {seconds:.0f} s, {said}")
+
+            began, before = time.perf_counter(), cpu_seconds(to.pid)
+            crowd.send(look)
+            share = (cpu_seconds(to.pid) - before) / (time.perf_counter() - began) * 100
+            self._told(f"{count:,} agents: reading {crowd.acknowledged:,} lines back")
+            check(to.log, crowd.acknowledged)
+        case, late = f"{count:,} agents", float(np.percentile(crowd.delays, 99)) * 1e3
+        wanted = Target(count * AGENT_RATE * 0.95)
+        yield Finding(BENCH, case, ENGINE, "acknowledged", "lines/s", (crowd.rate,), wanted)
+        found = (float(crowd.acknowledged),)
+        yield Finding(BENCH, case, ENGINE, "acknowledged and found in the log", "lines", found)
+        yield Finding(BENCH, case, ENGINE, "acknowledgement, p99", "ms", (late,))
         yield Finding(BENCH, case, ENGINE, "gateway's core", "%", (share,))
-        yield Finding(BENCH, case, ENGINE, "gateway's memory", "MB", (memory[-1],))
-        yield Finding(
-            BENCH,
-            case,
-            ENGINE,
-            "memory grown since the middle",
-            "MB",
-            (memory[-1] - middle,),
-            Target(5, "at most"),
-        )
+        yield Finding(BENCH, case, ENGINE, "gateway's memory at most", "MB", (max(memory),))
+        name, flat = "memory grown in the second half", Target(5, "at most")
+        yield Finding(BENCH, case, ENGINE, name, "MB", (_grown(memory),), flat)
+
+    def _runs(self, case: str) -> Iterator[str]:
+        """The name of each run, for people; said when it begins."""
+        for number in range(self._size.runs):
+            run = f"{case}, run {number + 1} of {self._size.runs}"
+            self._told(run)
+            yield run
 
 
-class _Crowd:
-    """Agents that each send a frame a second, and wait for its acknowledgement before the next."""
-
-    def __init__(self, port: int, count: int, lines: bytes, seconds: float) -> None:
-        self._port, self._count, self._lines, self._seconds = port, count, lines, seconds
-        self.acknowledged = 0
-        #: lines acknowledged while all of them were sending
-        self.steady = 0
-        self._began = time.perf_counter()
-        self.delays: list[float] = []
-
-    async def run(self, look: Callable[[], None]) -> None:
-        """Send for the time asked for; `look` is called each second."""
-        async with asyncio.TaskGroup() as tasks:
-            agents = [tasks.create_task(self._one(number)) for number in range(self._count)]
-            while not all(agent.done() for agent in agents):
-                look()
-                await asyncio.sleep(1)
-
-    async def _one(self, number: int) -> None:
-        await asyncio.sleep(number / self._count)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        name, position = f"agent-{number}", 0
-        writer.write(Hello(STREAM, name).encoded())
-        await reader.readline()
-        until, due = time.perf_counter() + self._seconds, time.perf_counter()
-        while time.perf_counter() < until:
-            frame = Frame.of(name, position, self._lines)
-            at = time.perf_counter()
-            writer.write(frame.encoded())
-            position = frame.end
-            while json.loads(await reader.readline()).get("durable", 0) < position:
-                pass
-            self.delays.append(time.perf_counter() - at)
-            self.acknowledged += frame.count
-            self.steady += frame.count if 1 <= time.perf_counter() - self._began < self._seconds else 0
-            due += 1
-            await asyncio.sleep(max(due - time.perf_counter(), 0))
-        writer.close()
+def _grown(memory: Sequence[float]) -> float:
+    """From the middle to the end, each as the median of a tenth of all looks."""
+    tenth, middle = max(len(memory) // 10, 1), len(memory) // 2
+    return statistics.median(memory[-tenth:]) - statistics.median(memory[middle : middle + tenth])
 
 
 def _lines(count: int) -> bytes:
     log = GeneratedLog(partitions=1, total=count, live=False)
     return b"".join(chunk.data for chunk in log.read(Span("p0", 0, count)))
-
-
-@contextmanager
-def _gateway(*more: str) -> Iterator[tuple[Path, int]]:
-    with tempfile.TemporaryDirectory(prefix="penstock-ingest-") as name:
-        directory = Path(name)
-        with open(directory / "said", "w+b") as said:
-            command = [sys.executable, "-m", "penstock.main", "gateway", "--dir", str(directory / "log")]
-            process = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *more], stderr=said)
-            try:
-                while b"listening" not in (text := (directory / "said").read_bytes()):
-                    if process.poll() is not None:
-                        raise InternalError("BENCH_FAILED", "the gateway did not start", detail=text.decode())
-                    time.sleep(0.02)
-                (directory / "pid").write_text(str(process.pid))
-                yield directory, json.loads(text.splitlines()[0])["port"]
-            finally:
-                process.terminate()
-                process.wait()
-
-
-@contextmanager
-def _agent(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [
-        sys.executable,
-        "-m",
-        "penstock.main",
-        "agent",
-        "--to",
-        f"127.0.0.1:{port}",
-        "--stream",
-        STREAM,
-    ]
-    with open(directory / "agent said", "wb") as said:
-        more = ["--spool", str(directory / "spool"), "--drain", "1h"]
-        process = subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stderr=said)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _check(directory: Path, sent: int) -> None:
-    """Raise unless the log holds as many lines as were sent."""
-    log = SegmentLog(directory / "log" / STREAM)
-    spans = [Span(one.id, one.earliest, one.latest) for one in log.partitions({})]
-    found = sum(chunk.data.count(b"\n") for span in spans for chunk in log.read(span))
-    if found != sent:
-        raise InternalError("BENCH_DISAGREES", f"{sent} lines were sent, but the log holds {found}")
-
-
-def _gateway_pid(directory: Path) -> int:
-    return int((directory / "pid").read_text())
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -2,7 +2,8 @@
 
 Receives the rate and the time; hands how many lines a second came through and how long each took. All of it is real:
 agents, gateway and engine are processes of their own. Every agent is sent the same bytes at the same instants and has
-a partition of its own, so an offset says which lines an epoch held, whoever's they were.
+a partition of its own, so an offset says which lines an epoch held, whoever's they were. Lines count as sent when
+they were due: where a pipe makes its writer wait, that is part of what they took.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from penstock.words.errors import ExternalError, InternalError
+from penstock.bench.ingest_processes import Gateway, agent, awaited, ended, finished
+from penstock.words.errors import InternalError
 
 AGENTS = 2
 #: lines are written so often, in seconds
@@ -29,21 +32,22 @@ _STAMP = re.compile(rb"\[[^\]]{26}\]")
 _PLACE = b"[@@@@@@@@@@@@@@@@@@@@@@@@@@]"
 _START_SECONDS = 180.0
 _DRAIN_SECONDS = 300.0
+#: it is said so often how far it is
+_TOLD_SECONDS = 10
 
 
 @dataclass
 class Passed:
-    """What came of a run. `sent`: when so many bytes had been written to each agent."""
+    """What came of a run. `sent`: when lines were due, and how many bytes each agent had with them."""
 
     lines: int = 0
     line_bytes: float = 0.0
     sent: list[tuple[float, int]] = field(default_factory=list)
     #: when each partition was committed up to which offset
     committed: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    epochs: list[float] = field(default_factory=list)
 
     def delays(self, warm_seconds: float) -> list[float]:
-        """Seconds from the write of lines to the commit of their epoch, of all that was written after the warm-up."""
+        """Seconds from when lines were due to the commit of their epoch, of all lines after the warm-up."""
         found = []
         for ends in self.committed.values():
             offsets = [offset for _, offset in ends]
@@ -69,31 +73,32 @@ class Passed:
         return max(ends[-1][0] for ends in self.committed.values()) - self.sent[-1][0]
 
 
-def passed(
-    folder: Path, port: int, lines: bytes, rate: float, seconds: float, told: Callable[[str], None]
-) -> Passed:
-    """Send lines at a rate for some time through a gateway that listens at a port and writes to FOLDER/log."""
-    (folder / "log").mkdir(exist_ok=True)
+def passed(to: Gateway, lines: bytes, rate: float, seconds: float, told: Callable[[str], None]) -> Passed:
+    """Send lines at a rate for some time through a gateway, to an engine that counts them."""
+    folder = to.directory
     template = [_STAMP.sub(_PLACE, line, count=1) for line in lines.splitlines(keepends=True)]
+    options = ("--linger", "100ms", "--drain", "5m")
     with contextlib.ExitStack() as running:
         told("starting the engine")
-        engine = running.enter_context(_engine(folder))
-        agents = [running.enter_context(_agent(folder, port, number)) for number in range(AGENTS)]
-        told(f"{rate:,.0f} lines a second, for {seconds:.0f} s")
-        found = _sent([agent.stdin.fileno() for agent in agents if agent.stdin], template, rate, seconds)
-        for agent in agents:
-            assert agent.stdin is not None
-            agent.stdin.close()
+        engine = running.enter_context(_engine(to))
+        names = [f"agent{number}" for number in range(AGENTS)]
+        agents = [running.enter_context(agent(to, name, *options)) for name in names]
+        pipes = [one.stdin.fileno() for one in agents if one.stdin]
+        found = _sent(pipes, template, rate, seconds, told)
+        told("waiting for the last lines")
+        for one, name in zip(agents, names, strict=True):
+            finished(one, folder / f"{name}.log", _DRAIN_SECONDS)
         _drained(folder, found, engine)
-        for agent in agents:
-            agent.wait(60)
+        told("ending the engine")
     return found
 
 
-def _sent(pipes: list[int], template: list[bytes], rate: float, seconds: float) -> Passed:
+def _sent(
+    pipes: list[int], template: list[bytes], rate: float, seconds: float, told: Callable[[str], None]
+) -> Passed:
     found = Passed()
     share = rate / len(pipes)
-    began, lines, size, at = time.time(), 0, 0, 0
+    began, lines, size, at, said = time.time(), 0, 0, 0, -1
     while (now := time.time()) < began + seconds:
         due = int((now - began) * share) - lines
         if due > 0:
@@ -101,10 +106,14 @@ def _sent(pipes: list[int], template: list[bytes], rate: float, seconds: float) 
             at = at + due if at + due < len(template) else 0
             stamp = time.strftime("[%d/%b/%Y:%H:%M:%S +0000]", time.gmtime(now)).encode()
             data = b"".join(block).replace(_PLACE, stamp)
+            first_due = began + lines / share
             for pipe in pipes:
                 _written(pipe, data)
             lines, size = lines + len(block), size + len(data)
-            found.sent.append((now, size))
+            found.sent.append((first_due, size))
+        if (passed := int(now - began) // _TOLD_SECONDS) > said:
+            said = passed
+            told(f"{now - began:.0f} of {seconds:.0f} s, {rate:,.0f} lines a second")
         time.sleep(max(0.0, now + _TICK - time.time()))
     found.lines = lines * len(pipes)
     found.line_bytes = size / max(lines, 1)
@@ -119,26 +128,27 @@ def _written(pipe: int, data: bytes) -> None:
 
 def _drained(folder: Path, found: Passed, engine: subprocess.Popen[bytes]) -> None:
     """Wait until all that was sent is committed; raise if it is not what was sent."""
-    deadline, total = time.monotonic() + _DRAIN_SECONDS, found.sent[-1][1] * AGENTS
-    while True:
-        epochs = [json.loads(line) for line in _whole_lines(folder / "epochs.jsonl")]
-        if epochs and sum(epochs[-1]["offsets"].values()) >= total:
-            break
-        if engine.poll() is not None or time.monotonic() > deadline:
-            log = (folder / "engine.log").read_text(errors="replace")[-1_000:]
-            raise ExternalError("BENCH_FAILED", "not all lines came through", detail=log)
-        time.sleep(0.1)
+    each = found.sent[-1][1]
+    epochs: list[dict[str, Any]] = []
+
+    def through() -> bool:
+        epochs[:] = [json.loads(line) for line in _whole_lines(folder / "epochs.jsonl")]
+        return bool(epochs) and sum(epochs[-1]["offsets"].values()) >= each * AGENTS
+
+    awaited(engine, folder / "engine.log", through, "not all lines came through", _DRAIN_SECONDS)
     events, aside = (sum(epoch[name] for epoch in epochs) for name in ("events", "aside"))
     if (events, aside) != (found.lines, 0):
         raise InternalError(
             "BENCH_DISAGREES", f"{found.lines} lines were sent, {events} counted and {aside} put aside"
         )
+    ends = epochs[-1]["offsets"]
+    if sorted(ends.values()) != [each] * AGENTS:
+        raise InternalError("BENCH_DISAGREES", f"each agent was sent {each} bytes, the log has {ends}")
     for epoch in epochs:
         for partition, offset in epoch["offsets"].items():
-            ends = found.committed.setdefault(partition, [])
-            if not ends or offset > ends[-1][1]:
-                ends.append((epoch["at"], offset))
-    found.epochs = [epoch["seconds"] for epoch in epochs]
+            committed = found.committed.setdefault(partition, [])
+            if not committed or offset > committed[-1][1]:
+                committed.append((epoch["at"], offset))
 
 
 def _whole_lines(file: Path) -> list[str]:
@@ -149,51 +159,17 @@ def _whole_lines(file: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _engine(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [
-        sys.executable,
-        "-m",
-        "penstock.bench.ingest_engine",
-        str(folder / "log" / "clicks"),
-        str(folder),
-    ]
-    with open(folder / "engine.log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+def _engine(to: Gateway) -> Iterator[subprocess.Popen[bytes]]:
+    folder = to.directory
+    to.log.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "penstock.bench.ingest_engine", str(to.log), str(folder)]
+    log = folder / "engine.log"
+    with open(log, "wb") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not (folder / "running").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                detail = (folder / "engine.log").read_text(errors="replace")[-1_000:]
-                raise ExternalError("BENCH_FAILED", "the engine did not start", detail=detail)
-            time.sleep(0.1)
+        awaited(process, log, (folder / "running").exists, "the engine did not start", _START_SECONDS)
         yield process
     finally:
+        ended(process)  # Spark leaves its files behind where it is killed
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@contextlib.contextmanager
-def _agent(folder: Path, port: int, number: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "penstock.main", "agent", "--to", f"127.0.0.1:{port}"]
-    more = [
-        "--stream",
-        "clicks",
-        "--spool",
-        str(folder / f"spool{number}"),
-        "--linger",
-        "100ms",
-        "--drain",
-        "5m",
-    ]
-    with open(folder / f"agent{number}.log", "wb") as log:
-        process = subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stderr=log)
-    try:
-        while b'"connected"' not in (folder / f"agent{number}.log").read_bytes():
-            if process.poll() is not None:
-                raise ExternalError("BENCH_FAILED", "an agent did not start")
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.terminate()
-        process.wait()

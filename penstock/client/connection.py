@@ -84,9 +84,11 @@ class Client:
 
     # -- statements ------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> list[schemas.Answered]:
-        """Have statements carried out, all or none; hands an answer to each."""
-        return schemas.Said.model_validate(self._asked("POST", "/sql", body={"sql": text})).answers
+    def sql(self, text: str, *, check: bool = False) -> list[schemas.Answered]:
+        """Have statements carried out, all or none; hands an answer to each. With `check` nothing is carried out: the
+        answers are what they would be."""
+        said = self._asked("POST", "/sql", query=_checking(check), body={"sql": text})
+        return schemas.Said.model_validate(said).answers
 
     def create(
         self,
@@ -95,15 +97,16 @@ class Client:
         *,
         into: Sequence[schemas.Made | Mapping[str, Any]] = (),
         parameters: Mapping[str, schemas.Value] | None = None,
+        check: bool = False,
     ) -> schemas.Answered:
-        """Create a job: it runs from the next epoch on."""
+        """Create a job: it runs from the next epoch on. With `check`, only say what would be answered."""
         body = {
             "name": name,
             "query": query,
             "into": list(map(_plain, into)),
             "parameters": dict(parameters or {}),
         }
-        return self._answered("POST", "/jobs", body)
+        return self._answered("POST", "/jobs", body, check=check)
 
     def alter(
         self,
@@ -114,10 +117,12 @@ class Client:
         limit: int | None = None,
         parameters: Mapping[str, schemas.Value] | None = None,
         rebuild: bool = False,
+        check: bool = False,
     ) -> schemas.Answered:
-        """Alter a job: its query, or its filter, limit or parameters. The answer's `state` says what becomes of it."""
+        """Alter a job: its query, or its filter, limit or parameters. The answer's `state` says what becomes of it.
+        With `check`, only say what would be answered."""
         body = {"query": query, "where": where, "limit": limit, "parameters": dict(parameters or {})}
-        return self._answered("PATCH", _job(name), {**body, "rebuild": rebuild})
+        return self._answered("PATCH", _job(name), {**body, "rebuild": rebuild}, check=check)
 
     def drop(self, name: str) -> schemas.Answered:
         """Drop a job."""
@@ -153,6 +158,10 @@ class Client:
         """All streams."""
         return [schemas.StreamFacts(**one) for one in self._asked("GET", "/streams")]
 
+    def stream(self, name: str) -> schemas.StreamFacts:
+        """One stream: its columns, how late its events may come, what waits in its log."""
+        return schemas.StreamFacts(**self._asked("GET", _stream(name)))
+
     def jobs(self) -> list[schemas.JobFacts]:
         """All jobs and how they are."""
         return [schemas.JobFacts(**one) for one in self._asked("GET", "/jobs")]
@@ -161,9 +170,13 @@ class Client:
         """One job: its query, its columns, how it is carried out."""
         return schemas.JobPage(**self._asked("GET", _job(name)))
 
-    def status(self) -> schemas.Status:
-        """The engine in numbers."""
-        return schemas.Status(**self._asked("GET", "/status"))
+    def graph(self, job: str) -> schemas.Graph:
+        """How a job's rows are made, and what passes at present."""
+        return schemas.Graph(**self._asked("GET", _job(job, "graph")))
+
+    def versions(self, job: str) -> list[schemas.JobVersion]:
+        """What was done to a job, oldest first; none for the outputs of an app."""
+        return [schemas.JobVersion(**one) for one in self._asked("GET", _job(job, "versions"))]
 
     def ask(self, job: str) -> pl.DataFrame:
         """The rows of a job's latest answer, as a Polars frame (as dicts where there is no Polars); none before its
@@ -225,6 +238,40 @@ class Client:
         ]
         return rows
 
+    # -- the service and its engine --------------------------------------------------------------
+
+    def health(self) -> schemas.Health:
+        """Whether the engine is at work. Needs no token."""
+        return schemas.Health(**self._asked("GET", "/health"))
+
+    def status(self) -> schemas.Status:
+        """The engine in numbers."""
+        return schemas.Status(**self._asked("GET", "/status"))
+
+    def metrics(self) -> str:
+        """The same as the text that Prometheus reads."""
+        return self._sent("GET", "/metrics").text
+
+    def engine(self) -> schemas.EngineFacts:
+        """The engine inside: sub-queries with their buckets, executors, what the elastic loop decided."""
+        return schemas.EngineFacts(**self._asked("GET", "/engine"))
+
+    def epochs(self, limit: int = 300) -> list[schemas.EpochPoint]:
+        """The latest epochs, oldest first."""
+        return [schemas.EpochPoint(**one) for one in self._asked("GET", "/epochs", query={"limit": limit})]
+
+    def recovery(self) -> schemas.RecoveryFacts:
+        """How the engine is protected, when it came back, and the HA unit that the service watches."""
+        return schemas.RecoveryFacts(**self._asked("GET", "/recovery"))
+
+    def coordinators(self) -> list[schemas.Coordinator]:
+        """The coordinators that share the jobs' masters; none where one process carries all."""
+        return [schemas.Coordinator(**one) for one in self._asked("GET", "/coordinators")]
+
+    def logs(self, limit: int = 100) -> list[schemas.LogLine]:
+        """The latest lines of the service's log, the latest first."""
+        return [schemas.LogLine(**one) for one in self._asked("GET", "/logs", query={"limit": limit})]
+
     # -- events ----------------------------------------------------------------------------------
 
     def push(self, stream: str, events: Iterable[Mapping[str, Any] | str]) -> int:
@@ -268,8 +315,8 @@ class Client:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _answered(self, method: str, path: str, body: Any = None) -> schemas.Answered:
-        return schemas.Answered(**self._asked(method, path, body=body))
+    def _answered(self, method: str, path: str, body: Any = None, *, check: bool = False) -> schemas.Answered:
+        return schemas.Answered(**self._asked(method, path, query=_checking(check), body=body))
 
     def _asked(self, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
         if body is None:
@@ -299,6 +346,10 @@ class Client:
 
 def _plain(body: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
     return body.model_dump() if isinstance(body, BaseModel) else dict(body)
+
+
+def _checking(check: bool) -> dict[str, str] | None:
+    return {"check": "true"} if check else None
 
 
 def _job(name: str, *more: str) -> str:

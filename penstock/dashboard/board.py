@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -113,6 +113,13 @@ class Board:
     def alter(self, name: str, query: str, check: bool = False) -> schemas.Answered:
         """Alter a job's query, or only check whether it could be."""
         return self._done(lambda: self.service.alter(name, schemas.Change(query=query), check), check)
+
+    def set_parameters(
+        self, name: str, parameters: Mapping[str, schemas.Value], check: bool = False
+    ) -> schemas.Answered:
+        """Give parameters of a job other values, or only check whether they could be."""
+        change = schemas.Change(parameters=dict(parameters))
+        return self._done(lambda: self.service.alter(name, change, check), check)
 
     def change(self, verb: str, name: str) -> schemas.Answered:
         """Pause, resume, flush, empty or drop a job."""

@@ -14,6 +14,9 @@ from penstock.http import schemas
 
 _DIM, _GRID = "#8593a8", "rgba(133,147,168,0.22)"
 COLOURS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9"]
+#: of the parts of a sum, one after the other
+_PARTS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9", "#12b886", "#e64980", "#7950f2", "#fab005", "#868e96"]
+_LIMIT = "#e03131"
 #: bars of an answer that are shown
 _BARS = 12
 _HEAT = ["rgba(133,147,168,0.2)", "#74c0fc", "#fab005", "#e8590c", "#c92a2a"]
@@ -64,14 +67,18 @@ def over_time(
 
 
 def of_answer(rows: pl.DataFrame) -> dict[str, Any] | None:
-    """An answer as bars: its first number by its first text, the greatest first; None where it has none of these."""
+    """An answer as bars: its last number (keys come first) by its first text, the greatest first; None where it has
+    none of these."""
     numbers = [name for name, dtype in rows.schema.items() if dtype.is_numeric() and name != "rank"]
     texts = [name for name, dtype in rows.schema.items() if dtype == pl.String and name not in numbers]
     if not numbers or not texts or not rows.height:
         return None
-    value, label = numbers[0], next((t for t in texts if rows[t].n_unique() > 1), texts[0])
+    value, label = numbers[-1], next((t for t in texts if rows[t].n_unique() > 1), texts[0])
     best = rows.drop_nulls(value).sort(value, descending=True).head(_BARS).reverse()
-    names = [_short(str(name)) for name in best[label].to_list()]
+    by = [label]
+    if best[label].n_unique() < best.height:  # one text several times: what else tells them apart
+        by += [name for name in (*texts, *numbers[:-1]) if name != label]
+    names = [_short(" ".join(map(str, parts))) for parts in best.select(by).iter_rows()]
     return _base() | {
         "grid": {"left": 8, "right": 24, "top": 8, "bottom": 8, "containLabel": True},
         "legend": {"show": False},
@@ -95,6 +102,62 @@ def of_answer(rows: pl.DataFrame) -> dict[str, Any] | None:
                 "itemStyle": {"borderRadius": [0, 4, 4, 0]},
             }
         ],
+    }
+
+
+def stacked(
+    names: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    points: Sequence[tuple[float, str]],
+    limit: float | None,
+) -> dict[str, Any]:
+    """Sums of seconds as bars of their parts, one bar a name; points at some of them; a line at what they may be."""
+    bars: list[dict[str, Any]] = [
+        {"name": part, "type": "bar", "stack": "sum", "barMaxWidth": 18, "data": list(values)}
+        for part, values in parts.items()
+    ]
+    if bars and limit is not None:
+        bars[0]["markLine"] = {
+            "symbol": "none",
+            "silent": True,
+            "lineStyle": {"color": _LIMIT, "type": "dashed", "width": 2},
+            "label": {"color": _LIMIT, "formatter": f"{limit:g} s", "position": "start"},
+            "data": [{"xAxis": limit}],
+        }
+    measured = {
+        "name": "measured",
+        "type": "scatter",
+        "symbol": "diamond",
+        "symbolSize": 11,
+        "z": 5,
+        "itemStyle": {"color": _LIMIT, "borderColor": "#fff", "borderWidth": 1},
+        "data": [[round(seconds, 3), name] for seconds, name in points],
+    }
+    longest = max([sum(values) for values in zip(*parts.values(), strict=True)], default=0.0)
+    return _base() | {
+        "color": _PARTS,
+        "grid": {"left": 8, "right": 24, "top": 50, "bottom": 8, "containLabel": True},
+        "tooltip": {"trigger": "item", "confine": True},
+        "legend": {**_base()["legend"], "type": "scroll", "left": 0},
+        "xAxis": {
+            "type": "value",
+            "max": round(1.05 * max([longest, limit or 0.0, *(seconds for seconds, _ in points)]), 1),
+            "axisLabel": {
+                "color": _DIM,
+                "hideOverlap": True,
+                "formatter": "{value} s",
+                "showMaxLabel": False,
+            },
+            "splitLine": {"lineStyle": {"color": _GRID}},
+        },
+        "yAxis": {
+            "type": "category",
+            "inverse": True,
+            "data": list(names),
+            "axisLabel": {"color": _DIM},
+            "axisTick": {"show": False},
+        },
+        "series": [*bars, measured] if points else bars,
     }
 
 

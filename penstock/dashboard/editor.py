@@ -24,13 +24,52 @@ _BEGIN = (
 )
 
 
+class Checked:
+    """What would come of what is typed somewhere, and a button that has it carried out once all is well.
+
+    `check` hands what would be answered, or None where there is nothing to be done; it runs on a thread. `mark` names
+    the two for tests.
+    """
+
+    def __init__(
+        self, check: Callable[[], Answered | None], does: Callable[[], Any], word: str, mark: str
+    ) -> None:
+        self._check, self._typed, self._mark = check, 0, f"at-{mark}-said"
+        self._said = ui.label("").classes(f"pen-said {self._mark} dim")
+        self._button = button(word, does, kind="unelevated color=primary").classes(f"at-{mark}")
+        self._button.disable()
+
+    async def look(self) -> None:
+        """Check what stands there, once nobody types."""
+        self._typed = mine = self._typed + 1
+        await asyncio.sleep(_PAUSE_SECONDS)
+        if mine != self._typed:
+            return
+        try:
+            answer = await read(self._check)
+            told, kind = ("", "dim") if answer is None else (f"✓ {answer.says}", "good")
+        except PenstockError as error:
+            place = f"{error.where}: " if error.where else ""
+            hint = f" {error.hint}" if error.hint else ""
+            told, kind = f"✗ {place}{error.primary}.{hint}", "bad"
+        except ValidationError as error:
+            told, kind = f"✗ {error.errors()[0]['msg']}", "bad"
+        if mine == self._typed:
+            self.say(told, kind)
+
+    def say(self, text: str, kind: str) -> None:
+        """Say something; the button works while all is well."""
+        self._said.set_text(text)
+        self._said.classes(replace=f"pen-said {self._mark} {kind}")
+        self._button.set_enabled(kind == "good")
+
+
 class Editor:
     """A query, what would come of it, and a button that has it carried out."""
 
     def __init__(
         self, query: str, check: Callable[[str], Answered], does: Callable[[], Any], word: str, dark: bool
     ) -> None:
-        self._check, self._typed = check, 0
         self._code = (
             ui.codemirror(
                 query,
@@ -42,9 +81,7 @@ class Editor:
             .classes("pen-editor w-full")
             .classes("at-query")
         )
-        self._said = ui.label("").classes("pen-said at-said dim")
-        self._button = button(word, does, kind="unelevated color=primary").classes("at-do")
-        self._button.disable()
+        self._checked = Checked(lambda: check(self.query), does, word, "do")
 
     @property
     def query(self) -> str:
@@ -57,27 +94,11 @@ class Editor:
 
     async def look(self) -> None:
         """Check what stands there, once nobody types."""
-        self._typed = mine = self._typed + 1
-        await asyncio.sleep(_PAUSE_SECONDS)
-        if mine != self._typed:
-            return
-        try:
-            answer = await read(self._check, self.query)
-            told, kind = f"✓ {answer.says}", "good"
-        except PenstockError as error:
-            place = f"{error.where}: " if error.where else ""
-            hint = f" {error.hint}" if error.hint else ""
-            told, kind = f"✗ {place}{error.primary}.{hint}", "bad"
-        except ValidationError as error:
-            told, kind = f"✗ {error.errors()[0]['msg']}", "bad"
-        if mine == self._typed:
-            self.say(told, kind)
+        await self._checked.look()
 
     def say(self, text: str, kind: str) -> None:
         """Say something below it; the button works while all is well."""
-        self._said.set_text(text)
-        self._said.classes(replace=f"pen-said at-said {kind}")
-        self._button.set_enabled(kind == "good")
+        self._checked.say(text, kind)
 
 
 def altering(board: Board, name: str, query: str, dark: bool) -> Editor:

@@ -28,6 +28,7 @@ from penstock.dashboard.frame import (
     tried,
 )
 from penstock.dashboard.markup import Column, chip, clock, code, rate, table
+from penstock.dashboard.parameters import Parameters
 from penstock.words.errors import PenstockError
 from penstock.words.figures import size
 
@@ -68,6 +69,7 @@ class _View:
         self._narrow = False
         self._past: deque[tuple[float, float]] = deque(maxlen=300)
         self._drawn = ""
+        self._parameters: Parameters | None = None
 
     def head(self) -> None:
         with (
@@ -120,12 +122,11 @@ class _View:
         with self._query:
             if self._board.changeable and facts.query != "(given by Python)":
                 altering(self._board, self._name, facts.query, dark)
+                self._parameters = Parameters(self._board, self._name)
+                self._parameters.show(facts.parameters)
             else:
                 shown(code(facts.query))
-                ui.label("Written in Python: it is changed there.").classes("pen-note")
-            if facts.parameters:
-                said = ", ".join(f"${key} = {value!r}" for key, value in facts.parameters.items())
-                ui.label(f"Parameters: {said}").classes("pen-note")
+                ui.label(_elsewhere(facts.query)).classes("pen-note")
             if facts.into:
                 ui.label(f"Into {', '.join(facts.into)}").classes("pen-note")
 
@@ -151,6 +152,8 @@ class _View:
         self._tiles["version"].put(f"{facts.version:,}", "")
         kept = [node.state_bytes for node in view.graph.nodes if node.state_bytes] if view.graph else []
         self._tiles["state"].put(size(sum(kept)) if kept else "-", ", ".join(facts.streams))
+        if self._parameters is not None:
+            self._parameters.show(facts.parameters)
         put(self._rows, _answer(view))
         put(self._versions, _versions(view))
         self._draw(view)
@@ -195,6 +198,13 @@ class _View:
                 button("Keep", lambda: dialog.submit(False))
         if await dialog and await tried(self._board.change, "drop", self._name) is not None:
             ui.navigate.to("/")
+
+
+def _elsewhere(query: str) -> str:
+    """Where a query is changed that is not changed here."""
+    if query == "(given by Python)":
+        return "Written in Python: it is changed there."
+    return "Agents reduce for it: it changes with their file, once agents and engine are started anew."
 
 
 def _answer(view: JobView) -> Markup:

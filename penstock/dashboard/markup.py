@@ -77,6 +77,7 @@ def cell(value: Any) -> Markup:
 
 
 _LIVES = {"running": "good", "ok": "good", "primary": "good", "helped": "good", "kept": "good"}
+_LIVES |= {"in force": "good", "too slow": "bad"}
 _LIVES |= {"paused": "dim", "failed": "bad", "did not help": "bad", "undone": "bad", "error": "bad"}
 _LIVES |= {"starting": "warn", "ending": "warn", "opened": "warn", "under way": "warn", "warning": "warn"}
 

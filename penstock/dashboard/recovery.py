@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
@@ -9,8 +10,10 @@ from markupsafe import Markup
 from nicegui import ui
 
 from penstock.dashboard.board import Board
+from penstock.dashboard.estimates import chart, estimates, picked_by
 from penstock.dashboard.frame import Tile, card, every, framed, put, read, shown
-from penstock.dashboard.markup import Column, chip, clock, lasting, nothing, table
+from penstock.dashboard.markup import Column, chip, clock, lasting, table
+from penstock.ha.history import FIGURES
 from penstock.http.schemas import RecoveryFacts
 from penstock.words.figures import size
 
@@ -34,15 +37,17 @@ _RECOVERIES = (
     Column("lost"),
     Column("leads"),
     Column("scheme", wide=True),
-    Column("detected after", number=True),
+    Column("detected after", number=True, wide=True),
     Column("first result after", number=True),
+    Column("estimate", number=True),
+    Column("semantics", wide=True),
 )
-_ESTIMATES = (Column("scheme"), Column("estimate", number=True), Column("threshold", number=True), Column(""))
 _MEASURED = (
-    Column("figure"),
+    Column("measured"),
     Column("last", number=True),
-    Column("most", number=True),
+    Column("worst", number=True),
     Column("times", number=True),
+    Column("what it is", wide=True),
 )
 _ONE_ENGINE = (
     "One engine, no secondary. After a crash the next start goes on from the last committed epoch: nothing is lost and "
@@ -59,36 +64,47 @@ def recovery(board: Board, request: Request) -> None:
             ui.label(_ONE_ENGINE).classes("pen-note")
             restarts = shown().classes("at-restarts")
         unit = ui.element("div")
-        with unit, card("HA unit"):
-            engines = shown()
-            recoveries = shown()
-        estimates_place = ui.element("div").classes("pen-cols")
-        with estimates_place:
-            with card("Estimates against the threshold"):
-                estimates = shown()
-            with card("Measured"):
-                measured = shown()
+        with unit, card("HA unit"), ui.element("div").classes("pen-stack"):
+            engines = shown().classes("at-engines")
+            recoveries = shown().classes("at-recoveries")
+            measured = shown()
+        thought = ui.element("div")
+        with thought, card("Estimates", "how long a recovery would take, scheme by scheme"):
+            bars = ui.echart({"series": []}).classes("pen-chart").classes("at-bars")
+            schemes = shown().classes("at-estimates")
 
         async def show() -> None:
             facts = await read(board.recovery)
             _figures(tiles, facts)
             put(restarts, _restarts(facts))
             unit.set_visibility(facts.unit is not None)
-            estimates_place.set_visibility(facts.unit is not None)
+            thought.set_visibility(facts.unit is not None)
             if facts.unit is not None:
                 put(engines, _engines(facts.unit))
                 put(recoveries, _recoveries(facts.unit))
-                put(estimates, _estimates(facts.unit))
                 put(measured, _measured(facts.unit))
+                put(schemes, estimates(facts.unit))
+                _draw(bars, chart(facts.unit))
 
         every(show)
 
 
+def _draw(bars: ui.echart, options: dict[str, Any] | None) -> None:
+    bars.set_visibility(options is not None)
+    if options is None or options == bars.options:
+        return
+    bars.style(f"height:{90 + 30 * len(options['yAxis']['data'])}px")
+    bars.options.clear()
+    bars.options.update(options)
+    bars.update()
+
+
 def _figures(tiles: dict[str, Tile], facts: RecoveryFacts) -> None:
-    tiles["scheme"].put(
-        "none" if facts.unit is None else facts.scheme, facts.scheme if facts.unit is None else ""
-    )
-    in_unit = [] if facts.unit is None else facts.unit.get("recoveries", [])
+    if facts.unit is None:
+        tiles["scheme"].put("none", facts.scheme)
+    else:
+        tiles["scheme"].put(facts.scheme, picked_by(facts.unit))
+    in_unit = [] if facts.unit is None else facts.unit["recoveries"]
     done = [one for one in facts.restarts if one.first_result_at is not None]
     waiting = len(facts.restarts) - len(done)
     tiles["recoveries"].put(f"{len(facts.restarts) + len(in_unit):,}", "one under way" if waiting else "")
@@ -117,7 +133,11 @@ def _restarts(facts: RecoveryFacts) -> Markup:
 
 def _engines(unit: dict[str, Any]) -> Markup:
     head = Markup('<div class="pen-note">{} {} scheme {}, generation {}, last epoch {}</div>').format(
-        unit["unit"], chip(unit["phase"]), unit["scheme"], unit["generation"], unit["last_epoch"]
+        unit["unit"],
+        chip(unit["phase"]),
+        unit["scheme"],
+        unit["generation"],
+        "-" if unit["last_epoch"] is None else unit["last_epoch"],
     )
     rows = [
         (
@@ -142,32 +162,26 @@ def _recoveries(unit: dict[str, Any]) -> Markup:
             one["scheme"],
             Markup("{}").format(lasting(one["detected_after"])),
             Markup("{}").format(lasting(one["first_result_after"])),
+            Markup("{}").format(lasting(one["estimated_seconds"])),
+            one["semantics"],
         )
         for one in reversed(unit["recoveries"])
     ]
     return table(_RECOVERIES, rows, "No engine of it was lost yet.")
 
 
-def _estimates(unit: dict[str, Any]) -> Markup:
-    """Where the unit has a controller that estimates; units without one have their figures only."""
-    found, threshold = unit.get("estimates") or {}, unit.get("threshold_seconds")
-    rows = [
-        (
-            name,
-            Markup("{}").format(lasting(estimate)),
-            Markup("{}").format(lasting(threshold)),
-            Markup() if threshold is None else chip("ok" if estimate <= threshold else "too slow"),
-        )
-        for name, estimate in found.items()
-        if isinstance(estimate, int | float)
-    ]
-    return table(_ESTIMATES, rows, "Its scheme was chosen by hand: there is no controller that estimates.")
-
-
 def _measured(unit: dict[str, Any]) -> Markup:
-    rows = [
-        (name, values[-1], max(values), len(values)) for name, values in unit["measured"].items() if values
-    ]
-    return (
-        table(_MEASURED, rows, "Nothing was measured yet.") if rows else nothing("Nothing was measured yet.")
-    )
+    rows = [_figure(name, values) for name, values in unit["measured"].items() if values]
+    return table(_MEASURED, rows, "Nothing was measured yet.")
+
+
+def _figure(name: str, values: Sequence[float]) -> Sequence[Any]:
+    known = FIGURES.get(name)
+    if known is None:
+        return name, values[-1], max(values), len(values), ""
+    worst = max(values) if known.large_is_bad else min(values)
+    return name, _with_unit(values[-1], known.unit), _with_unit(worst, known.unit), len(values), known.meaning
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{size(value)}/s" if unit == "bytes/s" else lasting(value)

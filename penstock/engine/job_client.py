@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,19 +22,25 @@ class JobClient:
     """A line to a running engine. To be closed."""
 
     def __init__(self, state: Path) -> None:
-        for path in sockets_of(state):
-            self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                self._line.connect(path)
-                break
-            except OSError:
-                self._line.close()
-        else:
+        line = _line(sockets_of(state))
+        if line is None and (other := _line([socket_of(state, "status")])) is not None:
+            other.close()
+            line = _line(sockets_of(state))  # an engine that starts takes commands first
+            if line is None:
+                raise UserError(
+                    "NO_COMMANDS",
+                    f"the engine on {state} has no jobs that come and go",
+                    detail="Its queries are an app's, or agents reduce for them (--reduced).",
+                    hint="Change their file and start it anew, on another state directory. penstock status says how "
+                    "it stands, penstock serve hands its answers.",
+                )
+        if line is None:
             raise ExternalError(
                 "ENGINE_NOT_RUNNING",
                 f"no engine with jobs runs on {state}",
                 hint=f"Start one: penstock run jobs.sql --state {state}.",
             )
+        self._line = line
         self._file = self._line.makefile("rwb")
 
     def __enter__(self) -> JobClient:
@@ -76,6 +83,19 @@ class JobClient:
         return answer["ok"]
 
 
+def _line(paths: Sequence[str]) -> socket.socket | None:
+    """A line to the first of these sockets at which somebody listens."""
+    for path in paths:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.connect(path)
+        except OSError:
+            line.close()
+        else:
+            return line
+    return None
+
+
 def running_state(state: Path | None, kind: str = "") -> Path:
     """The state directory that is meant: the one named, or the only one under .penstock with an engine on it that
     answers this kind of question."""
@@ -88,6 +108,8 @@ def running_state(state: Path | None, kind: str = "") -> Path:
         for place in found
         if any(map(os.path.exists, [socket_of(place, kind)] if kind else sockets_of(place)))
     ]
+    if not running and not kind:  # one that runs an app says itself that it takes no commands
+        running = [place for place in found if os.path.exists(socket_of(place, "status"))]
     if len(running) == 1:
         return running[0]
     names = ", ".join(map(str, running)) if running else "none"

@@ -88,7 +88,8 @@ class Decision:
     def told(self) -> str:
         """One line for people."""
         what = f"{self.before} to {self.chosen}" if self.switched else str(self.chosen)
-        return f"{what}, a durable manifest every {self.checkpoint_every}: {self.reason}"
+        every = "every epoch" if self.checkpoint_every == 1 else f"every {self.checkpoint_every} epochs"
+        return f"{what}, a durable manifest {every}: {self.reason}"
 
     def to_plain(self) -> dict[str, Any]:
         """The decision as JSON takes it."""

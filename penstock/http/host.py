@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ import penstock
 from penstock.engine.epoch import EpochReport
 from penstock.engine.gauges import Gauges
 from penstock.engine.kept import Kept
+from penstock.http import inventory
 from penstock.http.graph import Flow, of_job, of_plan
 from penstock.http.numbers import numbers, put_aside
 from penstock.http.past import Past
-from penstock.http.push import pushed, takes_events
+from penstock.http.push import pushed
 from penstock.http.restarts import Restarts
 from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
-from penstock.http.wire import answer_json, columns_of
+from penstock.http.wire import answer_json
 from penstock.http.writers import SegmentWriters
-from penstock.jobs.commands import Answered, shown
+from penstock.jobs.commands import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
@@ -148,11 +149,7 @@ class Host:
         would be answered."""
         self.check_open()
         if isinstance(self.program, Kept):
-            raise UserError(
-                "NO_COMMANDS",
-                "this service runs an app, whose queries do not change",
-                hint="Serve a file of SQL or a penstock.jobs_app to create and alter jobs.",
-            )
+            raise inventory.unchanging(self.program)
         statements = parse(text)
         self._guard.check(statements)
         try:
@@ -235,24 +232,16 @@ class Host:
     def streams(self) -> list[dict[str, Any]]:
         """All streams."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            plan = self.program.plan(0)
-            return [self._stream(name, "", scan.stream) for name, scan in plan.scans.items()]
-        entries = self.program.catalogue.streams
-        return [self._stream(name, entry.text, self.program.stream(name)) for name, entry in entries.items()]
+        waiting = self.backlog()
+        return [
+            {**inventory.stream_facts(name, said, stream), "backlog": waiting.get(stream.name)}
+            for name, said, stream in inventory.streams(self.program)
+        ]
 
     def stream(self, name: str) -> StreamDefinition:
         """A stream; raises if there is none."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            scans = self.program.plan(0).scans
-            if name in scans:
-                return scans[name].stream
-        elif name in self.program.catalogue.streams:
-            return self.program.stream(name)
-        raise UserError(
-            "UNKNOWN_STREAM", f"there is no stream {name}", hint="GET /streams lists those there are."
-        )
+        return inventory.stream(self.program, name)
 
     def push(
         self, stream: str, body: bytes, producer: str | None = None, sequence: int | None = None
@@ -260,67 +249,20 @@ class Host:
         """Append the lines of a body to a stream's log; hands how many there were and how many were new."""
         return pushed(stream, self.stream(stream).log, body, self._writers, producer, sequence)
 
-    def _stream(self, name: str, said: str, stream: StreamDefinition) -> dict[str, Any]:
-        return {
-            "name": name,
-            "said": said or "(given by Python)",
-            "log": stream.log.describe(),
-            "columns": columns_of(stream.decoder.schema()),
-            "time": stream.time,
-            "lateness_seconds": stream.lateness / 1e6,
-            "backlog": self.backlog().get(stream.name),
-            "backlog_unit": stream.log.unit,
-            "takes_events": takes_events(stream.log),
-        }
-
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            return [self._output(name) for name in self.program.outputs]
-        return [self._job(name) for name in self.program.catalogue.jobs]
+        return list(map(self._job, inventory.jobs(self.program)))
 
     def job(self, name: str) -> dict[str, Any]:
         """A job, with its columns and how it is carried out."""
         self.check_open()
         self.program.ask(name)
-        if isinstance(self.program, Kept):
-            plan = self.program.plan(0)
-            return {
-                **self._output(name),
-                "columns": columns_of(self.program.outputs[name]),
-                "streams": list(plan.scans),
-                "reads": [],
-                "plan": "\n".join(f"{s.id}: {s.operator.describe()}" for s in plan.subqueries.values()),
-            }
-        made = self.program.compiled(name)
-        return {
-            **self._job(name),
-            "columns": columns_of(made.schema),
-            "streams": [stream.split("~")[0] for stream in made.streams],
-            "reads": sorted(made.reads),
-            "plan": self.program.say(f"EXPLAIN JOB `{name}`")[0].says,
-        }
+        return {**self._job(name), **inventory.job_inside(self.program, name)}
 
     def _job(self, name: str) -> dict[str, Any]:
-        assert isinstance(self.program, Jobs)
-        entry = self.program.catalogue.jobs[name]
-        facts = {key: value for key, value in shown(entry).items() if key != "job"}
         carrier = None if self.spread is None else self.spread.roster.carrier(name)
-        return {"name": name, **facts, "version": entry.version, **self._told(name), "coordinator": carrier}
-
-    def _output(self, name: str) -> dict[str, Any]:
-        plan = self.program.plan(0)
-        return {
-            "name": name,
-            "life": "running",
-            "query": "(given by Python)",
-            "parameters": {},
-            "into": [sink.describe() for sink in plan.outputs[name].sinks],
-            "error": None,
-            "version": 0,
-            **self._told(name),
-        }
+        return {**inventory.job_facts(self.program, name), **self._told(name), "coordinator": carrier}
 
     def _told(self, name: str) -> dict[str, Any]:
         latest = self.program.ask(name)
@@ -391,14 +333,7 @@ class Host:
         with self._lock:
             told = numbers(self._gauges)
             told["last_epoch_seconds"] = self._last_seconds
-        lives: Sequence[str] = []
-        if self.phase == "starting":
-            streams = 0
-        elif isinstance(self.program, Kept):
-            lives, streams = ["running"] * len(self.program.outputs), len(self.program.plan(0).scans)
-        else:
-            catalogue = self.program.catalogue
-            lives, streams = [e.master.life for e in catalogue.jobs.values()], len(catalogue.streams)
+        streams, lives = inventory.counts(self.program) if self.phase != "starting" else (0, {})
         return {
             "name": self.program.name,
             "version": penstock.__version__,
@@ -408,5 +343,5 @@ class Host:
             **told,
             "backlog": dict(self.backlog()),
             "streams": streams,
-            "jobs": dict(Counter(lives)),
+            "jobs": lives,
         }

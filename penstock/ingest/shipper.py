@@ -78,7 +78,7 @@ class Shipper:
         self._linger_seconds = linger_seconds
         self._finished = finished
         self._stop = stop or threading.Event()
-        self._synced_at = 0.0
+        self._over = threading.Event()
         self._nothing_left = False  # the rest was given up, or is a line that fits no frame
         self.shipped = Shipped(acknowledged=journal.first)
 
@@ -89,6 +89,14 @@ class Shipper:
 
     def run(self) -> None:
         """Ship until all is done, or `stop` is set; a gateway that is away is tried again and again."""
+        # a thread of its own: a disk that others keep busy must not hold up what is shipped
+        threading.Thread(target=self._sync, name="sync", daemon=True).start()
+        try:
+            self._run()
+        finally:
+            self._over.set()
+
+    def _run(self) -> None:
         pause = 0.1
         while not self._stop.is_set() and not self.done:
             began = time.monotonic()
@@ -111,7 +119,6 @@ class Shipper:
             pause = 0.1 if time.monotonic() - began > 5 else min(pause * 2, 5.0)
             until = time.monotonic() + pause * random.uniform(0.5, 1.0)
             while time.monotonic() < until and not self._stop.is_set() and not self.done:
-                self._sync()
                 if not self._journal.pack():
                     self._stop.wait(min(0.1, max(until - time.monotonic(), 0)))
 
@@ -164,7 +171,6 @@ class Shipper:
                     heard = now  # nothing was under way: the wait for an answer begins here
                 position, due = reached or position, now + self._linger_seconds
                 waiting = 0 if reached is None else journal.end - position
-            self._sync()
             rest = self._linger_seconds
             if may_send and waiting > 0:
                 rest = 0.0 if waiting >= most else min(max(due - now, 0.0), rest)
@@ -195,8 +201,7 @@ class Shipper:
         return time.monotonic() if answers else heard
 
     def _sync(self) -> None:
-        if time.monotonic() - self._synced_at > _SYNC_SECONDS:
-            self._synced_at = time.monotonic()
+        while not self._over.wait(_SYNC_SECONDS):
             self._journal.sync()
 
 

@@ -181,10 +181,10 @@ def _run(
                 opened()
             if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has put its own handler in our place
-            if phase == "running":
-                listening.enter_context(StatusServer(engine))
             if phase == "running" and isinstance(program, Jobs):
                 listening.enter_context(JobServer(program, engine.settings.state))
+            if phase == "running":
+                listening.enter_context(StatusServer(engine))
             log(phase)
             hosted.entered(phase)
 

@@ -76,12 +76,12 @@ def serve(
             def tell(phase: str) -> None:
                 nonlocal began
                 began = phase == "running"
-                if began:
-                    listening.enter_context(StatusServer(engine))
                 if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
                     console.print(lines, markup=False, highlight=False, soft_wrap=True)
                 if began and jobs is not None:
                     listening.enter_context(JobServer(jobs, settings.state))
+                if began:  # after that: who finds this one alone knows that there are no commands
+                    listening.enter_context(StatusServer(engine))
                 if phase != "starting Spark":
                     stopping.take_signals()  # pyspark has put its own handler in our place
                 if hosted is not None:

@@ -197,6 +197,8 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
         "durable_epoch": durable,
         "checkpoint_every": record.checkpoint_every,
         "controlled": record.controlled,
+        #: how long a recovery may take; None where nobody said
+        "threshold_seconds": unit.launch.recovery.get("threshold_seconds"),
         "controller": unit.controller(),
         "engines": {
             name: asdict(member)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Recovery
 from tests.dashboard import kit
+from tests.ha.paper import World
 
 WHY_NOT = kit.why_no_browser()
 pytestmark = [
@@ -25,10 +31,27 @@ PAGES = ("", "jobs/pages", "elasticity", "recovery", "logs")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Served]:
-    one = kit.Served(tmp_path_factory.mktemp("served"))
+    folder = tmp_path_factory.mktemp("served")
+    one = kit.Served(folder, "--unit", str(unit(folder / "unit")))
     one.start()
     yield one
     one.end()
+
+
+def unit(folder: Path) -> Path:
+    """The state directory of a unit on paper whose controller has decided, and that has recovered once."""
+    world = World(folder, {"threshold_seconds": 10.0}, now=time.time())
+    try:
+        world.measured(start=12.0, wire=0.5, load=80e6, fetch=100e6)
+        world.turns()
+        assert world.record.scheme is Scheme.deployed
+        at = world.now
+        lost = Recovery("e1", "e2", 2, "deployed", at, failed_at=at - 1, first_result_at=at + 3.5)
+        world.unit.change(lambda now: replace(now, recoveries=(lost,)))
+        world.turn()
+        return world.unit.root
+    finally:
+        world.unit.close()
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +90,9 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     page.locator(".at-new").click()
     page.locator("input[aria-label=Name]").fill("errors")
     write(page, "SELECT status, COUNT(*) AS n FROM clikcs GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-said", "✗ line 1, column .*clikcs")
+    seen(page, ".at-do-said", "✗ line 1, column .*clikcs")
     write(page, "SELECT status, COUNT(*) AS n FROM clicks GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-said", "✓ created job errors")
+    seen(page, ".at-do-said", "✓ created job errors")
     assert "errors" not in [job["name"] for job in served.get("/jobs")], "only checked so far"
     page.locator(".at-do").click()
 
@@ -80,13 +103,13 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     seen(page, ".at-graph svg", "rows/s")
 
     write(page, "SELECT status, COUNT(*) AS n FROM clicks WHERE nope = 1 GROUP BY status WINDOWING 1 SECONDS")
-    seen(page, ".at-said", "✗ .*nope")
+    seen(page, ".at-do-said", "✗ .*nope")
     assert page.locator(".at-do").is_disabled()
     write(
         page,
         "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= 400 GROUP BY status WINDOWING 1 SECONDS",
     )
-    seen(page, ".at-said", "✓ altered job errors; its state is kept")
+    seen(page, ".at-do-said", "✓ altered job errors; its state is kept")
     page.locator(".at-do").click()
     seen(page, ".at-versions", "altered.*kept.*status >= 400.*created")
     assert "status >= 400" in served.get("/jobs/errors")["query"]
@@ -102,6 +125,40 @@ def test_a_job_is_created_watched_altered_paused_and_dropped(served: kit.Served,
     assert "errors" not in [job["name"] for job in served.get("/jobs")]
     elsewhere = [url for url in asked if not url.startswith((served.url, "data:", "blob:", "ws://127.0.0.1"))]
     assert elsewhere == [], "pages bring everything along"
+
+
+def test_a_jobs_parameter_is_set(served: kit.Served, page: Any) -> None:
+    query = "SELECT status, COUNT(*) AS n FROM clicks WHERE status >= $least GROUP BY status"
+    body = {"name": "least", "query": f"{query} WINDOWING 1 SECONDS", "parameters": {"least": 200}}
+    assert httpx.post(f"{served.url}/jobs", json=body, timeout=20).status_code == 201
+    page.goto(f"{served.url}/ui/jobs/least")
+    field = page.locator('input[aria-label="$least"]')
+    field.wait_for()
+    assert field.input_value() == "200"
+    assert page.locator(".at-set").is_disabled()
+    field.fill("many")
+    seen(page, ".at-set-said", "✗ .*no number")
+    assert page.locator(".at-set").is_disabled()
+    field.fill("400")
+    seen(page, ".at-set-said", "✓ altered job least; its state is kept")
+    assert served.get("/jobs/least")["parameters"] == {"least": 200}, "only checked so far"
+    page.locator(".at-set").click()
+    seen(page, ".at-set-said", "^altered job least; its state is kept")
+    seen(page, ".at-versions", "altered.*kept")
+    assert served.get("/jobs/least")["parameters"] == {"least": 400}
+    assert field.input_value() == "400"
+    page.goto(f"{served.url}/ui/jobs/pages")
+    seen(page, ".at-life", "running")
+    assert not page.locator(".at-parameters").is_visible(), "it has none"
+
+
+def test_a_units_estimates_stand_beside_what_was_measured(served: kit.Served, page: Any) -> None:
+    page.goto(f"{served.url}/ui/recovery")
+    seen(page, ".at-estimates", "within 10 s, precise")
+    seen(page, ".at-estimates tr", r"deployed.*4\.5 s.*detect.*load.*margin")
+    seen(page, ".at-estimates tr", "passive-replication.*too slow")
+    seen(page, ".at-recoveries", r"e1.*e2.*deployed.*4\.5 s.* s")
+    page.locator(".at-bars canvas").first.wait_for()
 
 
 def test_what_could_not_be_read_is_shown_as_it_was(served: kit.Served, page: Any) -> None:

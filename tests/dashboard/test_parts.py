@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -83,6 +84,10 @@ def test_an_answer_is_plotted_where_it_can_be() -> None:
     assert options is not None
     assert options["series"][0]["data"] == [3, 5]
     assert options["yAxis"]["data"] == ["/a", "/b"]
+    keyed = pl.DataFrame({"path": ["/a", "/a"], "status": [200, 404], "n": [3, 5]})
+    options = charts.of_answer(keyed)
+    assert options is not None
+    assert (options["series"][0]["name"], options["yAxis"]["data"]) == ("n", ["/a 200", "/a 404"])
     assert charts.of_answer(rows.select("n")) is None
     assert charts.of_answer(rows.clear()) is None
 
@@ -141,13 +146,22 @@ def test_a_unit_is_shown_as_ha_status_tells_it(tmp_path: Path) -> None:
         "last_epoch": 7,
         "engines": {"e1": engine, "e2": {**engine, "role": "secondary", "epoch": -1, "lag": None}},
         "recoveries": [
-            {"lost": "e0", "leader": "e1", "scheme": "s", "detected_after": 1.5, "first_result_after": None}
+            {
+                "lost": "e0",
+                "leader": "e1",
+                "scheme": "s",
+                "detected_after": 1.5,
+                "first_result_after": None,
+                "estimated_seconds": 2.5,
+                "semantics": "precise",
+            }
         ],
         "measured": {"start_seconds": [3.0, 2.0]},
     }
     assert "primary" in recovery._engines(unit)
     assert "1.5 s" in recovery._recoveries(unit)
+    assert "2.5 s" in recovery._recoveries(unit)
     assert "start_seconds" in recovery._measured(unit)
-    assert "chosen by hand" in recovery._estimates(unit)
-    estimated = {**unit, "estimates": {"deployed": 3.0, "passive-replication": 9.0}, "threshold_seconds": 5.0}
-    assert "too slow" in recovery._estimates(estimated)
+    worst = recovery._measured({"measured": {"load": [4e6, 8e6], "start": [9.0, 2.0], "wire": []}})
+    assert re.search("load.*8.0 MB/s.*4.0 MB/s.*into memory.*start.*2.0 s.*9.0 s.*warmed up", worst)
+    assert "wire" not in worst

@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.engine.kept import Kept
 from penstock.http.wire import ARROW, PROBLEM
+from penstock.jobs.reducing import reduction_of
 from penstock.query.compile import compiled
 from penstock.testing.list_log import ListLog
 from penstock.testing.serving import serving
@@ -307,3 +308,25 @@ def test_an_app_can_be_asked_but_not_changed(state: Path) -> None:
             assert problem(site, "POST", "/jobs/big/pause")["condition"] == "NO_COMMANDS"
             assert problem(site, "GET", "/jobs/small")["condition"] == "UNKNOWN_JOB"
             assert site.get("/status")["jobs"] == {"running": 1}
+
+
+def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> None:
+    text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
+    CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
+    program = Kept(compiled(reduction_of(text, "clicks").reduced()), state)
+    query = {"query": "SELECT path FROM clicks"}
+    with (
+        serving(program, state, by_itself=False) as running,
+        kit.httpx.Client(base_url=running.url) as http,
+    ):
+        site = kit.Site(running, kit.PushedLog(), http)
+        for told in (
+            problem(site, "PATCH", "/jobs/hits", query),
+            problem(site, "POST", "/sql", {"sql": "PAUSE JOB hits"}),
+            problem(site, "POST", "/jobs", {"name": "new", **query}),
+        ):
+            assert (told["condition"], told["status"]) == ("NO_COMMANDS", 409)
+            assert "agents reduce clicks for these jobs" in told["title"]
+            assert "start both anew" in told["hint"]
+        assert "SQL file" in site.get("/jobs/hits")["query"]
+        assert "SQL file" in site.get("/streams")[0]["said"]

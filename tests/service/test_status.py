@@ -16,6 +16,9 @@ from penstock.elastic.measurements import MEASUREMENTS
 from penstock.elastic.prometheus import exported_name
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
+from penstock.engine.job_client import JobClient
+from penstock.engine.job_server import socket_of
+from penstock.engine.lines import LineServer
 from penstock.engine.status import StatusServer
 from penstock.service.cli import app as cli
 from penstock.service.following import following, load_manager
@@ -166,6 +169,22 @@ def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
     told = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
     assert isinstance(told.exception, ExternalError)
     assert told.exception.condition == "ENGINE_NOT_RUNNING"
+
+
+def test_an_engine_whose_queries_do_not_change_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ".penstock" / "app"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with LineServer.at(socket_of(place, "status"), "penstock-status", lambda asked: asked):
+        for command in (["alter", "hits", "SET LIMIT 3"], ["list"]):
+            told = CliRunner().invoke(cli, ["jobs", *command])
+            assert isinstance(told.exception, UserError)
+            assert told.exception.condition == "NO_COMMANDS"
+            assert "--reduced" in told.exception.text()
+    with pytest.raises(ExternalError, match="ENGINE_NOT_RUNNING"):
+        JobClient(place)
 
 
 def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""The client has a method for every route of the service; one that is left out has a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Match, Route
+
+from penstock.client import Client, connect
+from penstock.words.errors import UserError
+from tests.http import kit
+
+#: routes without a method, and why
+LEFT_OUT = {("GET", "/openapi.json"): "the API's own description, for tools that make clients"}
+#: parameters of a route that no method sends, and why
+NOT_SENT = {
+    ("GET", "/jobs/{name}/results", "limit"): "results() reads page after page by itself",
+    ("GET", "/jobs/{name}/events", "since"): "subscribe() says it as Last-Event-ID, first and after a break",
+}
+STREAM = {"name": "made", "log": {"kind": "generated"}, "format": {"kind": "combined_log"}, "time": "time"}
+SEEN = "SELECT page FROM clicks"
+
+
+def first(items: Any) -> Any:
+    """The first of what is iterated, and no more of it."""
+    with closing(iter(items)) as found:
+        return next(found)
+
+
+#: every public method, called so that the service does what it asks
+CALLS: dict[str, Callable[[Client], Any]] = {
+    "sql": lambda client: client.sql("SHOW JOBS", check=True),
+    "create": lambda client: [client.create("new", SEEN, check=check) for check in (True, False)],
+    "alter": lambda client: client.alter("new", where="status = 200", check=True),
+    "pause": lambda client: client.pause("new"),
+    "resume": lambda client: client.resume("new"),
+    "drop": lambda client: client.drop("new"),
+    "create_stream": lambda client: client.create_stream(STREAM),
+    "drop_stream": lambda client: client.drop_stream("made"),
+    "streams": lambda client: client.streams(),
+    "stream": lambda client: client.stream("clicks"),
+    "jobs": lambda client: client.jobs(),
+    "job": lambda client: client.job("pages"),
+    "graph": lambda client: client.graph("pages"),
+    "versions": lambda client: client.versions("pages"),
+    "ask": lambda client: client.ask("pages"),
+    "answer": lambda client: client.answer("pages"),
+    "message": lambda client: client.message("pages", {"page": "/a"}),
+    "results": lambda client: list(client.results("pages")),
+    "subscribe": lambda client: first(client.subscribe("pages", since=0)),
+    "dead_letters": lambda client: client.dead_letters("clicks"),
+    "late_events": lambda client: client.late_events("clicks"),
+    "leaped": lambda client: client.leaped("clicks"),
+    "push": lambda client: client.push("clicks", kit.lines(1)),
+    "health": lambda client: client.health(),
+    "status": lambda client: client.status(),
+    "metrics": lambda client: client.metrics(),
+    "engine": lambda client: client.engine(),
+    "epochs": lambda client: client.epochs(),
+    "recovery": lambda client: client.recovery(),
+    "coordinators": lambda client: client.coordinators(),
+    "logs": lambda client: client.logs(),
+    "flush": lambda client: client.flush("pages"),
+    "empty": lambda client: client.empty("pages"),
+}
+
+
+@pytest.fixture
+def site(state: Path) -> Iterator[kit.Site]:
+    with kit.site(state, events=100) as found:
+        yield found
+
+
+@pytest.fixture
+def client(site: kit.Site) -> Iterator[Client]:
+    with connect(site.url) as found:
+        yield found
+
+
+def routes(site: kit.Site) -> list[tuple[str, Route]]:
+    """All that the service answers to, as a method and a route."""
+    found = site.running.service.api.routes
+    assert all(isinstance(route, Route) for route in found), "a kind of route that this test does not know"
+    return [
+        (method, route)
+        for route in found
+        if isinstance(route, Route)
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+
+
+def reached(request: httpx.Request, known: list[tuple[str, Route]]) -> tuple[str, str]:
+    """The route that a request comes to."""
+    scope = {"type": "http", "method": request.method, "path": request.url.path}
+    for method, route in known:
+        if method == request.method and route.matches(scope)[0] is Match.FULL:
+            return method, route.path
+    raise AssertionError(f"{request.method} {request.url} comes to no route")
+
+
+def test_every_route_has_a_method(site: kit.Site, client: Client) -> None:
+    public = {name for name in vars(Client) if not name.startswith("_")} - {"close"}
+    assert public == set(CALLS), "CALLS calls every method"
+    sent: list[httpx.Request] = []
+    client._http.event_hooks = {"request": [sent.append]}
+    for call in CALLS.values():
+        call(client)
+    known = routes(site)
+    said: dict[tuple[str, str], set[str]] = {}
+    for request in sent:
+        said.setdefault(reached(request, known), set()).update(request.url.params)
+    there = {(method, route.path) for method, route in known}
+    assert there - said.keys() == LEFT_OUT.keys(), "a route without a method, and without a reason"
+    paths = site.get("/openapi.json")["paths"]
+    missing = {
+        (method, path, parameter["name"])
+        for method, path in there & said.keys()
+        for parameter in paths[path][method.lower()].get("parameters", ())
+        if parameter["in"] == "query" and parameter["name"] not in said[method, path]
+    }
+    assert missing == NOT_SENT.keys(), "a parameter that no method takes, and without a reason"
+
+
+def test_the_engine_is_looked_into(site: kit.Site, client: Client) -> None:
+    assert client.health().status == "ok"
+    assert client.stream("clicks") == client.streams()[0]
+    assert "stream" in {node.kind for node in client.graph("pages").nodes}
+    client.alter("pages", where="status = 200")
+    assert [one.did for one in client.versions("pages")] == ["created", "altered"]
+    assert client.engine().epoch == client.status().epoch == 0
+    site.epochs(3)
+    assert [point.epoch for point in client.epochs(limit=2)] == [2, 3]
+    recovery = client.recovery()
+    assert (recovery.starts, recovery.restarts, recovery.unit) == (1, [], None)
+    assert client.coordinators() == []
+    assert len(client.logs(limit=1)) == 1
+    assert f"penstock_events_total {client.status().events}\n" in client.metrics()
+    for call in (client.stream, client.graph, client.versions):
+        with pytest.raises(UserError, match="UNKNOWN_"):
+            call("nobody")
+    with pytest.raises(UserError):
+        client.epochs(limit=0)
+
+
+def test_what_is_only_checked_is_not_done(client: Client) -> None:
+    made = client.create("few", SEEN, check=True)
+    assert (made.says, made.command) == ("created job few; it runs from the next epoch on", None)
+    altered = client.alter("pages", where="status = 200", check=True)
+    assert (altered.state, altered.command) == ("kept", None)
+    paused, dropped = client.sql("PAUSE JOB pages; DROP JOB pages", check=True)
+    assert (paused.name, dropped.says) == ("pages", "dropped job pages")
+    (job,) = client.jobs()
+    assert (job.name, job.life, job.version) == ("pages", "running", 1)
+    with pytest.raises(UserError, match="UNKNOWN_COLUMN"):
+        client.create("x", "SELECT nope FROM clicks", check=True)

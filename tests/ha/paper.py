@@ -1,0 +1,79 @@
+"""A unit on paper: a real record in a real store, a real controller, and engines that nobody started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.ha.decision import Decision
+from penstock.ha.processes import Taken
+from penstock.ha.schemes import Scheme
+from penstock.ha.steering import Steering
+from penstock.ha.unit import Launch, Member, Unit, UnitRecord
+
+LOAD = {
+    "events_per_second": 20_000.0,
+    "most_events_per_second": 100_000.0,
+    "input_bytes_per_second": 2e6,
+    "output_bytes_per_second": 1e5,
+    "state_bytes": 50e6,
+    "run_bytes": 2e6,
+    "epoch_seconds": 1.0,
+}
+
+
+class World:
+    """A unit whose engines exist on paper, and a clock that is turned by hand."""
+
+    def __init__(
+        self,
+        folder: Path,
+        recovery: dict[str, Any],
+        record: dict[str, Any] | None = None,
+        now: float = 1_000.0,
+    ) -> None:
+        launch = Launch("paper", str(folder / "store"), "app.py", str(folder), recovery=recovery)
+        self.unit = Unit.made(folder / "state", launch)
+        controlled = "threshold_seconds" in recovery
+        first = UnitRecord(
+            Scheme.active_replication, str(folder), controlled=controlled, leader="e1", generation=1
+        )
+        self.unit.begun(replace(first, **(record or {})))
+        self.now = now
+        self.load = dict(LOAD)
+        #: by how much the primary's clock is ahead of ours
+        self.ahead = 0.0
+        self.told: list[str] = []
+        self.steering = self.another()
+
+    def another(self) -> Steering:
+        """The controller of the next coordinator."""
+        return Steering(self.unit, self.told.append, clock=lambda: self.now, used=self._used)
+
+    def _used(self, pid: int) -> Taken:
+        return Taken(
+            cpu_seconds=self.now * (1.0 if pid == 1 else 0.05), memory_bytes=2e9 if pid == 1 else 1e9
+        )
+
+    def turn(self, seconds: float = 2.5) -> Decision:
+        self.now += seconds
+        primary = Member(
+            1, "h", "passive", phase="primary", epoch=100, load={"at": self.now + self.ahead, **self.load}
+        )
+        second = Member(2, "h", "active", phase="following", epoch=99)
+        decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": second})
+        assert decision is not None
+        return decision
+
+    def turns(self, count: int = 30) -> Decision:
+        for _ in range(count):
+            decision = self.turn()
+        return decision
+
+    def measured(self, **figures: float) -> None:
+        self.unit.change(lambda now: now.measuring(**figures))
+
+    @property
+    def record(self) -> UnitRecord:
+        return self.unit.record()
