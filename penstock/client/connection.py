@@ -97,14 +97,17 @@ class Client:
         *,
         into: Sequence[schemas.Made | Mapping[str, Any]] = (),
         parameters: Mapping[str, schemas.Value] | None = None,
+        recovery: str | None = None,
         check: bool = False,
     ) -> schemas.Answered:
-        """Create a job: it runs from the next epoch on. With `check`, only say what would be answered."""
+        """Create a job: it runs from the next epoch on. `recovery`: what it may lose or repeat after a crash.
+        With `check`, only say what would be answered."""
         body = {
             "name": name,
             "query": query,
             "into": list(map(_plain, into)),
             "parameters": dict(parameters or {}),
+            "recovery": recovery,
         }
         return self._answered("POST", "/jobs", body, check=check)
 
@@ -116,13 +119,16 @@ class Client:
         where: str | None = None,
         limit: int | None = None,
         parameters: Mapping[str, schemas.Value] | None = None,
+        recovery: str | None = None,
         rebuild: bool = False,
         check: bool = False,
     ) -> schemas.Answered:
-        """Alter a job: its query, or its filter, limit or parameters. The answer's `state` says what becomes of it.
-        With `check`, only say what would be answered."""
+        """Alter a job: its query, or its filter, limit, parameters or recovery. The answer's `state` says what becomes
+        of it. With `check`, only say what would be answered."""
         body = {"query": query, "where": where, "limit": limit, "parameters": dict(parameters or {})}
-        return self._answered("PATCH", _job(name), {**body, "rebuild": rebuild}, check=check)
+        return self._answered(
+            "PATCH", _job(name), {**body, "recovery": recovery, "rebuild": rebuild}, check=check
+        )
 
     def drop(self, name: str) -> schemas.Answered:
         """Drop a job."""

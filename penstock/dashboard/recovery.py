@@ -24,6 +24,14 @@ _RESTARTS = (
     Column("without results", number=True),
     Column("epochs", wide=True),
 )
+_LOST = (
+    Column("job"),
+    Column("recovery"),
+    Column("epochs lost", number=True),
+    Column("of these not told", number=True, wide=True),
+    Column("rows lost", number=True, wide=True),
+    Column("rows repeated", number=True),
+)
 _ENGINES = (
     Column("engine"),
     Column("role"),
@@ -49,9 +57,12 @@ _MEASURED = (
     Column("times", number=True),
     Column("what it is", wide=True),
 )
+#: jobs of which it is shown what they lost
+_SHOWN_JOBS = 50
 _ONE_ENGINE = (
     "One engine, no secondary. After a crash the next start goes on from the last committed epoch: nothing is lost and "
-    "nothing counted twice. A unit of engines (run --ha) is back sooner; serve --unit DIR shows one here."
+    "nothing counted twice, but by jobs that may. A unit of engines (run --ha) is back sooner; serve --unit DIR shows "
+    "one here."
 )
 
 
@@ -63,6 +74,7 @@ def recovery(board: Board, request: Request) -> None:
         with card("This engine") as _:
             ui.label(_ONE_ENGINE).classes("pen-note")
             restarts = shown().classes("at-restarts")
+            lost = shown().classes("at-lost")
         unit = ui.element("div")
         with unit, card("HA unit"), ui.element("div").classes("pen-stack"):
             engines = shown().classes("at-engines")
@@ -77,6 +89,7 @@ def recovery(board: Board, request: Request) -> None:
             facts = await read(board.recovery)
             _figures(tiles, facts)
             put(restarts, _restarts(facts))
+            put(lost, _lost(facts))
             unit.set_visibility(facts.unit is not None)
             thought.set_visibility(facts.unit is not None)
             if facts.unit is not None:
@@ -129,6 +142,17 @@ def _restarts(facts: RecoveryFacts) -> Markup:
         for one in reversed(facts.restarts)
     ]
     return table(_RESTARTS, rows, "It has never died.")
+
+
+def _lost(facts: RecoveryFacts) -> Markup:
+    """What jobs lost or repeated when this engine came back."""
+    found: dict[str, Any] = (facts.last or {}).get("jobs", {})
+    counts = ("lost_epochs", "untold_epochs", "lost_rows", "repeated_rows")
+    rows = [
+        (name, chip(one["semantics"]), *(one.get(count, 0) for count in counts))
+        for name, one in list(found.items())[:_SHOWN_JOBS]
+    ]
+    return table(_LOST, rows, "") if rows else Markup()
 
 
 def _engines(unit: dict[str, Any]) -> Markup:

@@ -159,6 +159,7 @@ class Engine:
         facts = self.seat.claimed(self.program, self._fence)
         try:
             self.program.begun()
+            self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets)
             if self.seat.decides.is_set():
                 logs.start(self.plan)  # a wrong path is told before Spark is started
@@ -244,7 +245,7 @@ class Engine:
             fence=self._fence,
             outlet=self.outlet,
             checkpoint_every=self.settings.checkpoint_every,
-            semantics=self.settings.semantics,
+            fates=self.seat.comeback.fates,
         )
         admission = self.admission = Admission(
             self.program,

@@ -20,7 +20,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ import polars as pl
 from penstock.engine.admission import Offset, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
+from penstock.engine.fates import Fates, answers_kept, offer
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.greeting import a_little, rehearsal
 from penstock.engine.interval import INTERVAL, Interval
@@ -37,12 +38,12 @@ from penstock.engine.leaps import as_aside, leaps
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
+from penstock.engine.report import EpochReport
 from penstock.engine.stages import Stages, dealt
 from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace
 from penstock.engine.watermark import introduced
-from penstock.engine.work import TaskWork, Work, tasks_of, work_of
-from penstock.ha.schemes import SEMANTICS, Semantics
+from penstock.engine.work import tasks_of, work_of
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import Maps, Place, evenly
@@ -52,52 +53,9 @@ from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
 
+__all__ = ["EpochReport", "EpochRunner", "Shape"]
+
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What an epoch did, for people and for the rate control.
-
-    `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
-    `leaped` counts the silent partitions it is the first to pass over;
-    `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
-    """
-
-    epoch: int
-    events: int
-    bytes: int
-    late: int
-    bad: int
-    seconds: float
-    stage_seconds: Mapping[str, float]
-    units: Mapping[str, int]
-    watermark: int | None
-    state_bytes: int
-    rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    repeated: bool = False
-    #: whether it had been recorded before, and whether the sinks were known to have its rows
-    replayed: bool = False
-    delivered_before: bool = False
-    #: whether they were offered to sinks that had them, and the rows that a sink took once more
-    offered_again: bool = False
-    repeated_rows: int = 0
-    #: the last epoch whose state is durable
-    durable_epoch: int = -1
-    #: bytes of the runs it wrote, of those that were brought to disk with it, and CPU that the last manifest took
-    run_bytes: int = 0
-    checkpoint_bytes: int = 0
-    manifest_cpu_seconds: float = 0.0
-    oldest: int | None = None
-    newest: int | None = None
-    committed_at: float = 0.0
-    leaped: int = 0
-    #: what each task did, and each sub-query
-    tasks: tuple[TaskWork, ...] = ()
-    work: Mapping[str, Work] = field(default_factory=dict)
-    #: the maps it ran with, and the move of buckets that came into force with it
-    maps: Maps | None = None
-    moved: Moved | None = None
 
 
 #: of how much state, in bytes, an epoch may be one task though slices have places, away from which all is to be read
@@ -145,7 +103,7 @@ class EpochRunner:
         fence: Fence | None = None,
         outlet: Outlet | None = None,
         checkpoint_every: int = 1,
-        semantics: Semantics = Semantics.precise,
+        fates: Fates | None = None,
     ) -> None:
         self._stages = stages
         self._program = program
@@ -160,7 +118,9 @@ class EpochRunner:
         self.outlet = outlet or Outlet(lambda: state.generation, state.path)
         #: when the state is made durable
         self.interval = Interval(state, place.memory, checkpoint_every)
-        self.semantics = semantics
+        self.fates = fates or Fates()
+        if self.fates.begin is not None:
+            self.interval.manifest = self.fates.begin
         self._gone: tuple[str, ...] = ()
         #: the last epoch that read something: what it was, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
@@ -229,14 +189,15 @@ class EpochRunner:
         content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
         if self.interval.in_memory:
             content[INTERVAL] = self.interval.every
-        if SEMANTICS[self.semantics].loses_events:  # so that nothing is told twice when epochs are left out
+        to_repeat = not self.fates.all_lose([planned])
+        if not to_repeat:  # so that nothing is told twice when epochs are left out
             reached_times = {name: stream.watermark for name, stream in self.manifest.streams.items()}
             content["before"] = {"watermarks": reached_times, "counters": dict(self.manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
         record = self._state.record(epoch, content | {"maps": maps.to_json()})
         told_before = replayed and INTERVAL in record and self._state.recorded(epoch + 1) is not None
-        delivered = told_before and not SEMANTICS[self.semantics].repeats_results
+        lost = self.fates.lose(epoch, planned)
         if (record["start"], record["end"]) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
@@ -247,18 +208,23 @@ class EpochRunner:
             )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
-        plan, result = self._carried_out(epoch, record, spans, maps)
+        plan, result = self._carried_out(epoch, record, spans, maps, lost)
+        offered = offer(result.rows, self.fates, planned, lost, told_before)
         reached("gathered", epoch)
         self._may_write()
         aside = [
             part for part in (result.aside, as_aside(record["start"], record["end"])) if part is not None
         ]
         put_aside = pl.concat(aside) if aside else None
-        taken = 0 if delivered else self.outlet.take(epoch, plan, result.rows, put_aside)
-        self._program.delivered(epoch, record["end"].get("commands", 0), result.rows)
+        taken: Mapping[str, int] = {}
+        if not told_before or offered.again:
+            taken = self.outlet.take(epoch, plan, offered.rows, None if told_before else put_aside)
+        self._program.delivered(epoch, record["end"].get("commands", 0), offered.kept)
         reached("delivered", epoch)
         self._may_write()
-        self._gone = self.interval.commit(result.manifest)
+        self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
+        if lost and epoch == self.fates.upto:
+            self.interval.settle()
         self._forget(self._gone)
         reached("committed", epoch)
         self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
@@ -280,11 +246,15 @@ class EpochRunner:
             units=units,
             watermark=watermark,
             state_bytes=result.manifest.state_bytes(),
-            rows=result.rows,
+            rows={name: rows for name, rows in result.rows.items() if name not in lost},
             replayed=replayed,
-            delivered_before=delivered,
-            offered_again=told_before and not delivered,
-            repeated_rows=taken if told_before else 0,
+            told_before=told_before,
+            delivered_before=told_before and not offered.again,
+            offered_again=offered.again,
+            repeated_rows=taken if told_before else {},
+            withheld_rows=offered.withheld,
+            rested=plan.rested,
+            to_repeat=to_repeat,
             durable_epoch=self.interval.durable_epoch,
             run_bytes=result.run_bytes(),
             checkpoint_bytes=self.interval.copied_bytes if self.interval.durable_epoch == epoch else 0,
@@ -300,12 +270,17 @@ class EpochRunner:
         )
 
     def _carried_out(
-        self, epoch: int, record: Mapping[str, Any], spans: list[tuple[str, Span]], maps: Maps
+        self,
+        epoch: int,
+        record: Mapping[str, Any],
+        spans: list[tuple[str, Span]],
+        maps: Maps,
+        resting: frozenset[str],
     ) -> tuple[Plan, Gathered]:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
         commands = record["end"].get("commands", 0)
         while True:
-            plan = self._program.plan(commands, self._program.failures(epoch, commands))
+            plan = self._program.plan(commands, self._program.failures(epoch, commands), resting)
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
             one_task = self._shape.small(wanted, plan.scans) and self._may_be_one_task(maps)
             task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if one_task else maps)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from penstock.engine.comeback import Comeback
 from penstock.engine.epoch import EpochReport
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import KEPT, Recovery, UnitRecord
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import UserError
+
+#: jobs of a recovery that are kept in the unit's record: it is read and written whole
+JOBS_KEPT = 50
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Lead:
         return first
 
     def resulted(
-        self, record: UnitRecord, report: EpochReport, outcome: Mapping[str, float]
+        self, record: UnitRecord, report: EpochReport, back: Comeback
     ) -> tuple[UnitRecord, dict[str, float]]:
         """The record with the first results of the recovery, and what that measured."""
         if not record.recoveries or record.recoveries[-1].generation != self.generation:
@@ -83,7 +86,8 @@ class Lead:
             record.recoveries[-1],
             first_result_at=report.committed_at,
             first_epoch=report.epoch,
-            outcome=dict(outcome),
+            outcome=back.outcome(),
+            jobs=back.by_job(JOBS_KEPT),
         )
         figures = {}
         # who was started after the failure was not there to detect it

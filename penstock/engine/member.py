@@ -257,7 +257,8 @@ class EngineMember:
 
     def _epoch(self, engine: Engine, report: EpochReport) -> None:
         waiting = {} if engine.admission is None else engine.admission.backlog
-        self._say(epoch=report.epoch, behind=round(behind_seconds(report.units, report.seconds, waiting), 1))
+        behind = round(behind_seconds(report.units, report.seconds, waiting), 1)
+        self._say(epoch=report.epoch, behind=behind, repeats=report.to_repeat)
         lead = self._leads
         if lead is None:
             return
@@ -272,7 +273,7 @@ class EngineMember:
         def resulted(record: UnitRecord) -> UnitRecord:
             figures = {} if wire is None else {"wire": wire}
             if first:
-                record, more = lead.resulted(record, report, engine.seat.comeback.outcome())
+                record, more = lead.resulted(record, report, engine.seat.comeback)
                 figures |= more
             return record.measuring(**figures)
 

@@ -42,12 +42,12 @@ class Outlet:
 
     def take(
         self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> int:
-        """Take an epoch's rows; how many the sinks have taken of them now."""
+    ) -> Mapping[str, int]:
+        """Take an epoch's rows; how many the sinks have taken of them now, by output."""
         with self._lock:
             if self._holding:
                 self._held.append((epoch, plan, rows, aside))
-                return 0
+                return {}
             return self._deliver(epoch, plan, rows, aside)
 
     def hold(self) -> None:
@@ -71,7 +71,7 @@ class Outlet:
 
     def _deliver(
         self, epoch: int, plan: Plan, rows: Mapping[str, pl.DataFrame], aside: pl.DataFrame | None
-    ) -> int:
+    ) -> Mapping[str, int]:
         """Deliver as who leads now; when that is another by the time it arrives, again: the rows are the same."""
         for attempt in range(_AGAIN):
             generation = self.generation()
@@ -89,12 +89,12 @@ class Outlet:
         plan: Plan,
         rows: Mapping[str, pl.DataFrame],
         aside: pl.DataFrame | None,
-    ) -> int:
-        taken = 0
+    ) -> Mapping[str, int]:
+        taken = dict.fromkeys(rows, 0)
         for name, told in rows.items():
             for sink in plan.outputs[name].sinks:
                 sink.take_over(generation)
-                taken += told.height if sink.write(epoch, told) else 0
+                taken[name] += told.height if sink.write(epoch, told) else 0
         if aside is not None:
             ordered = aside.sort("stream", "why", "partition", "offset")
             for (stream, why), part in ordered.group_by("stream", "why", maintain_order=True):

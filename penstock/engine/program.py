@@ -7,12 +7,16 @@ epoch follows from its offsets, which say that number: so a repeated epoch runs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import polars as pl
 
 from penstock.query.physical import OutputPlan, Plan, ScanPlan
+from penstock.query.resting import owned
+from penstock.query.resting import resting as rested
+from penstock.state.manifest import Manifest
 from penstock.words.errors import PenstockError
 
 #: starts the log of a stream of this name, unless it is; raises if it cannot be read
@@ -48,9 +52,12 @@ class Program(Protocol):
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
 
-    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
+    def plan(
+        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
+    ) -> Plan:
         """The plan once the commands up to this number are carried out; `without` some jobs, which have failed: each
-        with whether its state goes too."""
+        with whether its state goes too. Outputs that rest have no events come to what is their own; `Plan.rested`
+        says which have such. Nothing is different for other outputs."""
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
@@ -67,6 +74,12 @@ class Program(Protocol):
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         """The jobs without which an epoch that takes in so many commands is carried out, and of each whether its state
         goes too: where it failed even without events, or cannot be made any more."""
+
+    def forgotten(
+        self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
+    ) -> tuple[Manifest, Mapping[str, int]]:
+        """Have the own state of outputs of a plan begin empty: the manifest without it, where that is how; else it is
+        gone from a later epoch on. And its bytes, where they are known."""
 
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
@@ -95,8 +108,24 @@ class Fixed:
         for output in self._plan.outputs.values():
             close_sinks(output)
 
-    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
-        return self._plan
+    def plan(
+        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
+    ) -> Plan:
+        return rested(self._plan, resting) if resting else self._plan
+
+    def forgotten(
+        self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
+    ) -> tuple[Manifest, Mapping[str, int]]:
+        own = owned(self._plan, outputs)
+        kept = {name: group for name, group in manifest.collections.items() if name not in own}
+        found: dict[str, int] = {}
+        for sub, leads in own.items():
+            runs = {
+                run.name: run.bytes for group in manifest.collections.get(sub, {}).values() for run in group
+            }
+            for output in leads:
+                found[output] = found.get(output, 0) + sum(runs.values())
+        return replace(manifest, collections=kept), found
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         return frozenset()

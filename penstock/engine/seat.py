@@ -14,6 +14,7 @@ from penstock.engine.checkpoint import made
 from penstock.engine.comeback import Comeback, come_back
 from penstock.engine.duty import Duty
 from penstock.engine.epoch import EpochReport
+from penstock.engine.fates import Fates
 from penstock.engine.logs import Logs
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
@@ -33,7 +34,7 @@ class Seat:
         self._duty = duty
         self._semantics = semantics
         #: what became of the epochs after the last durable manifest
-        self.comeback = Comeback(semantics)
+        self.comeback = Comeback(semantics, fates=Fates(semantics))
         self._came_on = False
         self.state = StateDirectory(path, None if duty is None else duty.agreed)
         self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
@@ -72,12 +73,16 @@ class Seat:
         try:
             if self._duty is not None:
                 self._back_to_whole()
-            if follows is None:
-                self.comeback = come_back(self.state, self._semantics, at_hand=self.warm_cache)
         except PenstockError:
             self.state.release()
             raise
         return facts
+
+    def come_back(self, program: Program) -> Fates:
+        """Make ready for the epochs to come, once the program has begun: what becomes of those after a loss."""
+        if self._duty is None or self._duty.follows is None:
+            self.comeback = come_back(self.state, program, self._semantics, at_hand=self.warm_cache)
+        return self.comeback.fates
 
     def _back_to_whole(self) -> None:
         """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""

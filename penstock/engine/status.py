@@ -24,6 +24,8 @@ from penstock.engine.lines import LineServer
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
+#: jobs of which it is told what they lost or repeated
+SHOWN_JOBS = 1_000
 #: where no loop measures, who asks does: over this long at least and, without epochs, at most, in seconds
 _LEAST_PERIOD, _MOST_PERIOD = 0.5, 10.0
 
@@ -74,6 +76,7 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
     }
     if (back := engine.seat.comeback).happened:
         said["recovery"] = {"semantics": str(back.semantics), "over": back.ended, **back.outcome()}
+        said["recovery"]["jobs"] = back.by_job(SHOWN_JOBS)
     if latest is not None:
         said |= _measured(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
     if engine.elasticity is not None:

@@ -20,7 +20,7 @@ from penstock.words.errors import ExternalError
 #: how often it says where it is, at most, in seconds
 _SAY_SECONDS = 0.2
 #: what can wait that long
-_CAN_WAIT = frozenset({"epoch", "held", "behind"})
+_CAN_WAIT = frozenset({"epoch", "held", "behind", "repeats"})
 
 
 class Voice:

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from shutil import rmtree
+from typing import Protocol
 
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
 from penstock.ha.needs import needs, takes_over
 from penstock.ha.steering import Steering
-from penstock.ha.unit import Kind, Member, Unit, UnitRecord
+from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
 
 #: how often it looks, in seconds
@@ -36,11 +37,19 @@ _STRIKES = 3
 #: the least time between two starts after an engine ended with an error, in seconds
 _PAUSE_SECONDS = 5.0
 
-Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes]"]
+#: starts an engine; None where that is another's to do, on another host
+Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes] | None"]
 
 
-def started(unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
-    """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it."""
+class Launched(Protocol):
+    """Starts an engine here."""
+
+    def __call__(self, unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]: ...
+
+
+def started(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]:
+    """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it. `node`: what it
+    says of where it is."""
     command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "engine-process"]
     log = unit.log(name)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +61,7 @@ def started(unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             cwd=unit.launch.folder,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), NODE: node},
         )
 
 
@@ -231,7 +240,9 @@ class Coordinator:
             name = f"e{after.started}"
             self._tidy(after, members)
             self._tell(f"starting engine {name} ({kind})")
-            self._children[name] = self._start(self._unit, name, kind)
+            child = self._start(self._unit, name, kind)
+            if child is not None:
+                self._children[name] = child
 
     def _tidy(self, record: UnitRecord, members: dict[str, Member]) -> None:
         """Remove the state of followers that are gone."""

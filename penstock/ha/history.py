@@ -92,6 +92,8 @@ class Load:
     lag_seconds: float = 0.0
     #: what processing an epoch takes; 0: as its events and the speed say. Of small epochs it is more than that
     work_seconds: float = 0.0
+    #: whether a secondary was starting, or still catching up with epochs that were over when it began to follow
+    settling: bool = False
 
 
 Measurement = Measured | Recovered | Load
@@ -174,14 +176,23 @@ def outlook(loads: tuple[Load, ...], ahead_seconds: float) -> Outlook:
     events = _ahead([load.events_per_second for load in loads], loads, ahead_seconds)
     most_seen = max(load.events_per_second for load in loads)
     growing = events / most_seen if most_seen > 0 else 1.0
+    usual = tuple(load for load in loads if not load.settling) or loads
     return Outlook(
         events,
-        min(load.most_events_per_second for load in loads),
+        min(load.most_events_per_second for load in usual),
         max(load.input_bytes_per_second for load in loads) * growing,
         _ahead([load.state_bytes for load in loads], loads, ahead_seconds),
-        max(load.epoch_seconds for load in loads),
-        max(load.lag_seconds for load in loads),
-        max(load.work_seconds for load in loads) * max(growing, 1.0),
+        max(load.epoch_seconds for load in usual),
+        _lag(loads),
+        max(load.work_seconds for load in usual) * max(growing, 1.0),
+    )
+
+
+def _lag(loads: tuple[Load, ...]) -> float:
+    """How far a secondary may be behind: as far as it was since it had caught up; until it has, as far as it is."""
+    now = loads[-2:] if loads[-1].settling else ()
+    return max(
+        (load.lag_seconds for load in (*now, *(load for load in loads if not load.settling))), default=0.0
     )
 
 

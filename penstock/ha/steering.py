@@ -21,7 +21,7 @@ from penstock.ha.decision import Decision
 from penstock.ha.estimate import estimate
 from penstock.ha.history import LOADS_KEPT, History, Load, Measured, Measurement, Recovered, outlook
 from penstock.ha.processes import Taken, taken
-from penstock.ha.schemes import SCHEMES, Scheme, Semantics
+from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
 from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
 
@@ -29,6 +29,10 @@ from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
 TURN_SECONDS = 2.0
 #: loads older than this say nothing about now, in seconds
 _STALE_SECONDS = 600.0
+#: epochs that an engine which repeats them usually lacks: the one under way, and the one that is being read
+_USUAL_EPOCHS = 2
+#: one that has not caught up by then is one that is always so far behind, in seconds
+_CATCH_UP_SECONDS = 60.0
 #: changes that are kept for people
 _CHANGES_KEPT = 20
 
@@ -70,6 +74,8 @@ class Steering:
         self._changes: list[Any] = list(kept.get("changes", ()))
         self._began = kept.get("began", clock())
         self._cpu: dict[int, tuple[float, float]] = {}
+        #: engines that run the leader's epochs: since when, until they have caught up
+        self._following: dict[str, float | None] = {}
         self._next_at = 0.0
         self._said_at = 0.0
         self._last: Decision | None = None
@@ -80,6 +86,7 @@ class Steering:
         if now < self._next_at:
             return None
         self._next_at = now + self._turn_seconds
+        self.settings = replace(self.settings, semantics=self._strictest(record, members))
         load = self._load(record, members, now)
         if load is not None:
             self._loads = (*self._loads[1 - LOADS_KEPT :], load)
@@ -143,6 +150,15 @@ class Steering:
             suits=suits is None or suits.estimate.seconds <= settings.threshold_seconds,
         )
 
+    def _strictest(self, record: UnitRecord, members: Mapping[str, Member]) -> Semantics:
+        """What to reckon with: epochs are repeated if one output wants them, whatever the others may lose."""
+        asked = Semantics(self._unit.launch.recovery.get("semantics", "precise"))
+        primary = members.get(record.leader or "")
+        if not SEMANTICS[asked].loses_events:
+            return asked
+        repeats = self.settings.semantics is not asked if primary is None else primary.repeats
+        return Semantics.precise if repeats else asked
+
     # -- what was reckoned with ------------------------------------------------------------------
 
     def _reckoned(self, record: UnitRecord) -> UnitRecord:
@@ -183,7 +199,7 @@ class Steering:
         cpu = {name: self._cores(member.pid, now) for name, member in members.items()}
         if primary is None or primary.phase != "primary" or not primary.load:
             return None
-        said = dict(primary.load)
+        said: dict[str, Any] = dict(primary.load)
         if said.pop("at") == self._said_at:
             return None
         self._said_at = primary.load["at"]
@@ -192,19 +208,34 @@ class Steering:
             return None
         memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
         load = Load(now, **said, cpu_cores=cores, memory_bytes=memory)  # by our clock: theirs may be off
+        follow = {name for name, member in members.items() if member.phase == "following"}
+        self._following = {name: since for name, since in self._following.items() if name in follow}
+        others = [member.phase for name, member in members.items() if name != record.leader]
+        if "starting" in others or any(name not in members for name in record.pending):
+            load = replace(load, settling=True)
         for name, member in members.items():
             if name == record.leader or member.phase not in ("ready", "following"):
                 continue
             facts = SCHEMES[record.scheme]
             if facts.runs_epochs:
                 if member.phase != "following":  # it is taking the state over, and has no epoch yet
+                    load = replace(load, settling=True)
                     continue
                 behind = max(primary.epoch - member.epoch, 0)
                 load = replace(load, lag_seconds=behind * load.epoch_seconds)
+                if not self._caught_up(name, behind, now):
+                    load = replace(load, settling=True)
             elif (idle := cpu[name]) is not None:
                 used = self._used(member.pid).memory_bytes
                 load = replace(load, idle_cpu_cores=idle, idle_memory_bytes=used)
         return load
+
+    def _caught_up(self, name: str, behind: int, now: float) -> bool:
+        """Whether a follower has come up with the primary since it began: then it is behind only as it usually is."""
+        since = self._following.setdefault(name, now)
+        if since is not None and (behind <= _USUAL_EPOCHS or now - since > _CATCH_UP_SECONDS):
+            self._following[name] = since = None
+        return since is None
 
     def _cores(self, pid: int, now: float) -> float | None:
         """The cores that a process and what it started have used since the last look; None at the first."""

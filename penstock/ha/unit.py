@@ -37,6 +37,8 @@ from penstock.words.errors import ExternalError, InternalError, UserError
 
 #: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
 Kind = Literal["passive", "active"]
+#: says to an engine on which node it is
+NODE = "PENSTOCK_NODE"
 #: recoveries and measurements of a figure that are kept
 KEPT = 50
 
@@ -83,9 +85,10 @@ class Recovery:
     #: what had been reckoned with: in all, and by its steps alone
     estimated_seconds: float | None = None
     expected_seconds: float | None = None
-    #: what it was to keep, and what it did lose or repeat (see `engine.amends`)
+    #: what it was to keep, and what it did lose or repeat, in all and by job (see `engine.comeback`)
     semantics: str = "precise"
     outcome: Mapping[str, float] = field(default_factory=dict)
+    jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def detected_after(self) -> float | None:
@@ -177,6 +180,10 @@ class Member:
     #: whether it pauses, so that the primary on its host has the machine to itself
     paused: bool = False
     since: float = 0.0
+    #: the node that started it; "": its coordinator did
+    node: str = field(default_factory=lambda: os.environ.get(NODE, ""))
+    #: whether some output of what it runs would have its epochs repeated after a loss
+    repeats: bool = False
     #: what it did of late, if it leads (see `history.Load`)
     load: Mapping[str, float] = field(default_factory=dict)
     #: what it reaches of the copies of replicated logs, if it does not lead (see `engine.copies`)

@@ -274,6 +274,7 @@ class Host:
             "rows": rows,
             "epochs": epochs,
             "rows_per_second": rate,
+            "last_recovery": self.engine().get("recovery", {}).get("jobs", {}).get(name),
         }
 
     # -- inside ----------------------------------------------------------------------------------

@@ -70,4 +70,5 @@ def recovery_facts(host: Host) -> schemas.RecoveryFacts:
         starts=past.starts,
         restarts=[schemas.Restart(**one) for one in past.restarts],
         unit=None if unit is None else dict(unit),
+        last=host.engine().get("recovery"),
     )

@@ -76,6 +76,7 @@ def job_facts(program: Jobs | Kept, name: str) -> dict[str, Any]:
             "into": [sink.describe() for sink in program.plan(0).outputs[name].sinks],
             "error": None,
             "version": 0,
+            "recovery": program.plan(0).outputs[name].recovery,
         }
     entry = program.catalogue.jobs[name]
     facts = {key: value for key, value in shown(entry).items() if key != "job"}

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictBool, StrictInt, StrictStr
 
+from penstock.ha.schemes import Semantics
+
 #: a value in SQL
 Value = StrictBool | StrictInt | FiniteFloat | StrictStr | None
 Name = Annotated[str, Field(max_length=100, examples=["popular"])]
@@ -56,6 +58,7 @@ class NewJob(Body):
     query: Query
     into: list[Made] = []
     parameters: dict[Word, Value] = {}
+    recovery: Semantics | None = None
 
 
 class Change(Body):
@@ -65,6 +68,7 @@ class Change(Body):
     where: Annotated[str | None, Field(examples=["status = 200"])] = None
     limit: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
     parameters: dict[Word, Value] = {}
+    recovery: Semantics | Literal["default"] | None = None
     rebuild: bool = False
 
 
@@ -137,6 +141,9 @@ class JobFacts(BaseModel):
     rows_per_second: float
     #: which coordinator carries its master, where there are several
     coordinator: str | None = None
+    #: what it may lose or repeat when the engine comes back (None: as the engine), and what it did the last time
+    recovery: str | None = None
+    last_recovery: dict[str, Any] | None = None
 
 
 class JobPage(JobFacts):
@@ -316,6 +323,8 @@ class RecoveryFacts(BaseModel):
     starts: int
     restarts: list[Restart]
     unit: dict[str, Any] | None
+    #: what this start of the engine lost or repeated, in all and by job
+    last: dict[str, Any] | None = None
 
 
 class LogLine(BaseModel):

@@ -14,11 +14,11 @@ from typing import TypeVar
 from penstock.http.schemas import Change, Made, NewJob, NewStream
 from penstock.http.security import check_name
 from penstock.sql.parse import parse
-from penstock.sql.statements import AlterJob, Call, CreateJob, CreateStream, Scalar
+from penstock.sql.statements import AlterJob, Call, CreateJob, CreateStream, Scalar, SetRecovery
 from penstock.words.duration import microseconds
 from penstock.words.errors import UserError
 
-Said = TypeVar("Said", CreateStream, CreateJob, AlterJob)
+Said = TypeVar("Said", CreateStream, CreateJob, AlterJob, SetRecovery)
 _PLACE = re.compile(r"line (\d+), column (\d+)")
 
 
@@ -47,7 +47,8 @@ def create_stream(body: NewStream) -> str:
 
 def create_job(body: NewJob) -> str:
     """CREATE JOB of a body; its query, which may say INTO itself, begins on the second line."""
-    text = f"CREATE JOB {_named(body.name, 'job')} AS\n{body.query}"
+    recovery = "" if body.recovery is None else f" RECOVERY {body.recovery}"
+    text = f"CREATE JOB {_named(body.name, 'job')}{recovery} AS\n{body.query}"
     text += f"\nINTO {', '.join(map(_call, body.into))}" if body.into else ""
     text += f"\nWITH ({_assigned(body.parameters)})" if body.parameters else ""
     said = _only(text, CreateJob)
@@ -55,22 +56,25 @@ def create_job(body: NewJob) -> str:
         said.name == body.name
         and (not body.into or _all_same(said.sinks, body.into))
         and (not body.parameters or dict(said.parameters) == body.parameters)
+        and (body.recovery is None or said.recovery is body.recovery)
     )
     return _checked(text, same)
 
 
 def alter_job(name: str, body: Change) -> str:
     """ALTER JOB of a body."""
-    given = [
-        part for part in ("query", "where", "limit", "parameters") if getattr(body, part) not in (None, {})
-    ]
-    if len(given) != 1:
+    parts = ("query", "where", "limit", "parameters", "recovery")
+    given = [part for part in parts if getattr(body, part) not in (None, {})]
+    if len(given) != 1 or (body.recovery is not None and body.rebuild):
         raise UserError(
             "BAD_CHANGE",
-            "a change is one of query, where, limit and parameters",
-            detail=f"this one has {', '.join(given) or 'none of them'}",
+            "a change is one of query, where, limit, parameters and recovery",
+            detail=f"this one has {', '.join([*given, *['rebuild'] * body.rebuild]) or 'none of them'}",
         )
     text = f"ALTER JOB {_name(name)} "
+    if body.recovery is not None:
+        text += f"SET RECOVERY {body.recovery}"
+        return _checked(text, _only(text, SetRecovery).name == name)
     if body.query is not None:
         text += f"AS\n{body.query}"
     elif body.where is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.ha.schemes import Semantics
 from penstock.jobs.master import Master
 
 #: a command as it is kept: plain JSON
@@ -46,6 +47,8 @@ class JobEntry:
     private: int | None = None
     #: it failed, and its state is gone: it begins anew when it runs again
     lost: bool = False
+    #: what it may lose or repeat when the engine comes back; None: as the engine's settings say
+    recovery: Semantics | None = None
 
     @property
     def version(self) -> int:
@@ -102,6 +105,7 @@ class Catalogue:
                     self.last + 1,
                     Master(name),
                     self.last + 1,
+                    recovery=_semantics(command),
                 )
                 return self._with(job, self.last + 1)
             case "alter":
@@ -111,6 +115,8 @@ class Catalogue:
                 lost = job.lost and command["do"] == "empty"
                 job = replace(job, number=self.last + 1, master=job.master.after(command["do"]), lost=lost)
                 return self._with(job, self.last + 1)
+            case "set recovery":
+                return self._with(replace(self.jobs[name], recovery=_semantics(command)))
             case "drop":
                 return replace(self, jobs=_without(self.jobs, name))
             case "fail":
@@ -152,6 +158,11 @@ class Catalogue:
 
     def _with(self, job: JobEntry, last: int | None = None) -> Catalogue:
         return replace(self, jobs={**self.jobs, job.name: job}, last=self.last if last is None else last)
+
+
+def _semantics(command: Command) -> Semantics | None:
+    said = command.get("recovery")  # older commands say nothing
+    return None if said is None else Semantics(said)
 
 
 def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:

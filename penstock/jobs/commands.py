@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import polars as pl
 
+from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
-from penstock.jobs.compiled import Compiled
+from penstock.jobs.explained import explanation
 from penstock.jobs.workshop import Given, Workshop, told_apart
 from penstock.sinks.contract import Sink
 from penstock.sql.parse import altered, parse
@@ -28,6 +29,7 @@ from penstock.sql.statements import (
     DropStream,
     Explain,
     Select,
+    SetRecovery,
     Show,
     Statement,
 )
@@ -89,6 +91,10 @@ def _as_said(said: CreateJob) -> AlterJob:
     return AlterJob(said.name, said.select, None, None, said.parameters, False, said.text)
 
 
+def _recovering(name: str, recovery: Semantics | None) -> Command:
+    return {"do": "set recovery", "name": name, "recovery": None if recovery is None else str(recovery)}
+
+
 class Desk:
     """Checks statements and makes commands of them."""
 
@@ -127,6 +133,8 @@ class Desk:
                         continue
                     if name in made.catalogue.jobs:
                         self._alter(_as_said(statement), made)
+                        if made.catalogue.jobs[name].recovery != statement.recovery:
+                            made.note(_recovering(name, statement.recovery))
                     else:
                         self._accept(statement, made)
                     made.note({"do": "said", "name": name, "text": text})
@@ -165,6 +173,11 @@ class Desk:
                 self._create_job(statement, made)
             case AlterJob():
                 self._alter(statement, made)
+            case SetRecovery(name=name, recovery=recovery):
+                self._found(name, made.catalogue)
+                told = "as the engine's settings say" if recovery is None else SEMANTICS[recovery].meaning
+                says = f"altered job {name}; when the engine comes back: {told}"
+                made.do(_recovering(name, recovery), says, "kept")
             case Change():
                 self._change(statement, made)
             case Show():
@@ -215,13 +228,15 @@ class Desk:
                 f"there are {len(made.catalogue.jobs):,} jobs, and no more than that are allowed",
                 hint="Drop jobs that nobody needs, or start the engine with room for more.",
             )
-        command = {
+        command: dict[str, Any] = {
             "do": "create job",
             "name": said.name,
             "select": said.select.text,
             "sinks": [_kept(sink) for sink in said.sinks],
             "parameters": dict(said.parameters),
         }
+        if said.recovery is not None:
+            command["recovery"] = str(said.recovery)
         after = made.catalogue.after(command)
         self._workshop.job(said.name, after)
         self._workshop.sinks(after.jobs[said.name])
@@ -313,7 +328,7 @@ class Desk:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Answered(f"does not run: {entry.master.error}", name, question=True)
-        return Answered(_explanation(self._workshop.job(name, catalogue)), name, question=True)
+        return Answered(explanation(self._workshop.job(name, catalogue)), name, question=True)
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -363,29 +378,8 @@ def shown(entry: JobEntry) -> dict[str, Any]:
         "parameters": dict(entry.parameters),
         "into": [f"{sink['name']}({', '.join(map(repr, sink['arguments']))})" for sink in entry.sinks],
         "error": entry.master.error,
+        "recovery": None if entry.recovery is None else str(entry.recovery),
     }
-
-
-def _explanation(job: Compiled) -> str:
-    columns = ", ".join(f"{name} {dtype}" for name, dtype in job.schema.items())
-    lines = [f"tells {columns}"]
-    if job.standard is not None:
-        said = job.standard
-        lines.append(f"reads stream {said.source.stream.name}: {', '.join(sorted(said.needed))}")
-        lines += [f"where {condition}" for condition in said.conditions]
-        lines += [
-            f"where {operand} == {value!r} (looked up with other jobs)" for operand, value in said.equal
-        ]
-        if said.aggregated is not None:
-            what = ", ".join(aggregate.describe() for aggregate in said.aggregated.aggregates)
-            lines.append(f"{what} over {said.aggregated.window.describe()}, with all jobs of this shape")
-        if said.top is not None:
-            lines.append(said.top.describe())
-    else:
-        assert job.plan is not None
-        lines.append(f"reads {', '.join([*job.scans, *(f'job {name}' for name in sorted(job.reads))])}")
-        lines += [f"{sub.id}: {sub.operator.describe()}" for sub in job.plan.subqueries.values()]
-    return "\n".join(lines)
 
 
 def _kept(call: Call) -> dict[str, Any]:

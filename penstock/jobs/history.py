@@ -49,6 +49,8 @@ def versions(
 def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -> JobVersion:
     did = {"create job": "created", "alter": "altered", "pause": "paused", "resume": "resumed"}.get(did, did)
     did = {"empty": "emptied", "flush": "flushed", "fail": "failed"}.get(did, did)
+    if did == "set recovery":
+        did = f"recovery {entry.recovery or 'default'}"
     return JobVersion(
         number,
         did,

@@ -10,7 +10,16 @@ import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.sql.statements import AlterJob, Change, CreateJob, CreateStream, DropStream, Explain, Statement
+from penstock.sql.statements import (
+    AlterJob,
+    Change,
+    CreateJob,
+    CreateStream,
+    DropStream,
+    Explain,
+    SetRecovery,
+    Statement,
+)
 
 
 def carrier(job: str, coordinators: Collection[str]) -> str:
@@ -53,7 +62,7 @@ def subject(statements: Sequence[Statement]) -> str | None:
     asked: list[str] = []
     for statement in statements:
         match statement:
-            case CreateStream() | CreateJob() | AlterJob() | Change() | DropStream():
+            case CreateStream() | CreateJob() | AlterJob() | SetRecovery() | Change() | DropStream():
                 named.append(statement.name)
             case Explain(what=str() as name):
                 asked.append(name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.ha.schemes import Semantics
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.master import Life
 from penstock.jobs.standard import Aggregated, Standard
@@ -31,6 +32,7 @@ class Placed:
     job: Compiled
     life: Life
     sinks: tuple[Sink, ...]
+    recovery: Semantics | None = None
 
 
 def planned(name: str, jobs: Sequence[Placed]) -> Plan:
@@ -210,9 +212,11 @@ def _output(placed: Placed) -> OutputPlan:
     job = placed.job
     if job.standard is not None:
         said = job.standard
-        return OutputPlan(job.name, dict(said.schema), placed.sinks, said.top, said.finally_, job=job.number)
-    assert job.plan is not None
-    return replace(job.plan.outputs[job.name], sinks=placed.sinks, job=job.number)
+        made = OutputPlan(job.name, dict(said.schema), placed.sinks, said.top, said.finally_)
+    else:
+        assert job.plan is not None
+        made = replace(job.plan.outputs[job.name], sinks=placed.sinks)
+    return replace(made, job=job.number, streams=job.streams, recovery=placed.recovery)
 
 
 def _scans(jobs: Iterable[Compiled]) -> dict[str, ScanPlan]:

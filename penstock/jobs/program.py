@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from penstock.jobs.history import JobVersion, versions
 from penstock.jobs.messages import Deliver, routed
 from penstock.jobs.planner import Placed, planned
 from penstock.jobs.repeated import answering, repeated
+from penstock.jobs.resting import bytes_of, emptying, resting
 from penstock.jobs.results import Answer, Results, as_declared
 from penstock.jobs.workshop import Given, Workshop
 from penstock.query.logical import Source, StreamDefinition
@@ -38,6 +40,7 @@ from penstock.query.stream import Stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 from penstock.state.ipc import stream_bytes
+from penstock.state.manifest import Manifest
 from penstock.words.errors import PenstockError, UserError
 
 #: how many catalogues and plans are kept at hand
@@ -75,7 +78,7 @@ class Jobs:
         self._entries: list[list[Command]] = []
         self._folded, self._fold_after, self._follows = 0, fold_after, follows
         self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
-        self._plans: dict[tuple[int, frozenset[tuple[int, bool]]], Plan] = {}
+        self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
         self._opened: str | None = None
@@ -287,11 +290,13 @@ class Jobs:
                     _close(sink)
             self._opened = None
 
-    def plan(self, commands: int, without: Mapping[int, bool] | None = None) -> Plan:
+    def plan(
+        self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
+    ) -> Plan:
         with self._lock:
-            key = commands, frozenset((without or {}).items())
+            key = commands, frozenset((without or {}).items()), frozenset(resting)
             if key not in self._plans:
-                self._plans[key] = self._planned(commands, without or {})
+                self._plans[key] = self._planned(commands, without or {}, resting)
                 for old in list(self._plans)[:-_AT_HAND]:
                     del self._plans[old]
             return self._plans[key]
@@ -353,6 +358,14 @@ class Jobs:
             said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
             self._taken(lambda now: Accepted(now).noted(said))
 
+    def forgotten(
+        self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
+    ) -> tuple[Manifest, Mapping[str, int]]:
+        with self._lock:
+            then = self._catalogue(commands)
+            self._taken(lambda now: Accepted(now).noted(emptying(outputs, then, now)))
+            return manifest, bytes_of(outputs, plan, manifest)
+
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         with self._lock:
             jobs = self._catalogue(commands).jobs
@@ -371,18 +384,21 @@ class Jobs:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _planned(self, commands: int, without: Mapping[int, bool]) -> Plan:
+    def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
         catalogue = self._catalogue(commands)
         placed = [
             Placed(
                 self._workshop.job(name, catalogue),
                 "failed" if entry.number in without else entry.master.life,
                 self._workshop.sinks(entry),
+                entry.recovery,
             )
             for name, entry in catalogue.jobs.items()
             if not without.get(entry.number, entry.left_out)
         ]
-        return planned(self.name, placed)
+        rested = resting([one.job for one in placed if one.life == "running"], rest)
+        placed = [replace(one, life="paused") if one.job.name in rested else one for one in placed]
+        return replace(planned(self.name, placed), rested=rested)
 
     def _catalogue(self, number: int) -> Catalogue:
         known = max(known for known in self._catalogues if known <= number)

@@ -41,7 +41,9 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
     outputs = []
     for job, entry in catalogue.jobs.items():
         node = workshop.job(job, catalogue).node
-        outputs.append(logical.Output(job, node, workshop.sinks(entry) if sinks else (), node.origin))
+        outputs.append(
+            logical.Output(job, node, workshop.sinks(entry) if sinks else (), node.origin, entry.recovery)
+        )
     if not outputs:
         raise UserError("NO_JOBS", "the text creates no job", hint="CREATE JOB name AS SELECT ....")
     return reduction(logical.App(name, tuple(outputs)), stream, _said(text, stream))

@@ -9,6 +9,7 @@ import json
 import zlib
 from typing import Any
 
+from penstock.ha.schemes import Semantics
 from penstock.jobs.catalogue import Catalogue, JobEntry, StreamEntry
 from penstock.jobs.master import Master
 
@@ -61,6 +62,7 @@ def _job(entry: JobEntry) -> dict[str, Any]:
         "life": entry.master.life,
         "version": entry.master.version,
         "error": entry.master.error,
+        "recovery": entry.recovery,
     }
 
 
@@ -75,4 +77,5 @@ def _entry(job: dict[str, Any]) -> JobEntry:
         job["created"],
         job["private"],
         job["lost"],
+        None if job.get("recovery") is None else Semantics(job["recovery"]),  # older ones say nothing
     )

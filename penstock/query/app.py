@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from penstock.ha.schemes import Semantics
 from penstock.query import logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import stream_given
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
     from penstock.query.stream import Stream
 
 
-def output(name: str, rows: Stream, *sinks: Sink) -> logical.Output:
-    """A named result and where it goes."""
+def output(name: str, rows: Stream, *sinks: Sink, recovery: Semantics | str | None = None) -> logical.Output:
+    """A named result and where it goes. `recovery`: what it may lose or repeat when the engine comes back after a loss
+    (precise, rollback, gap or amnesia); as the engine's settings say where it is left out."""
     origin = here()
     if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
         raise UserError(
@@ -33,7 +36,8 @@ def output(name: str, rows: Stream, *sinks: Sink) -> logical.Output:
                 where=str(origin),
                 hint=_sink_for(sink),
             )
-    return logical.Output(name, node, sinks, origin)
+    kept = None if recovery is None else _semantics(recovery, origin)
+    return logical.Output(name, node, sinks, origin, kept)
 
 
 def app(name: str, *outputs: logical.Output) -> logical.App:
@@ -49,6 +53,18 @@ def app(name: str, *outputs: logical.Output) -> logical.App:
             )
     _named_once([out.name for out in outputs], origin)
     return logical.App(name, outputs)
+
+
+def _semantics(given: object, origin: Origin) -> Semantics:
+    if isinstance(given, str) and given in list(Semantics):
+        return Semantics(given)
+    near = get_close_matches(str(given), list(Semantics), 1)
+    raise UserError(
+        "UNKNOWN_RECOVERY",
+        f"there is no recovery {given!r}",
+        where=str(origin),
+        hint=f"Did you mean {near[0]}?" if near else f"There are {', '.join(Semantics)}.",
+    )
 
 
 def _named_once(names: list[str], origin: Origin) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.decode.contract import Decoder
+from penstock.ha.schemes import Semantics
 from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Partitioner
@@ -226,12 +227,13 @@ class Top(Step):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """A named result and the sinks it goes to: one job."""
+    """A named result and the sinks it goes to: one job. `recovery`: what it may lose or repeat; None: as the engine."""
 
     name: str
     node: Node
     sinks: tuple[Sink, ...]
     origin: Origin
+    recovery: Semantics | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -218,10 +218,18 @@ class _Lowering:
         if isinstance(node, logical.Top):
             top, node = node.top, node.input
         needed = frozenset(node.schema)
+        flows = self._flow(node)
+        streams = dict.fromkeys(stream for flow in flows for stream in self._streams_of(flow.source))
         self._outputs[output.name] = OutputPlan(
-            output.name, dict(output.node.schema), output.sinks, top, tuple(after)
+            output.name,
+            dict(output.node.schema),
+            output.sinks,
+            top,
+            tuple(after),
+            streams=tuple(streams),
+            recovery=output.recovery,
         )
-        self._edges += [_Leg(flow, f"out:{output.name}", needed) for flow in self._flow(node)]
+        self._edges += [_Leg(flow, f"out:{output.name}", needed) for flow in flows]
 
     # -- facts -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
+from penstock.ha.schemes import Semantics
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
@@ -197,7 +198,8 @@ class SubQuery:
 class OutputPlan:
     """A named result: its columns, how slices' answers are gathered, the steps after that, and its sinks.
 
-    `job` is its number among jobs that come and go.
+    `job` is its number among jobs that come and go; `streams` are those its rows come from; `recovery` is what it may
+    lose or repeat when the engine comes back (None: as the engine's settings say).
     """
 
     name: str
@@ -206,6 +208,8 @@ class OutputPlan:
     top: TopK | None = None
     after: tuple[Step, ...] = ()
     job: int | None = None
+    streams: tuple[str, ...] = ()
+    recovery: Semantics | None = None
 
 
 @dataclass(frozen=True)
@@ -245,12 +249,19 @@ class Plan:
     given: Mapping[str, int] = field(default_factory=dict)
     #: jobs that come and go, if this is a plan of such; None: a plan for life
     jobs: JobsPlan | None = None
+    #: outputs with state of their own that gets no events in this plan
+    rested: frozenset[str] = frozenset()
 
     def edges_from(self, source: str) -> list[Edge]:
         return self._by_source.get(source, [])
 
     def at_level(self, level: int) -> list[SubQuery]:
         return [sub for sub in self.subqueries.values() if sub.level == level]
+
+    @cached_property
+    def recoveries(self) -> frozenset[Semantics | None]:
+        """What outputs say of their recovery."""
+        return frozenset(output.recovery for output in self.outputs.values())
 
     @cached_property
     def families(self) -> list[tuple[str, ...]]:

@@ -28,6 +28,7 @@ from penstock.service.engine_process import engine_process
 from penstock.service.ha import ha_app
 from penstock.service.http import serve
 from penstock.service.jobs import ask, jobs_app
+from penstock.service.node import node
 from penstock.service.plan import plan
 from penstock.service.run import explain, run
 from penstock.service.sql import sql
@@ -58,7 +59,7 @@ app.command("engine-process", hidden=True)(engine_process)
 app.command()(status)
 app.command()(plan)
 ha_app.command("status")(unit_status)
-for command in (switch, stop):
+for command in (switch, stop, node):
     ha_app.command()(command)
 app.add_typer(ha_app, name="ha")
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -70,7 +70,7 @@ def show(name: Job, state: State = None, json: Json = False) -> None:
         print(json_text.dumps({**found, "plan": explained, "answer": answer}, indent=1))
         return
     console = Console(highlight=False)
-    for what in ("job", "life", "coordinator", "query", "parameters", "into", "error"):
+    for what in ("job", "life", "coordinator", "query", "parameters", "into", "recovery", "error"):
         if found.get(what):
             console.print(f"{what}: {found[what]}", markup=False, soft_wrap=True)
     console.print(explained, markup=False, soft_wrap=True)

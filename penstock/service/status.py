@@ -19,7 +19,7 @@ from penstock.engine.job_server import socket_of
 from penstock.service.figures import clock, seconds, size, sparkline
 from penstock.service.jobs import State as RunningState
 from penstock.service.unit import status as unit_status
-from penstock.service.unit_view import counted
+from penstock.service.unit_view import counted, of_jobs
 from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError
 
@@ -99,6 +99,7 @@ def drawn(said: dict[str, Any], width: int = 80) -> RenderableType:
         parts += [_lengths(said), Text(""), _sub_queries(said, heat), Text(""), _executors(said)]
     if "recovery" in said:
         parts.append(Text(_came_back(said["recovery"]), style="dim"))
+        parts += [Text(f"  {line}", style="dim") for line in of_jobs(said["recovery"].get("jobs", {}))]
     if "elastic" in said:
         parts += [Text(""), _decisions(said["elastic"])]
     return Group(*parts)
@@ -106,9 +107,8 @@ def drawn(said: dict[str, Any], width: int = 80) -> RenderableType:
 
 def _came_back(said: dict[str, Any]) -> str:
     """What became of the epochs that the last life of the engine had not made durable."""
-    counts = [
-        f"{counted(name)} {value:,.0f}" for name, value in said.items() if name not in ("semantics", "over")
-    ]
+    apart = ("semantics", "over", "jobs")
+    counts = [f"{counted(name)} {value:,.0f}" for name, value in said.items() if name not in apart]
     told = ", ".join(counts) or "nothing lost or repeated so far"
     return f"came back ({said['semantics']}): {told}{'' if said['over'] else ', and goes on'}"
 

@@ -5,6 +5,7 @@ Receives what `ha status --json` tells; hands something to print.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,7 +24,12 @@ _WORDS = {
     "lost_events": "events lost",
     "lost_units": "units of the logs lost",
     "lost_state_bytes": "bytes of state lost",
+    "lost_rows": "rows not told",
+    "untold_epochs": "epochs not told",
+    "lost_jobs": "jobs that lost something",
 }
+#: jobs that are shown one by one
+_SHOWN_JOBS = 20
 
 
 def drawn(told: dict[str, Any]) -> RenderableType:
@@ -137,4 +143,16 @@ def _outcomes(told: dict[str, Any]) -> list[Text]:
         if one["outcome"]:
             counts = ", ".join(f"{counted(n)} {value:,.0f}" for n, value in one["outcome"].items())
             found.append(Text(f"generation {one['generation']} ({one['semantics']}): {counts}"))
+            found += [Text(f"  {line}") for line in of_jobs(one.get("jobs", {}))]
     return found
+
+
+def of_jobs(told: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What each job lost or repeated, a line each."""
+    lines = []
+    for name, one in list(told.items())[:_SHOWN_JOBS]:
+        counts = (f"{counted(n)} {value:,.0f}" for n, value in one.items() if n != "semantics")
+        lines.append(f"{name} ({one['semantics']}): {', '.join(counts)}")
+    if len(told) > _SHOWN_JOBS:
+        lines.append(f"and {len(told) - _SHOWN_JOBS:,} jobs more")
+    return lines

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.ha.schemes import Semantics
 from penstock.sql.alter import altered
 from penstock.sql.queries import check_condition, select_of, tokenized
 from penstock.sql.statements import (
@@ -22,11 +23,12 @@ from penstock.sql.statements import (
     Explain,
     Scalar,
     Select,
+    SetRecovery,
     Show,
     Statement,
     Verb,
 )
-from penstock.sql.words import Words, depths, is_word
+from penstock.sql.words import RESERVED, Words, depths, is_word
 
 __all__ = ["altered", "parse"]
 
@@ -115,8 +117,11 @@ def _create_stream(words: Words) -> CreateStream:
 
 def _create_job(words: Words) -> CreateJob:
     name = words.name("the name of the job")
+    recovery = _recovery(words) if words.accept("RECOVERY") else None
     words.expect("AS")
-    select = select_of(words, _query_end(words))
+    select = select_of(words, _query_end(words, recovery is None))
+    if recovery is None and words.accept("RECOVERY"):
+        recovery = _recovery(words)
     sinks = []
     if words.accept("INTO"):
         sinks.append(words.call("a sink, such as jsonl('out/top'),"))
@@ -127,12 +132,22 @@ def _create_job(words: Words) -> CreateJob:
         words.expect("(")
         parameters = _assignments(words)
         words.expect(")")
+    if recovery is None and words.accept("RECOVERY"):
+        recovery = _recovery(words)
     words.end()
-    return CreateJob(name, select, tuple(sinks), parameters, words.text)
+    return CreateJob(name, select, tuple(sinks), parameters, words.text, recovery)
 
 
-def _query_end(words: Words) -> int:
-    """Where a job's query ends: before INTO, before its parameters, or with the statement."""
+def _recovery(words: Words) -> Semantics:
+    """Read what a job may lose or repeat: `gap`."""
+    for one in Semantics:
+        if words.accept(one.upper()):
+            return one
+    words.refuse(f"a job's recovery is one of {', '.join(Semantics)}")
+
+
+def _query_end(words: Words, may_recover: bool) -> int:
+    """Where a job's query ends: before INTO, before its parameters, before its recovery, or with the statement."""
     tokens, opened = words.tokens, depths(words.tokens)
     for at in range(words.at, len(tokens)):
         if opened[at] == 0 and is_word(tokens[at], "INTO"):
@@ -140,7 +155,28 @@ def _query_end(words: Words) -> int:
         follows = tokens[at + 1 : at + 3]
         if opened[at] == 0 and is_word(tokens[at], "WITH") and [one.text for one in follows] == ["(", "$"]:
             return at
+        if may_recover and opened[at] == 0 and is_word(tokens[at], "RECOVERY") and _ends(tokens, at):
+            return at
     return len(tokens)
+
+
+def _ends(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the query is over before RECOVERY, which might be a column's name: what comes before it ends something,
+    and one more word comes, or the next clause after that."""
+    before = tokens[at - 1]
+    operand = before.token_type in (
+        TokenType.NUMBER,
+        TokenType.STRING,
+        TokenType.IDENTIFIER,
+        TokenType.R_PAREN,
+    )
+    named = before.text.isidentifier() and before.text.upper() not in RESERVED
+    follows = tokens[at + 1 : at + 3]
+    if not (operand or named or is_word(before, "ASC", "DESC", "END", "NULL", "TRUE", "FALSE")):
+        return False
+    if len(follows) == 2:
+        return is_word(follows[1], "INTO", "WITH")
+    return not follows or not is_word(follows[0], "ASC", "DESC")
 
 
 def _assignments(words: Words) -> dict[str, Scalar]:
@@ -156,8 +192,12 @@ def _assignments(words: Words) -> dict[str, Scalar]:
             return found
 
 
-def _alter_job(words: Words) -> AlterJob:
+def _alter_job(words: Words) -> AlterJob | SetRecovery:
     name = words.name("the name of the job")
+    if words.accept("SET", "RECOVERY"):
+        recovery = None if words.accept("DEFAULT") else _recovery(words)
+        words.end()
+        return SetRecovery(name, recovery, words.text)
     rebuild = is_word(words.tokens[-1], "REBUILD")
     select: Select | None = None
     where: str | None = None
@@ -182,7 +222,7 @@ def _alter_job(words: Words) -> AlterJob:
         elif words.next_is("$"):
             parameters = _assignments(words)
         else:
-            words.refuse("WHERE, LIMIT or a $parameter was expected here")
+            words.refuse("WHERE, LIMIT, RECOVERY or a $parameter was expected here")
     words.accept("REBUILD")
     words.end()
     return AlterJob(name, select, where, limit, parameters, rebuild, words.text)

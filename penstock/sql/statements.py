@@ -11,6 +11,8 @@ from typing import Literal
 
 from sqlglot import exp
 
+from penstock.ha.schemes import Semantics
+
 #: the value of a literal or a parameter
 Scalar = str | int | float | bool | None
 #: IDLE AFTER NEVER: silent partitions are waited for
@@ -53,13 +55,17 @@ class CreateStream:
 
 @dataclass(frozen=True)
 class CreateJob:
-    """`CREATE JOB hot AS SELECT ... INTO jsonl('out/hot')`, with the values of its `$parameters`."""
+    """`CREATE JOB hot AS SELECT ... INTO jsonl('out/hot') RECOVERY gap`, with the values of its `$parameters`.
+
+    `recovery`: what it may lose or repeat when the engine comes back; None: as the engine's settings say.
+    """
 
     name: str
     select: Select
     sinks: tuple[Call, ...]
     parameters: Mapping[str, Scalar]
     text: str
+    recovery: Semantics | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,15 @@ class AlterJob:
     parameters: Mapping[str, Scalar]
     #: whether a state that cannot be kept is made again from the log's earliest retained events
     rebuild: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class SetRecovery:
+    """`ALTER JOB hot SET RECOVERY gap`, or `... SET RECOVERY DEFAULT` (None): as the engine's settings say."""
+
+    name: str
+    recovery: Semantics | None
     text: str
 
 
@@ -112,4 +127,4 @@ class Explain:
     text: str
 
 
-Statement = CreateStream | CreateJob | AlterJob | Change | DropStream | Show | Explain | Select
+Statement = CreateStream | CreateJob | AlterJob | SetRecovery | Change | DropStream | Show | Explain | Select

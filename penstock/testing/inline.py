@@ -54,8 +54,8 @@ class InlineEngine:
         generation = None if fence is None else fence.generation
         facts = self._directory.claim(program.fingerprint, program.summary, generation)
         try:
-            self.comeback = come_back(self._directory, semantics, at_hand=False)
             program.begun()
+            self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
             logs.start(program.plan(program.commands))
             program.opened(facts["id"], logs.start_one)
@@ -82,7 +82,7 @@ class InlineEngine:
             shares=JobShares(job_share, 0.0),
             fence=fence,
             checkpoint_every=checkpoint_every,
-            semantics=semantics,
+            fates=self.comeback.fates,
         )
         done = self._directory.latest().epoch
         self._start = self._directory.recorded_end(done) or self._admission.initial()

@@ -15,7 +15,14 @@ from markupsafe import Markup
 from penstock.dashboard import charts, markup, recovery
 from penstock.dashboard.board import Board
 from penstock.dashboard.diagram import mermaid
-from penstock.http.schemas import EngineFacts, Graph, GraphEdge, GraphNode, SubQueryFacts
+from penstock.http.schemas import (
+    EngineFacts,
+    Graph,
+    GraphEdge,
+    GraphNode,
+    RecoveryFacts,
+    SubQueryFacts,
+)
 from penstock.service.unit import watched
 from tests.http import kit
 
@@ -165,3 +172,7 @@ def test_a_unit_is_shown_as_ha_status_tells_it(tmp_path: Path) -> None:
     worst = recovery._measured({"measured": {"load": [4e6, 8e6], "start": [9.0, 2.0], "wire": []}})
     assert re.search("load.*8.0 MB/s.*4.0 MB/s.*into memory.*start.*2.0 s.*9.0 s.*warmed up", worst)
     assert "wire" not in worst
+    facts = RecoveryFacts(scheme="one", started_at=0.0, starts=2, restarts=[], unit=None)
+    assert recovery._lost(facts) == ""
+    last = {"semantics": "precise", "jobs": {"live": {"semantics": "gap", "lost_epochs": 3}}}
+    assert "live" in recovery._lost(facts.model_copy(update={"last": last}))

@@ -138,6 +138,7 @@ def test_a_kill_and_a_lost_copy_do_not_show(
     assert rows_below(tmp_path / "out") == straight
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.kill
 def test_spark_reads_the_copy_that_was_decided_on(

@@ -45,6 +45,9 @@ class World:
         #: by how much the primary's clock is ahead of ours
         self.ahead = 0.0
         self.told: list[str] = []
+        self.second = Member(2, "h", "active", phase="following", epoch=99)
+        #: whether some output would have epochs repeated
+        self.repeats = False
         self.steering = self.another()
 
     def another(self) -> Steering:
@@ -58,11 +61,9 @@ class World:
 
     def turn(self, seconds: float = 2.5) -> Decision:
         self.now += seconds
-        primary = Member(
-            1, "h", "passive", phase="primary", epoch=100, load={"at": self.now + self.ahead, **self.load}
-        )
-        second = Member(2, "h", "active", phase="following", epoch=99)
-        decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": second})
+        load = {"at": self.now + self.ahead, **self.load}
+        primary = Member(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
+        decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": self.second})
         assert decision is not None
         return decision
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.ha.processes import Taken, taken
 from penstock.ha.schemes import Scheme
 from penstock.ha.steering import settings_of
 from penstock.ha.unit import Recovery
-from tests.ha.paper import World
+from tests.ha.paper import LOAD, World
 
 
 @pytest.fixture
@@ -135,6 +136,75 @@ def test_that_a_process_was_seen_to_end_is_luck(worlds: Any) -> None:
         world.measured(detect=0.1)
     detect = world.steering.history(world.record).safe("detect")
     assert detect >= settings_of(world.unit.launch).lease_seconds
+
+
+ACTIVE = (Scheme.active_replication, Scheme.active_standby)
+
+
+@pytest.mark.parametrize("scheme", ACTIVE)
+def test_a_secondary_that_has_caught_up_is_not_reckoned_with_as_it_was(worlds: Any, scheme: Scheme) -> None:
+    world = worlds({}, scheme=scheme)
+    world.measured(deliver=0.1)
+    before = world.turns(12).of(scheme).estimate.seconds
+    usual = world.second
+    # one that is started takes the machine's time from the primary
+    world.load |= {"epoch_seconds": 4.0, "most_events_per_second": 25_000.0}
+    world.second = replace(usual, phase="starting", epoch=-1)
+    world.turns(6)
+    world.second = replace(usual, phase="ready", epoch=-1)
+    world.turn()
+    world.load = dict(LOAD)
+    seen = []
+    for epoch in (60, 75, 90):
+        world.second = replace(usual, epoch=epoch)
+        seen.append(world.turn().of(scheme).estimate.seconds)
+    # until it has caught up a failure would take as long as that
+    assert all(estimate >= 100 - epoch for estimate, epoch in zip(seen, (60, 75, 90), strict=True))
+    world.second = usual
+    assert world.turn().of(scheme).estimate.seconds <= 1.1 * before
+    assert world.turns(3).of(scheme).estimate.seconds <= 1.1 * before
+    # that it falls behind later is another matter
+    world.second = replace(usual, epoch=70)
+    world.turn()
+    world.second = usual
+    assert world.turn().of(scheme).estimate.seconds > 25
+
+
+@pytest.mark.parametrize("scheme", ACTIVE)
+@pytest.mark.parametrize("seed", range(4))
+def test_an_active_scheme_takes_no_longer_than_was_reckoned(worlds: Any, scheme: Scheme, seed: int) -> None:
+    """Whenever the primary fails, what is measured is at most what the estimate, by 0.7, allows: the failure is seen,
+    meanwhile the secondary ends what it lacks, and the first epoch takes in what has come."""
+    draw = random.Random(seed)
+    world = worlds({}, scheme=scheme)
+    usual = world.second
+    lacking = 0
+    for turn in range(60):
+        if turn % 20 == 10:  # another one comes, and is far behind
+            world.second, lacking = replace(usual, pid=turn), draw.randrange(10, 60)
+            world.steering._following.clear()
+        lacking = max(lacking - draw.randrange(4, 12), draw.randrange(3))
+        world.load["epoch_seconds"] = draw.uniform(0.2, 0.4)
+        world.second = replace(world.second, epoch=100 - lacking)
+        decision = world.turn()
+        if decision.of(scheme) is None:
+            continue  # on the safe side
+        epoch, share = world.load["epoch_seconds"], 20_000.0 / 100_000.0
+        lease = settings_of(world.unit.launch).lease_seconds
+        detected = draw.choice([0.1, lease, 1.25 * lease])
+        measured = max((lacking + 1) * epoch, detected) + 0.2 + share * (detected + epoch)
+        assert decision.of(scheme).estimate.seconds >= 0.7 * measured
+
+
+def test_one_output_that_loses_nothing_is_reckoned_with(worlds: Any) -> None:
+    world = worlds({"threshold_seconds": 10.0, "semantics": "gap"}, scheme=Scheme.passive_cold)
+    world.repeats = False
+    gap = world.turns(12).of(Scheme.passive_cold).estimate
+    assert "replay" not in [part.name for part in gap.parts]
+    world.repeats = True
+    strict = world.turn().of(Scheme.passive_cold).estimate
+    assert "replay" in [part.name for part in strict.parts]
+    assert strict.seconds > gap.seconds
 
 
 def test_what_a_process_takes_is_seen() -> None:

@@ -162,6 +162,19 @@ def test_a_job_is_created_altered_and_dropped(site: kit.Site) -> None:
     assert problem(site, "GET", "/jobs/few")["condition"] == "UNKNOWN_JOB"
 
 
+def test_a_job_says_what_it_may_lose(site: kit.Site) -> None:
+    assert site.get("/jobs/pages")["recovery"] is None
+    site.post("/jobs", {"name": "few", "query": "SELECT page FROM clicks", "recovery": "gap"}, 201)
+    site.post("/jobs", {"name": "some", "query": "SELECT page FROM clicks\nRECOVERY amnesia"}, 201)
+    assert [site.get(f"/jobs/{name}")["recovery"] for name in ("few", "some")] == ["gap", "amnesia"]
+    for said, is_now in (("rollback", "rollback"), ("default", None)):
+        response = site.http.patch("/jobs/few", json={"recovery": said})
+        assert (response.status_code, response.json()["state"]) == (200, "kept"), response.text
+        assert site.get("/jobs/few")["recovery"] == is_now
+    assert site.get("/jobs/few")["last_recovery"] is None
+    assert site.get("/recovery")["last"] is None
+
+
 def test_the_verbs_change_a_job(site: kit.Site) -> None:
     for verb, life in (
         ("pause", "paused"),
@@ -268,6 +281,10 @@ def test_results_come_page_by_page(state: Path) -> None:
         ("POST", "/sql", {"text": ""}, 422, "BAD_REQUEST"),
         ("PATCH", "/jobs/pages", {}, 422, "BAD_CHANGE"),
         ("PATCH", "/jobs/pages", {"limit": 2, "where": "n > 1"}, 422, "BAD_CHANGE"),
+        ("PATCH", "/jobs/pages", {"limit": 2, "recovery": "gap"}, 422, "BAD_CHANGE"),
+        ("PATCH", "/jobs/pages", {"recovery": "gap", "rebuild": True}, 422, "BAD_CHANGE"),
+        ("PATCH", "/jobs/pages", {"recovery": "never"}, 422, "BAD_REQUEST"),
+        ("POST", "/jobs", {"name": "x", "query": "SELECT 1", "recovery": "default"}, 422, "BAD_REQUEST"),
         ("GET", "/jobs/pages/results?since=-1", None, 422, "BAD_REQUEST"),
         ("GET", "/streams/clicks/dead?limit=0", None, 422, "BAD_REQUEST"),
     ],

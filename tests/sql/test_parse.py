@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.ha.schemes import Semantics
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
     AlterJob,
@@ -16,6 +17,7 @@ from penstock.sql.statements import (
     DropStream,
     Explain,
     Select,
+    SetRecovery,
     Show,
 )
 from penstock.words.errors import UserError
@@ -77,6 +79,46 @@ def test_create_job_without_sinks() -> None:
     assert isinstance(made, CreateJob)
     assert (made.name, made.sinks, made.parameters) == ("select", (), {"n": 1})
     assert made.select.text == "SELECT b FROM c"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE JOB x RECOVERY gap AS SELECT a FROM b WINDOWING 30 SECONDS INTO console()",
+        "CREATE JOB x AS SELECT a FROM b WINDOWING 30 SECONDS RECOVERY GAP",
+        "CREATE JOB x AS SELECT a FROM b WINDOWING 30 SECONDS recovery gap INTO console() WITH ($n = 1)",
+        "CREATE JOB x AS SELECT a FROM b WINDOWING 30 SECONDS INTO console() RECOVERY gap",
+        "CREATE JOB x AS SELECT a FROM b WINDOWING 30 SECONDS WITH ($n = 1)\n  RECOVERY gap",
+    ],
+)
+def test_what_a_job_may_lose(text: str) -> None:
+    made = one(text)
+    assert isinstance(made, CreateJob)
+    assert made.recovery is Semantics.gap
+    assert made.select.text == "SELECT a FROM b WINDOWING 30 SECONDS"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT recovery FROM b",
+        "SELECT b.recovery FROM b",
+        "SELECT a AS recovery FROM b",
+        "SELECT a FROM b ORDER BY recovery DESC LIMIT 5",
+        "SELECT recovery, COUNT(*) AS n FROM b WHERE recovery IS NULL GROUP BY recovery WINDOWING 5 SECONDS",
+        "SELECT a FROM recovery WHERE a = recovery",
+    ],
+)
+def test_a_column_may_be_called_recovery(query: str) -> None:
+    made = one(f"CREATE JOB recovery AS {query}")
+    assert isinstance(made, CreateJob)
+    assert (made.recovery, made.select.text) == (None, query)
+
+
+def test_alter_what_a_job_may_lose() -> None:
+    text = "ALTER JOB hot SET RECOVERY Rollback"
+    assert one(text) == SetRecovery("hot", Semantics.rollback, text)
+    assert one("ALTER JOB hot SET RECOVERY DEFAULT").recovery is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("rebuild", [False, True])

@@ -1,0 +1,50 @@
+"""Jobs that can be left out of some epochs by themselves, and jobs whose state is to begin empty. Pure.
+
+Receives compiled jobs and the names of those that may lose events; hands the names of those that can, so that no other
+job is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.compiled import Compiled
+from penstock.query.physical import Plan
+from penstock.state.manifest import Manifest
+
+
+def resting(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
+    """Of some jobs those that remember something and that no job but these reads, however far away."""
+    if not names:
+        return frozenset()
+    reads = {job.name: job.reads | job.previous.keys() for job in jobs}
+    needed = [name for name in reads if name not in names]
+    kept = set(needed)
+    while needed:
+        new = reads.get(needed.pop(), frozenset()) - kept
+        kept |= new
+        needed += new
+    return frozenset(job.name for job in jobs if job.name not in kept and not job.stateless)
+
+
+def emptying(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Command]:
+    """The commands that have jobs begin anew which are what they were then."""
+    same = [n for n in names if n in now.jobs and now.jobs[n].number == then.jobs[n].number]
+    return [{"do": "empty", "name": name, "anew": True} for name in same]
+
+
+def bytes_of(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:
+    """The bytes of the state that jobs have for themselves; what they share with others is not counted."""
+    assert plan.jobs is not None
+    numbers = {output.job: name for name, output in plan.outputs.items() if name in names}
+    found: dict[str, int] = {}
+    for sub, owner in plan.jobs.owners.items():
+        if owner in numbers:
+            runs = {
+                run.name: run.bytes
+                for entries in manifest.collections.get(sub, {}).values()
+                for run in entries
+            }
+            found[numbers[owner]] = found.get(numbers[owner], 0) + sum(runs.values())
+    return found
