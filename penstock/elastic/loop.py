@@ -193,7 +193,17 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
 
 def _missed(loop: Loop, at: float) -> str | None:
     """Who died and is replaced without anybody deciding so; None when nobody is waited for, or any more. What is
-    measured before the new one has the buckets back says nothing."""
+    measured before the new one has the buckets back says nothing. But executors that die one after the other, as too
+    small ones do, are not waited for longer than one."""
+    settings = loop.settings
+    longest = settings.start_timeout_seconds + settings.window_seconds
+    first = at
+    for one in reversed(loop.deaths):
+        if first - max(one.at, one.by_at) > longest:
+            break
+        first = one.at
+    if at - first > longest:
+        return None
     for one in loop.deaths:
         if one.by and at - one.by_at < loop.settings.window_seconds:
             return f"executor {one.by} has come in place of {one.executor}, which died"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from penstock.elastic.decisions import what
 from penstock.elastic.realise import Event, Lost, Order, Replaced, Stage
 
-#: so many deaths are remembered
-MOST_DEATHS = 5
+#: so many deaths are remembered, and so many shown
+MOST_DEATHS, SHOWN_DEATHS = 50, 5
 
 
 @dataclass(frozen=True)

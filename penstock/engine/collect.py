@@ -73,7 +73,7 @@ def speed_of(epochs: Sequence[Took]) -> Speed:
     large = 2 * events >= events.max()
     parts = fitted(events, busy)
     rate = float(events[large].sum() / max(seconds[large].sum(), 1e-9))
-    return Speed(rate, parts.fixed if parts.each > 0 else 0.0)
+    return Speed(rate, parts.fixed)
 
 
 def _busy(report: EpochReport) -> float:

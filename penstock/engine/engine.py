@@ -257,7 +257,7 @@ class Engine:
             decides=self.seat.decides.is_set,
             start_log=logs.start_one,
         )
-        waiting = self._waiting
+        waiting = self._waiting if self._waiting is not None and self._waiting.alive else None
         desk = None if spark is None else SourceDesk(admission) if waiting is None else waiting.desk
         run, began = Run(), time.monotonic()
         try:
@@ -285,10 +285,10 @@ class Engine:
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
-            if waiting is not None:
-                waiting.close()
-            elif desk is not None:
+            if desk is not None:
                 desk.close()
+            if self._waiting is not None:
+                self._waiting.close()
             runner.close()
             vacated(place)
         run.seconds = time.monotonic() - began

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.elastic.decisions import what
 from penstock.elastic.measurements import Snapshot
-from penstock.elastic.progress import told
+from penstock.elastic.progress import SHOWN_DEATHS, told
 from penstock.elastic.prometheus import exposition
 from penstock.elastic.record import Entry
 from penstock.engine.elasticity import Elasticity
@@ -89,7 +89,7 @@ def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
     return {
         "resting": loop.resting,
         "orders": [told(order, now) for order in loop.orders],
-        "deaths": [death.told(now) for death in loop.deaths],
+        "deaths": [death.told(now) for death in loop.deaths[-SHOWN_DEATHS:]],
         "rehearsing": list(elasticity.rehearsing),
         "leaving": list(elasticity.leaving),
         "decisions": [_entry(entry, now, ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]],

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,8 @@ from penstock.engine.admission import Admission, Offset
 from penstock.engine.desk import SourceDesk
 from penstock.engine.source import FORMAT
 
-_PATIENCE_SECONDS = 60.0
+#: it saves a second or two: for longer nobody waits for it, and an engine stands by without
+_PATIENCE_SECONDS, _LOOK_SECONDS = 15.0, 0.1
 
 
 class WaitingQuery:
@@ -38,10 +40,18 @@ class WaitingQuery:
 
     def ready(self) -> bool:
         """Wait until it has run its empty batch; whether it has. One that has not is discarded."""
-        if self._begun.wait(_PATIENCE_SECONDS) and self.query.isActive:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not self._begun.wait(_LOOK_SECONDS) and self.alive and time.monotonic() < until:
+            pass
+        if self._begun.is_set() and self.alive:
             return True
         self.discard()
         return False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still waits; Spark may have given it up."""
+        return bool(self.query.isActive)
 
     def take_over(
         self, admission: Admission, reached: Offset, each: Callable[[int, Offset, Offset], None]

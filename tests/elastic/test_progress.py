@@ -79,8 +79,8 @@ def test_who_died_is_named_and_who_came_in_its_place() -> None:
     deaths = with_deaths(deaths, [Replaced("9")], 18)
     assert deaths[1].told(20).endswith("executor 9 took its place 8 s later")
     assert "has not come" in deaths[2].told(20)
-    many = with_deaths(deaths, [Lost(str(name)) for name in range(20)], 20)
-    assert [one.executor for one in many] == [str(name) for name in range(20 - MOST_DEATHS, 20)]
+    many = with_deaths(deaths, [Lost(str(name)) for name in range(90)], 20)
+    assert [one.executor for one in many] == [str(name) for name in range(90 - MOST_DEATHS, 90)]
 
 
 def test_nothing_is_decided_while_another_comes_in_the_place_of_one_that_died() -> None:
@@ -101,6 +101,17 @@ def test_nothing_is_decided_while_another_comes_in_the_place_of_one_that_died() 
     late, told_ = loop.turn(snapshot(10 + 61, one))
     assert told_, "nobody came: the loop decides"
     assert isinstance(late.record.entries[0].decision, Provision)
+
+
+def test_executors_that_die_one_after_the_other_are_not_waited_for_without_end() -> None:
+    rules = replace(RULES, least_executors=2)
+    loop, _ = Loop.begun(rules).turn(snapshot(5, even(1.0, 2)))
+    for turn in range(20):
+        loop, told_ = loop.turn(snapshot(10 + 10 * turn, even(1.0, 1)), [Lost(f"e{turn}", replaced=True)])
+        if told_:
+            break
+    assert told_, "too small a fleet is not hidden by executors that die of it"
+    assert 10 * turn > rules.start_timeout_seconds
 
 
 def test_one_that_nobody_replaces_is_made_good_at_once() -> None:
