@@ -30,7 +30,7 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.fates import Fates
 from penstock.engine.interval import INTERVAL
 from penstock.engine.program import Program
-from penstock.ha.schemes import SEMANTICS, Semantics
+from penstock.ha.schemes import Semantics
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
@@ -175,7 +175,7 @@ def come_back(state: StateDirectory, program: Program, semantics: Semantics, *, 
         _leave_out(back, state, program, before, records, last, at_hand)
     elif losing:
         begin = before if at_hand else _forget(back, program, before, records, last)
-        back.fates = Fates(semantics, recorded, losing, begin)
+        back.fates = _resting(Fates(semantics, recorded, losing, begin), program, records, plans)
     return back
 
 
@@ -198,13 +198,12 @@ def _leave_out(
         back.lost_events = counters.get("events", 0) - before.counters.get("events", 0)
     back.lost_epochs = recorded - before.epoch
     back.lost_units = sum(sum(units.values()) for units in back.units.values())
-    remember = _plan(program, recorded, records[recorded], last.outputs.keys()).rested
+    remember = _plan(program, recorded, records[recorded], last.recoveries.keys()).rested
     for epoch, record in records.items():
         untold = not (INTERVAL in record and epoch < recorded)
         for name, one in back.jobs.items():
             one.lose(back.units[epoch], rested=name in remember, untold=untold)
-    fates = [back.semantics, *(one.semantics for one in back.jobs.values())]
-    if all(SEMANTICS[one].loses_state for one in fates) and not at_hand:
+    if back.fates.all_forget(last) and not at_hand:
         back.lost_state_bytes = before.state_bytes()
         manifest = replace(manifest, collections={})
     elif not at_hand:
@@ -229,6 +228,20 @@ def _forget(
     for name, size in sizes.items():
         back.jobs[name].lost_state_bytes = size
     return without
+
+
+def _resting(
+    fates: Fates, program: Program, records: Mapping[int, Mapping[str, Any]], plans: Mapping[int, Plan]
+) -> Fates:
+    """The fates with what others need in any of the epochs. One that does not rest needs what it reads itself, in
+    every epoch: so this is asked until there is no more."""
+    while True:
+        asked = {epoch: fates.rest(epoch, plan) for epoch, plan in plans.items()}
+        found = (_plan(program, epoch, records[epoch], names).needed for epoch, names in asked.items())
+        needed = fates.needed.union(*found)
+        if needed == fates.needed:
+            return fates
+        fates = replace(fates, needed=needed)
 
 
 def _commands(program: Program, record: Mapping[str, Any]) -> int:

@@ -208,7 +208,7 @@ class EpochRunner:
             )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])
-        plan, result = self._carried_out(epoch, record, spans, maps, lost)
+        plan, result = self._carried_out(epoch, record, spans, maps, self.fates.rest(epoch, planned))
         offered = offer(result.rows, self.fates, planned, lost, told_before)
         reached("gathered", epoch)
         self._may_write()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.ha.schemes import SEMANTICS, Semantics
+from penstock.ha.schemes import SEMANTICS, Semantics, SemanticsFacts
 from penstock.query.physical import OutputPlan, Plan
 from penstock.state.manifest import Manifest
 
@@ -30,22 +30,29 @@ class Fates:
     losing: frozenset[str] = frozenset()
     #: the state to begin with, where it is not that of the last manifest
     begin: Manifest | None = None
+    #: those that others need in some of these epochs: they rest in none, since what they remember goes through all
+    needed: frozenset[str] = frozenset()
 
     def of(self, output: OutputPlan) -> Semantics:
         """What an output may lose or repeat."""
         return output.recovery or self.default
 
     def all_lose(self, plans: Iterable[Plan]) -> bool:
-        """Whether no output of these plans needs the epochs to be repeated."""
-        found = {one or self.default for plan in plans for one in plan.recoveries} or {self.default}
-        return all(SEMANTICS[one].loses_events for one in found)
+        """Whether no output of these plans needs the epochs to be repeated; nor a job that waits, whose state is part
+        of what is left as it was."""
+        found = {one for plan in plans for one in plan.recoveries.values()} or {None}
+        return all(self._may(one).loses_events for one in found)
+
+    def all_forget(self, plan: Plan) -> bool:
+        """Whether all state may be lost: that of every output, and of every job that waits."""
+        return all(self._may(one).loses_state for one in {None, *plan.recoveries.values()})
 
     def lose(self, epoch: int, plan: Plan) -> frozenset[str]:
         """The outputs that an epoch is left out for. What one lost is what it was to lose by then and in the end."""
         if epoch > self.upto:
             return frozenset()
         return frozenset(
-            name for name in self.losing & plan.outputs.keys() if self._loses(plan.outputs[name])
+            n for n in self.losing & plan.outputs.keys() if self._may(plan.outputs[n].recovery).loses_events
         )
 
     def repeat(self, plan: Plan) -> frozenset[str]:
@@ -53,17 +60,26 @@ class Fates:
         repeats = (n for n, output in plan.outputs.items() if SEMANTICS[self.of(output)].repeats_results)
         return frozenset(repeats)
 
+    def rest(self, epoch: int, plan: Plan) -> frozenset[str]:
+        """The outputs that get no events in an epoch, as far as they have state of their own; and the jobs that wait
+        and keep none from it."""
+        lost = self.lose(epoch, plan)
+        if not lost:
+            return lost
+        waiting = {name for name, one in plan.waiting.items() if self._may(one).loses_events}
+        return (lost | waiting) - self.needed
+
     def losing_in(self, plan: Plan) -> frozenset[str]:
         """The outputs of a plan that lose events."""
-        return frozenset(name for name, output in plan.outputs.items() if self._loses(output))
+        found = plan.outputs.items()
+        return frozenset(name for name, output in found if self._may(output.recovery).loses_events)
 
     def forgetting_in(self, plan: Plan) -> frozenset[str]:
-        """The outputs of a plan that lose their state too."""
-        found = plan.outputs.items()
-        return frozenset(name for name, output in found if SEMANTICS[self.of(output)].loses_state)
+        """The outputs and the waiting jobs of a plan that lose their state too."""
+        return frozenset(name for name, one in plan.recoveries.items() if self._may(one).loses_state)
 
-    def _loses(self, output: OutputPlan) -> bool:
-        return SEMANTICS[self.of(output)].loses_events
+    def _may(self, said: Semantics | None) -> SemanticsFacts:
+        return SEMANTICS[said or self.default]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,9 @@ from penstock.jobs.failures import Failures
 from penstock.jobs.followed import FollowedResults
 from penstock.jobs.history import JobVersion, versions
 from penstock.jobs.messages import Deliver, routed
-from penstock.jobs.planner import Placed, planned
+from penstock.jobs.planner import Placed
 from penstock.jobs.repeated import answering, repeated
-from penstock.jobs.resting import bytes_of, emptying, resting
+from penstock.jobs.resting import bytes_of, emptying, planned_resting
 from penstock.jobs.results import Answer, Results, as_declared
 from penstock.jobs.workshop import Given, Workshop
 from penstock.query.logical import Source, StreamDefinition
@@ -386,7 +385,7 @@ class Jobs:
 
     def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
         catalogue = self._catalogue(commands)
-        placed = [
+        jobs = [
             Placed(
                 self._workshop.job(name, catalogue),
                 "failed" if entry.number in without else entry.master.life,
@@ -396,9 +395,7 @@ class Jobs:
             for name, entry in catalogue.jobs.items()
             if not without.get(entry.number, entry.left_out)
         ]
-        rested = resting([one.job for one in placed if one.life == "running"], rest)
-        placed = [replace(one, life="paused") if one.job.name in rested else one for one in placed]
-        return replace(planned(self.name, placed), rested=rested)
+        return planned_resting(self.name, jobs, rest)
 
     def _catalogue(self, number: int) -> Catalogue:
         known = max(known for known in self._catalogues if known <= number)

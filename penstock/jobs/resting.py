@@ -7,15 +7,29 @@ job is touched.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.compiled import Compiled
+from penstock.jobs.planner import Placed, planned
 from penstock.query.physical import Plan
 from penstock.state.manifest import Manifest
 
 
-def resting(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
-    """Of some jobs those that remember something and that no job but these reads, however far away."""
+def planned_resting(name: str, jobs: Sequence[Placed], names: Collection[str]) -> Plan:
+    """The plan of these jobs in which those of these names rest that run and can. One that waits reads what it will
+    need when it runs again."""
+    running = {one.job.name for one in jobs if one.life == "running"}
+    needed = _needed([one.job for one in jobs], names)
+    rests = {one.job.name for one in jobs if not one.job.stateless} & set(names)
+    rested = frozenset(rests & running - needed)
+    plan = planned(name, [replace(one, life="paused") if one.job.name in rested else one for one in jobs])
+    waiting = {one.job.name: one.recovery for one in jobs if one.job.name not in running}
+    return replace(plan, rested=rested, needed=needed, waiting=waiting)
+
+
+def _needed(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
+    """Of these names those of jobs that another reads, however far away."""
     if not names:
         return frozenset()
     reads = {job.name: job.reads | job.previous.keys() for job in jobs}
@@ -25,7 +39,7 @@ def resting(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
         new = reads.get(needed.pop(), frozenset()) - kept
         kept |= new
         needed += new
-    return frozenset(job.name for job in jobs if job.name not in kept and not job.stateless)
+    return frozenset(kept.intersection(names))
 
 
 def emptying(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Command]:

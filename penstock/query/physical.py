@@ -251,6 +251,10 @@ class Plan:
     jobs: JobsPlan | None = None
     #: outputs with state of their own that gets no events in this plan
     rested: frozenset[str] = frozenset()
+    #: jobs that were to rest, and whose rows others need that were not
+    needed: frozenset[str] = frozenset()
+    #: jobs that are paused or failed, and keep their state: what each says of its recovery
+    waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
 
     def edges_from(self, source: str) -> list[Edge]:
         return self._by_source.get(source, [])
@@ -259,9 +263,9 @@ class Plan:
         return [sub for sub in self.subqueries.values() if sub.level == level]
 
     @cached_property
-    def recoveries(self) -> frozenset[Semantics | None]:
-        """What outputs say of their recovery."""
-        return frozenset(output.recovery for output in self.outputs.values())
+    def recoveries(self) -> Mapping[str, Semantics | None]:
+        """What each output, and each job that waits, says of its recovery."""
+        return {**self.waiting, **{name: output.recovery for name, output in self.outputs.items()}}
 
     @cached_property
     def families(self) -> list[tuple[str, ...]]:
