@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from shutil import rmtree
 from typing import Protocol
@@ -39,6 +39,8 @@ _PAUSE_SECONDS = 5.0
 
 #: starts an engine; None where that is another's to do, on another host
 Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes] | None"]
+#: looks after what others are to start; the engines of which it is known that they will not come
+Watch = Callable[[Unit, UnitRecord], Collection[str]]
 
 
 class Launched(Protocol):
@@ -68,8 +70,14 @@ def started(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Pop
 class Coordinator:
     """One coordinator. `run` returns when the unit is done, stopped or failed."""
 
-    def __init__(self, unit: Unit, start: Starter = started, tell: Callable[[str], None] = print) -> None:
-        self._unit, self._start, self._tell = unit, start, tell
+    def __init__(
+        self,
+        unit: Unit,
+        start: Starter = started,
+        tell: Callable[[str], None] = print,
+        watch: Watch = lambda unit, record: (),
+    ) -> None:
+        self._unit, self._start, self._tell, self._watch = unit, start, tell, watch
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Member] = {}
         self._stop = threading.Event()
@@ -164,6 +172,7 @@ class Coordinator:
             record = self._unit.change(
                 lambda now: replace(now, phase="stopping") if now.phase == "running" else now
             )
+        record = self._awaited(record)
         if record.phase != "running":
             for child in self._children.values():
                 child.poll()
@@ -207,6 +216,18 @@ class Coordinator:
             return replace(record, pending=pending, lost=kept, leaving=leaving, recoveries=recoveries)
 
         return self._unit.change(noticed)
+
+    def _awaited(self, record: UnitRecord) -> UnitRecord:
+        """Wait no longer for engines that will not come."""
+        never = {*self._watch(self._unit, record)} & {*record.pending}
+        if not never:
+            return record
+        self._tell(f"not waited for any more: {', '.join(sorted(never))}")
+        return self._unit.change(
+            lambda now: replace(
+                now, pending={name: one for name, one in now.pending.items() if name not in never}
+            )
+        )
 
     def _hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
         """Whether nobody leads, engines end with errors, and starting further ones does not help."""

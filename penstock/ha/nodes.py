@@ -5,11 +5,14 @@ in the coordination store, which units that share nodes share, as they share the
 
     nodes/up/NODE                  the nodes that are up
     nodes/asked/NODE/UNIT:ENGINE   engines that a node is to start
-    nodes/homes/UNIT               the node of a unit's primary
+    nodes/places/UNIT              the nodes of a unit's engines, as of when one was placed last
 
 Invariants:
 - What is asked of a node is done once: who removes the request does it.
-- A secondary is not on its primary's node while there is another node.
+- A secondary is not put on its primary's node while there is another node, and no engine on that of one just lost
+  while there is another that suits.
+- Nothing stays asked of a node that is down while the unit's coordinator is at work.
+- A request that cannot be met is told, and ends nobody but itself.
 Does not guarantee that an engine which was asked for comes up: its coordinator asks again when it has not joined.
 """
 
@@ -19,6 +22,8 @@ import json
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.contract import Store
@@ -27,66 +32,126 @@ from penstock.ha.placement import interleaved
 from penstock.ha.unit import Kind, Unit, UnitRecord
 from penstock.words.errors import ExternalError, PenstockError, UserError
 
-_UP, _ASKED, _HOMES = "nodes/up", "nodes/asked", "nodes/homes"
+_UP, _ASKED, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
 #: how often a node looks for what is asked of it, in seconds
 LOOK_SECONDS = 0.2
 
 
 def on_nodes(unit: Unit, name: str, kind: Kind, local: Launched = started) -> subprocess.Popen[bytes] | None:
     """Have an engine started on the node where it belongs; by ourselves where there are no nodes."""
-    node = placed(unit)
-    if node is None:
+    up = sorted(unit.store.members(_UP))
+    if not up:
         return local(unit, name, kind)
+    mine = unit.launch.unit
+    seen = _Seen.of(unit.store, mine, unit.record())
+    node = _chosen(seen, [_Seen.of(unit.store, *one) for one in _others(unit.store, mine)], up)
+    _take_back(unit.store, mine, seen.lost)
+    _keep_places(unit.store, mine, {**seen.there, name: node})
     said = json.dumps({"state": str(unit.root), "engine": name, "kind": kind}).encode()
-    unit.store.create(f"{_ASKED}/{node}/{unit.launch.unit}:{name}", said)
+    unit.store.create(f"{_ASKED}/{node}/{mine}:{name}", said)
     return None
 
 
-def placed(unit: Unit) -> str | None:
-    """The node of the next engine of a unit; None where no node is up.
-
-    The first goes where the fewest primaries are, a secondary by interleaving.
-    """
-    up = sorted(unit.store.members(_UP))
-    if not up:
-        return None
-    mine, others = unit.launch.unit, _homes(unit.store)
-    others.pop(mine, None)
-    primary = unit.members().get(unit.record().leader or "")
-    if primary is not None and primary.phase == "primary":
-        home = primary.node
-        chosen = interleaved({**others, mine: home}, up).get(mine, home)
-    else:
-        carried = Counter(others.values())
-        home = chosen = min(up, key=lambda node: (carried[node], node))
-    _keep_home(unit.store, mine, home)
-    return chosen
+def given_up(unit: Unit, record: UnitRecord) -> set[str]:
+    """The engines that were asked of nodes which are not up any more; of a unit that has ended, all. What was asked is
+    taken back. To be called at every look: only who keeps watching the nodes sees that one has died."""
+    up, runs = unit.store.members(_UP), record.phase == "running"
+    if runs and not record.pending and not record.leaving:
+        return set()
+    mine = unit.launch.unit
+    places = _places(unit.store, mine)
+    never = {
+        name: node for name, node in places.items() if not runs or (name in record.pending and node not in up)
+    }
+    _take_back(unit.store, mine, never)
+    # whoever is let go is not lost: its node is as good as before
+    kept = {name: node for name, node in places.items() if runs and name not in record.leaving}
+    if kept != places:
+        _keep_places(unit.store, mine, kept)
+    return {*never}
 
 
-def _homes(store: Store) -> dict[str, str]:
-    """The nodes of the primaries of units that run."""
-    found = {}
-    for unit in store.children(_HOMES):
-        home, record = store.get(f"{_HOMES}/{unit}"), store.get(f"units/{unit}/record")
-        if home is not None and record is not None and UnitRecord.from_bytes(record.value).phase == "running":
-            found[unit] = home.value.decode()
-    return found
+@dataclass(frozen=True)
+class _Seen:
+    """Where the engines of a unit are."""
+
+    #: the node of each engine that has joined or is about to; "" where its coordinator has started it
+    there: Mapping[str, str]
+    #: the engine that leads, or will if nothing goes wrong
+    first: str | None
+    #: whether it leads
+    leads: bool
+    #: the node of each engine that was lost since one was placed last
+    lost: Mapping[str, str]
+
+    @staticmethod
+    def of(store: Store, unit: str, record: UnitRecord) -> _Seen:
+        said = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
+        places = _places(store, unit)
+        there = {name: str(one["node"]) for name, one in said.items()}
+        there |= {name: places[name] for name in record.pending if name in places and name not in there}
+        first = record.leader if record.leader in there else next(iter(there), None)
+        leads = first in said and first == record.leader and said[first]["phase"] == "primary"
+        lost = {name: node for name, node in places.items() if name not in there}
+        return _Seen(there, first, leads, lost)
+
+    @property
+    def home(self) -> str:
+        return self.there.get(self.first or "", "")
+
+    @property
+    def secondaries(self) -> list[tuple[str, str]]:
+        """The primary's node and its own, of each."""
+        return [(self.home, node) for name, node in self.there.items() if name != self.first]
 
 
-def _keep_home(store: Store, unit: str, node: str) -> None:
-    path = f"{_HOMES}/{unit}"
+def _chosen(mine: _Seen, others: Sequence[_Seen], up: Sequence[str]) -> str:
+    """The first engine goes where the fewest primaries are, a secondary by interleaving."""
+    shunned = {*mine.lost.values()}
+    if mine.leads:
+        there = [one for other in others for one in other.secondaries]
+        return interleaved(mine.home, there, up, shunned)
+    carried = Counter(other.home for other in others)
+    return min(up, key=lambda node: (node in shunned, carried[node], node))
+
+
+def _others(store: Store, mine: str) -> Iterator[tuple[str, UnitRecord]]:
+    """The other units that run."""
+    for unit in store.children(_PLACES):
+        found = store.get(f"units/{unit}/record") if unit != mine else None
+        if found is not None and (record := UnitRecord.from_bytes(found.value)).phase == "running":
+            yield unit, record
+
+
+def _places(store: Store, unit: str) -> dict[str, str]:
+    found = store.get(f"{_PLACES}/{unit}")
+    return {} if found is None else dict(json.loads(found.value))
+
+
+def _keep_places(store: Store, unit: str, places: Mapping[str, str]) -> None:
+    path = f"{_PLACES}/{unit}"
+    content = json.dumps({name: node for name, node in places.items() if node}).encode()
     before = store.get(path)
     if before is None:
-        store.create(path, node.encode())
-    elif before.value != node.encode():
-        store.replace(path, node.encode(), before.version)
+        store.create(path, content)
+    else:
+        store.replace(path, content, before.version)
+
+
+def _take_back(store: Store, unit: str, asked: Mapping[str, str]) -> None:
+    for name, node in asked.items():
+        path = f"{_ASKED}/{node}/{unit}:{name}"
+        if (found := store.get(path)) is not None:
+            store.delete(path, found.version)
 
 
 class Node:
     """One node. `run` returns when it is stopped; the engines it has started go on."""
 
-    def __init__(self, store: Store, name: str, start: Launched = started) -> None:
-        self._store, self.name, self._start = store, name, start
+    def __init__(
+        self, store: Store, name: str, start: Launched = started, tell: Callable[[str], None] = print
+    ) -> None:
+        self._store, self.name, self._start, self._tell = store, name, start, tell
         self._engines: dict[str, tuple[Unit, str, subprocess.Popen[bytes]]] = {}
         self._stop = threading.Event()
 
@@ -121,7 +186,7 @@ class Node:
             path = f"{_ASKED}/{self.name}/{asked}"
             found = self._store.get(path)
             if found is not None and self._store.delete(path, found.version):
-                self._begin(asked, json.loads(found.value))
+                self._begin(asked, found.value)
         for asked, (unit, engine, child) in list(self._engines.items()):
             if child.poll() is not None:
                 if (member := unit.members().get(engine)) is not None:
@@ -129,11 +194,16 @@ class Node:
                 del self._engines[asked]
                 unit.close()
 
-    def _begin(self, asked: str, said: dict[str, str]) -> None:
+    def _begin(self, asked: str, content: bytes) -> None:
+        """Start an engine. Where that cannot be done here, its coordinator sees that nobody joins."""
+        unit: Unit | None = None
         try:
+            said = json.loads(content)
             unit = Unit.at(Path(said["state"]))
-        except PenstockError:
-            return  # its state is not here: the coordinator sees that nobody joins
-        kind: Kind = "active" if said["kind"] == "active" else "passive"
-        child = self._start(unit, said["engine"], kind, self.name)
-        self._engines[asked] = unit, said["engine"], child
+            kind: Kind = "active" if said["kind"] == "active" else "passive"
+            child = self._start(unit, said["engine"], kind, self.name)
+            self._engines[asked] = unit, said["engine"], child
+        except (PenstockError, OSError, KeyError, TypeError, ValueError) as failure:
+            self._tell(f"{asked} cannot be started here: {failure!r}")
+            if unit is not None:
+                unit.close()

@@ -1,37 +1,30 @@
-"""Interleaved placement: where the secondaries of many units go, so that a lost node's work is spread over several.
+"""Interleaved placement: where a secondary goes, so that a lost node's work is spread over several.
 
 Pure.
-Receives the node of each unit's primary and the nodes there are; hands the node of each unit's secondary.
+Receives where the primary is, where the secondaries of all other units are, and the nodes there are; hands a node.
 
-Invariants:
-- A secondary is never on its primary's node; with a single node there is none.
+Invariants, in whichever order units come, while no node comes or goes:
+- A secondary is not on its primary's node while there is another one.
 - The secondaries of one node's primaries are on the other nodes in equal parts, give or take one.
-- It does not depend on the order in which units and nodes are named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 
-def interleaved(primaries: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:
-    """The node of each unit's secondary."""
-    ring = sorted({*nodes})
-    carried: Counter[str] = Counter()
-    placed: dict[str, str] = {}
-    for home in sorted({*primaries.values()}):
-        others = [node for node in ring if node != home]
-        if not others:
-            continue
-        from_home: Counter[str] = Counter()
-        for unit in sorted(unit for unit, node in primaries.items() if node == home):
-            # in equal parts for this home, and of those that suit the one with the fewest so far
-            place = min(others, key=lambda node: (from_home[node], carried[node], node))
-            from_home[place] += 1
-            carried[place] += 1
-            placed[unit] = place
-    return placed
+def interleaved(
+    home: str, secondaries: Iterable[tuple[str, str]], nodes: Collection[str], shunned: Collection[str] = ()
+) -> str:
+    """The node of the next secondary of a primary at `home`. `secondaries`: the primary's node and its own, of each
+    that is there; `shunned`: nodes that are taken only where there is no other beside `home`."""
+    there = list(secondaries)
+    carried = Counter(node for _, node in there)
+    from_home = Counter(node for primary, node in there if primary == home)
+    others = [node for node in nodes if node != home] or list(nodes)
+    suiting = [node for node in others if node not in shunned] or others
+    return min(suiting, key=lambda node: (from_home[node], carried[node], node))
 
 
 def after_loss(primaries: Mapping[str, str], secondaries: Mapping[str, str], lost: str) -> dict[str, int]:

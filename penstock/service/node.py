@@ -25,7 +25,7 @@ def node(
     Whoever can write to the store can have any app of the shared file system run here.
     """
     store = store_at(coordination)
-    one = Node(store, name or socket.gethostname())
+    one = Node(store, name or socket.gethostname(), tell=lambda line: print(line, flush=True))
     if threading.current_thread() is threading.main_thread():
 
         def received(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from penstock.engine.lead import refuse_jobs
 from penstock.ha.coordinator import Coordinator, wait_for
-from penstock.ha.nodes import on_nodes
+from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.steering import settings_of
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, kind_of
@@ -62,7 +62,7 @@ def serve_unit(
         if scheme is not None:
             unit.switched(scheme)
         _say(f"unit {launch.unit}, scheme {unit.record().scheme}, coordination store {unit.store.describe()}")
-        coordinator = Coordinator(unit, on_nodes, _say)
+        coordinator = Coordinator(unit, on_nodes, _say, given_up)
         _stop_by_signal(coordinator)
         ended = coordinator.run(for_seconds)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,8 @@ import pytest
 
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session
-from penstock.ha.nodes import Node, on_nodes, placed
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.nodes import Node, given_up, on_nodes
 from penstock.ha.placement import after_loss
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Launch, Member, Unit, UnitRecord
@@ -29,6 +31,8 @@ class Engines:
     """Engines on paper: members of their units, and no processes. The first of a unit leads."""
 
     def __init__(self) -> None:
+        #: how long their sessions live without a sign of life
+        self.seconds = 30.0
         self.started: list[tuple[str, str]] = []
         self.sessions: dict[tuple[str, str], Session] = {}
         self.ended: set[tuple[str, str]] = set()
@@ -36,12 +40,12 @@ class Engines:
     def __call__(self, unit: Unit, name: str, kind: Kind, node: str = "") -> Popen[bytes]:
         me = unit.launch.unit, name
         self.started.append(me)
-        session = self.sessions[me] = unit.store.session(30.0)
-        first = unit.record().leader is None
+        session = self.sessions[me] = unit.store.session(self.seconds)
+        first = unit.record().leader not in unit.members()
         phase = "primary" if first else "ready"
-        assert unit.join(session, name, Member(1, "h", kind, session.id, phase=phase, node=node))
         if first:
             unit.change(lambda now: replace(now, leader=name))
+        assert unit.join(session, name, Member(1, "h", kind, session.id, phase=phase, node=node))
         poll = lambda: 0 if me in self.ended else None  # noqa: E731
         return cast("Popen[bytes]", type("Paper", (), {"poll": staticmethod(poll)}))
 
@@ -54,6 +58,7 @@ class World:
         self.nodes: dict[str, tuple[Node, threading.Thread]] = {}
         self.units: list[Unit] = []
         self._stores: list[Any] = []
+        self._coordinators: list[tuple[Coordinator, threading.Thread]] = []
 
     def node(self, name: str) -> Node:
         store = store_at(str(self.folder / "store"))
@@ -70,10 +75,16 @@ class World:
         node.stop()
         thread.join()
 
-    def unit(self, name: str) -> Unit:
+    def coordinator(self, unit: Unit) -> None:
+        coordinator = Coordinator(unit, on_nodes, lambda _: None, given_up)
+        thread = threading.Thread(target=coordinator.run, daemon=True)
+        thread.start()
+        self._coordinators.append((coordinator, thread))
+
+    def unit(self, name: str, scheme: Scheme = Scheme.passive_hot) -> Unit:
         launch = Launch(name, str(self.folder / "store"), "app.py", str(self.folder))
         unit = Unit.made(self.folder / name, launch)
-        unit.begun(UnitRecord(Scheme.passive_hot, str(unit.root)))
+        unit.begun(UnitRecord(scheme, str(unit.root)))
         self.units.append(unit)
         return unit
 
@@ -84,10 +95,14 @@ class World:
         return unit.members()[engine].node
 
     def close(self) -> None:
+        for coordinator, _ in self._coordinators:
+            coordinator.stop()
         for name in list(self.nodes):
             self.lost(name)
         for session in self.engines.sessions.values():
             session.close()
+        for _, thread in self._coordinators:
+            thread.join(60)
         for one in (*self.units, *self._stores):
             one.close()
 
@@ -97,6 +112,11 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def silenced(session: Session) -> None:
+    """As if its host had died: no sign of life any more, and no word of it."""
+    session._closing.set()
 
 
 @pytest.fixture
@@ -123,6 +143,18 @@ def test_a_lost_nodes_work_is_spread_over_the_others(world: World) -> None:
     assert world.start(moved, "e3") not in ("n0", primaries[moved.launch.unit])
 
 
+def test_secondaries_are_interleaved_when_units_come_one_after_the_other(world: World) -> None:
+    for name in NAMES:
+        world.node(name)
+    homes, secondaries = {}, {}
+    for name in "zyxwv":
+        unit = world.unit(name)
+        homes[name], secondaries[name] = world.start(unit, "e1"), world.start(unit, "e2")
+    assert homes == {"z": "n0", "y": "n1", "x": "n2", "w": "n0", "v": "n1"}
+    for lost in ("n0", "n1"):
+        assert after_loss(homes, secondaries, lost) == {name: 1 for name in NAMES if name != lost}
+
+
 def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) -> None:
     node = world.node("n0")
     unit = world.unit("u")
@@ -135,9 +167,80 @@ def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) 
         Node(unit.store, "n0", world.engines).run()
 
 
+def test_what_was_asked_of_a_node_that_died_is_taken_back_and_asked_of_another(world: World) -> None:
+    unit = world.unit("u", Scheme.passive_replication)
+    unheeding = unit.store.session()
+    assert unheeding.join("nodes/up", "n0", b"{}")
+    world.node("n1")
+    world.coordinator(unit)
+    until(lambda: unit.store.children("nodes/asked/n0") == ["u:e1"])
+    silenced(unheeding)
+    until(lambda: "e2" in unit.members(), 20.0)
+    assert unit.members()["e2"].node == "n1"
+    assert unit.store.children("nodes/asked/n0") == []
+    assert "e1" not in unit.record().pending
+
+
+def test_a_host_that_died_just_now_is_not_asked_for_its_primarys_successor(world: World) -> None:
+    world.node("n1")
+    assert world.start(world.unit("v"), "e1") == "n1"
+    unit = world.unit("u", Scheme.passive_replication)
+    host = unit.store.session(6.0)  # seen to be gone well after its engine
+    assert host.join("nodes/up", "n0", b"{}")
+    world.engines.seconds = 2.0
+    world.coordinator(unit)
+    until(lambda: unit.store.children("nodes/asked/n0") == ["u:e1"])
+    Node(unit.store, "n0", world.engines).look()
+    until(lambda: unit.record().pending == {})
+    silenced(host)
+    silenced(world.engines.sessions["u", "e1"])
+    until(lambda: "e2" in unit.members(), 20.0)
+    assert unit.members()["e2"].node == "n1"
+    assert world.engines.started == [("v", "e1"), ("u", "e1"), ("u", "e2")]
+
+
+def test_the_node_of_one_that_was_let_go_or_of_a_run_before_is_as_good_as_others(world: World) -> None:
+    for name in NAMES:
+        world.node(name)
+    unit = world.unit("u")
+    assert [world.start(unit, "e1"), world.start(unit, "e2")] == ["n0", "n1"]
+    given_up(unit, unit.change(lambda now: replace(now, leaving=("e2",))))
+    world.engines.sessions["u", "e2"].close()
+    assert world.start(unit, "e3") == "n1"
+    world.engines.sessions["u", "e3"].close()
+    assert world.start(unit, "e4") == "n2"
+    for name in ("e1", "e4"):
+        world.engines.sessions["u", name].close()
+    assert given_up(unit, replace(unit.record(), phase="done")) == {"e1", "e4"}
+    assert world.start(unit, "e5") == "n0"
+
+
+def test_a_request_that_cannot_be_met_does_not_end_the_node(world: World) -> None:
+    unit = world.unit("u")
+    nowhere = Unit.made(
+        world.folder / "v", Launch("v", str(world.folder / "store"), "app.py", str(world.folder / "gone"))
+    )
+    world.units.append(nowhere)
+    told: list[str] = []
+    node = Node(unit.store, "n0", tell=told.append)
+    requests = {
+        "v:e1": json.dumps({"state": str(nowhere.root), "engine": "e1", "kind": "passive"}),  # no such folder
+        "v:e2": json.dumps({"state": str(world.folder / "none"), "engine": "e2", "kind": "passive"}),
+        "v:e3": json.dumps({"state": str(nowhere.root)}),
+        "v:e4": json.dumps(["state"]),
+        "v:e5": "{",
+    }
+    for asked, said in requests.items():
+        assert unit.store.create(f"nodes/asked/n0/{asked}", said.encode())
+    node.look()
+    assert [line.split()[0] for line in told] == sorted(requests)
+    assert unit.store.children("nodes/asked/n0") == []
+    world.node("n0")
+    assert world.start(unit, "e1") == "n0"
+
+
 def test_with_one_node_both_are_there_and_without_any_the_coordinator_starts_them(world: World) -> None:
     unit = world.unit("u")
-    assert placed(unit) is None
     assert on_nodes(unit, "e1", "passive", world.engines) is not None
     assert unit.members()["e1"].node == ""
     world.node("n0")

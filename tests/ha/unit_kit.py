@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ha.coordinator import Coordinator
-from penstock.ha.nodes import on_nodes
+from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
 from penstock.service.load import load_app
@@ -306,4 +306,5 @@ def aside(state: Path) -> Rows:
 
 
 if __name__ == "__main__":
-    Coordinator(Unit.at(Path(sys.argv[1])), on_nodes, lambda line: print(time.time(), line, flush=True)).run()
+    said = lambda line: print(time.time(), line, flush=True)  # noqa: E731
+    Coordinator(Unit.at(Path(sys.argv[1])), on_nodes, said, given_up).run()
