@@ -5,9 +5,9 @@ Receives what the logs have and how fast the last epochs were; hands Spark the e
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
 number of the newest command it takes in, where there is one; `copies`: of replicated logs, the copy that a partition's
-span is read from). An engine that follows another (`decides` is false)
-admits what that one has recorded, and nothing else. It says everything that tells one epoch's input from
-another's, so that Spark's write-ahead log repeats it after a crash.
+span is read from; `begun_late`: of these, the partitions that begin without what a copy may have that is away). An
+engine that follows another (`decides` is false) admits what that one has recorded, and nothing else. It says everything
+that tells one epoch's input from another's, so that Spark's write-ahead log repeats it after a crash.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ class Admission:
             at: dict[str, int] = dict(start["at"].get(name, {}))
             partitions = scan.stream.log.partitions(at)
             end["from"][name] = {p.id: p.earliest for p in partitions if p.id not in at}
+            if late := sorted(end["from"][name].keys() & scan.stream.log.begun_late):
+                end.setdefault("begun_late", {})[name] = late
             for partition in partitions:  # in the log's own order: it breaks ties of event time for life
                 at.setdefault(partition.id, partition.earliest)
             log = scan.stream.log

@@ -34,7 +34,7 @@ from penstock.engine.gather import Gathered, gathered
 from penstock.engine.greeting import a_little, rehearsal
 from penstock.engine.interval import INTERVAL, Interval
 from penstock.engine.job_shares import JobShares
-from penstock.engine.leaps import as_aside, leaps
+from penstock.engine.leaps import as_aside, begun_late, leaps
 from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Program
@@ -266,7 +266,7 @@ class EpochRunner:
             work=work_of(result.facts, plan, result.maps, result.manifest.collections),
             maps=result.maps,
             moved=self._moves.after(seconds, watermark),
-            leaped=len(leaps(record["start"], record["end"])),
+            leaped=len(leaps(record["start"], record["end"])) + len(begun_late(record["end"])),
         )
 
     def _carried_out(

@@ -1,4 +1,5 @@
-"""Leaps over stragglers: silent partitions that epochs pass over, and what they bring when they come back. Pure.
+"""Leaps over stragglers: silent partitions that epochs pass over, and what they bring when they come back; and
+beginnings of partitions that only a copy may have that is away. Pure.
 
 Receives the offsets an epoch was recorded with; hands the spans, as rows that lie with what was put aside. They are
 in the log as ever, so whoever wants them reads them there; those of their events that were late lie in `late` too.
@@ -41,6 +42,15 @@ def returns(start: Offset, end: Offset) -> list[Leap]:
     return found
 
 
+def begun_late(end: Offset) -> list[Leap]:
+    """What an epoch leaves out before the partitions it begins: nobody will read it."""
+    return [
+        Leap(stream, partition, 0, end["from"][stream][partition])
+        for stream, partitions in sorted(end.get("begun_late", {}).items())
+        for partition in partitions
+    ]
+
+
 def _passed_over(offset: Offset) -> set[tuple[str, str]]:
     """Silent partitions of streams whose others go on; where all are silent nobody is passed over."""
     found = set()
@@ -53,16 +63,11 @@ def _passed_over(offset: Offset) -> set[tuple[str, str]]:
 
 def as_aside(start: Offset, end: Offset) -> pl.DataFrame | None:
     """What happened to stragglers in an epoch, as rows put aside; None if nothing."""
-    told = leaps(start, end) + returns(start, end)
-    rows = [
-        (
-            leap.stream,
-            LEAPED,
-            leap.partition,
-            leap.start,
-            "silent: passed over" if leap.to is None else f"came back, with what lies before {leap.to}",
-            "",
-        )
-        for leap in told
+    told = [(leap, "silent: passed over") for leap in leaps(start, end)]
+    told += [(leap, f"came back, with what lies before {leap.to}") for leap in returns(start, end)]
+    told += [
+        (leap, f"begun at {leap.to}: what lies before is left out, which a copy may have that is away")
+        for leap in begun_late(end)
     ]
+    rows = [(leap.stream, LEAPED, leap.partition, leap.start, why, "") for leap, why in told]
     return pl.DataFrame(rows, schema=ASIDE_SCHEMA, orient="row") if rows else None

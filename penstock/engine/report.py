@@ -17,7 +17,7 @@ class EpochReport:
     """What an epoch did, for people and for the rate control.
 
     `oldest` and `newest` are the event times (microseconds) of its oldest and newest event that was not late;
-    `leaped` counts the silent partitions it is the first to pass over;
+    `leaped` counts the silent partitions it is the first to pass over, and those it begins after their beginning;
     `committed_at` is the wall clock (seconds since 1970) when its results were in the sinks and its manifest in place.
     """
 

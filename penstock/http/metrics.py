@@ -18,7 +18,12 @@ _OF_STATUS = (
     ("penstock_events_total", "counter", "Events since the service was started.", "events"),
     ("penstock_events_per_second", "gauge", "Events a second, of late.", "events_per_second"),
     ("penstock_late_events_total", "counter", "Events that came too late.", "late"),
-    ("penstock_leaped_total", "counter", "Times a silent partition was passed over.", "leaped"),
+    (
+        "penstock_leaped_total",
+        "counter",
+        "Times a silent partition, or the beginning of one, was passed over.",
+        "leaped",
+    ),
     ("penstock_dead_letters_total", "counter", "Records that could not be read.", "dead"),
     ("penstock_last_epoch_seconds", "gauge", "How long the last epoch took.", "last_epoch_seconds"),
     ("penstock_state_bytes", "gauge", "Bytes of state on disk.", "state_bytes"),

@@ -204,7 +204,7 @@ class Status(BaseModel):
     events: int
     events_per_second: float
     late: int
-    #: how often a silent partition was passed over
+    #: how often a silent partition, or the beginning of one, was passed over
     leaped: int
     dead: int
     latency_seconds: Seconds | None

@@ -6,8 +6,9 @@ of the segment log they went to: so these can be the copies of a replicated log.
 
 Invariants:
 - A span is bytes of one producer, without a hole. What a producer gave up, or left out of its numbers, ends what the
-  log has of it before; `LOG_GAP` tells a reader who has come to that end. Of one that began to number anew nothing more
-  is read.
+  log has of it before; `LOG_GAP` tells a reader who has come to that end. Of one that was seen to number anew nothing
+  more is read, also when what it had sent before is gone.
+- A producer's frames are in the order in which they arrived, whichever directories they went to.
 - Lines that came without a producer's name have no place here: a log that holds some is refused.
 On failure: `ExternalError` LOG_GAP, and as the segment log; `UserError` NO_PRODUCER.
 """
@@ -15,11 +16,13 @@ On failure: `ExternalError` LOG_GAP, and as the segment log; `UserError` NO_PROD
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.ingest.frames import FrameError, frame_in
 from penstock.ingest.readers import bookmark
@@ -52,6 +55,16 @@ class _Looked:
 
     segment: int = -1
     place: int = 0
+    #: the latest arrival there
+    arrived_at: int = 0
+
+
+class _Found(NamedTuple):
+    """A frame that was not known yet."""
+
+    producer: str
+    arrived_at: int
+    piece: _Piece
 
 
 @dataclass
@@ -61,11 +74,16 @@ class _Index:
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     #: the stretches of its numbers that are there without a hole
     runs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    #: how far each was seen to come, also where that is gone
+    ends: dict[str, int] = field(default_factory=dict)
+    #: per partition of the segment log, where each producer was that the gateway knew when it began the newest segment
+    told: dict[str, Mapping[str, int]] = field(default_factory=dict)
     #: those whose numbers went back, and why nothing more of them is read
     broken: dict[str, ExternalError] = field(default_factory=dict)
     looked: dict[str, _Looked] = field(default_factory=dict)
 
     def add(self, producer: str, piece: _Piece) -> None:
+        self.ends[producer] = piece.end
         self.pieces.setdefault(producer, []).append(piece)
         runs = self.runs.setdefault(producer, [])
         if runs and runs[-1][1] == piece.first:
@@ -79,8 +97,13 @@ class _Index:
             if pieces[0].directory == directory and pieces[0].segment < oldest:
                 del self.pieces[producer], self.runs[producer]
                 for piece in pieces:
-                    if piece.segment >= oldest:
+                    if piece.directory != directory or piece.segment >= oldest:
                         self.add(producer, piece)
+
+    def reached(self, producer: str) -> int:
+        """How far a producer has come, as far as the gateway or we still know it."""
+        told = (known.get(producer, 0) for known in self.told.values())
+        return max([self.ends.get(producer, 0), *told])
 
 
 class ProducerLog(SegmentLog):
@@ -95,16 +118,20 @@ class ProducerLog(SegmentLog):
         return super().start(memory, self._floors(offsets))
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        found, broken = self.as_copy(offsets)
+        found, broken = self._listed(offsets)
         for why in broken.values():
             raise why
         # a power loss may have taken the newest commit file, but not what it told of
         return [replace(one, latest=max(one.latest, offsets.get(one.id, 0))) for one in found]
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
+        self._check_there()
+        return self._listed(offsets)
+
+    def _listed(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
         self._refresh()
         found: list[Partition] = []
-        broken: dict[str, ExternalError] = {}
+        broken = {name: why for name, why in self._index.broken.items() if name not in self._index.pieces}
         for producer in sorted(self._index.pieces):
             runs = self._index.runs[producer]
             at = offsets.get(producer, runs[0][0])
@@ -116,6 +143,20 @@ class ProducerLog(SegmentLog):
                 broken[producer] = self._index.broken[producer]
             found.append(Partition(producer, first, end, self._finished))
         return found, broken
+
+    def short_of(self, partition: str, offset: int) -> ExternalError | None:
+        """One that has a producer from its beginning on, or does not know it any more, may never come there."""
+        runs, reached = self._index.runs.get(partition), self._index.reached(partition)
+        began = bool(self._index.told) if runs is None else runs[0][0] == 0
+        if not began or reached >= offset:
+            return None
+        return ExternalError(
+            "LOG_GAP",
+            f"{partition} was read up to {offset}, and no copy of the log has it further than {reached}",
+            where=str(self._directory),
+            detail="The producer began to number anew, or the copy is lost that had more.",
+            hint="Bring back a copy that has it, or give the producer another name.",
+        )
 
     def cut(self, partition: str, start: int, units: int) -> int:
         """The end of a frame near `start + units`."""
@@ -216,52 +257,74 @@ class ProducerLog(SegmentLog):
 
     def _refresh(self) -> None:
         """Look at the heads of the frames that have come since, and forget those whose segments have gone."""
-        for directory in self._homes():
-            committed = committed_in(directory)
-            firsts = segments_in(directory) if committed else []
-            looked = self._index.looked.setdefault(directory.name, _Looked())
-            for first in firsts:
-                if committed is None or first > committed.segment or first < looked.segment:
-                    continue
-                path = segment_path(directory, first)
-                begin = looked.place if first == looked.segment else 0
-                try:
-                    size = committed.length if first == committed.segment else path.stat().st_size
-                    if size > begin:
-                        self._look(path, directory.name, first, begin, size)
-                except FileNotFoundError:  # pruned meanwhile
-                    continue
-                looked.segment, looked.place = first, max(size, begin)
-            if firsts:
-                self._index.forget(directory.name, firsts[0])
+        found: list[_Found] = []
+        oldest: dict[str, int] = {}
+        try:
+            for directory in self._homes():
+                firsts = self._look_into(directory, found)
+                if firsts:
+                    oldest[directory.name] = firsts[0]
+        finally:  # what was looked at is not looked at again
+            for one in sorted(found, key=lambda one: one.arrived_at):
+                self._add(one.producer, one.piece)
+        for name, first in oldest.items():
+            self._index.forget(name, first)
 
-    def _look(self, path: Path, directory: str, segment: int, begin: int, size: int) -> None:
-        found: list[tuple[str, _Piece]] = []
+    def _look_into(self, directory: Path, found: list[_Found]) -> list[int]:
+        """Look at what has come to a partition of the segment log since; the segments it has."""
+        committed = committed_in(directory)
+        firsts = segments_in(directory) if committed else []
+        looked = self._index.looked.setdefault(directory.name, _Looked())
+        for first in firsts:
+            if committed is None or first > committed.segment or first < looked.segment:
+                continue
+            path = segment_path(directory, first)
+            begin = looked.place if first == looked.segment else 0
+            try:
+                size = committed.length if first == committed.segment else path.stat().st_size
+                if size > begin:
+                    found += self._look(path, directory.name, first, begin, size)
+            except FileNotFoundError:  # pruned meanwhile
+                continue
+            looked.segment, looked.place = first, max(size, begin)
+        return firsts
+
+    def _look(self, path: Path, directory: str, segment: int, begin: int, size: int) -> list[_Found]:
+        found: list[_Found] = []
+        arrived_at = self._index.looked[directory].arrived_at
+        told: Mapping[str, int] | None = None
         fd = os.open(path, os.O_RDONLY)
         try:
             for place, head in heads_from(fd, path, begin, size):
                 frame = head.frame
-                if frame.is_lines:
-                    piece = _Piece(
-                        frame.first, frame.end, directory, segment, place, head.frame_bytes, frame.offset
-                    )
-                    found.append((frame.producer, piece))
+                if not frame.is_lines:
+                    told = _positions_at(fd, path, place, head.frame_bytes)
+                    continue
+                arrived_at = max(arrived_at, frame.arrived_at)  # the gateway's clock may have been put back
+                piece = _Piece(
+                    frame.first, frame.end, directory, segment, place, head.frame_bytes, frame.offset
+                )
+                found.append(_Found(frame.producer, arrived_at, piece))
         finally:
             os.close(fd)
-        if any(producer in _UNNAMED for producer, _ in found):
+        if any(one.producer in _UNNAMED for one in found):
             raise UserError(
                 "NO_PRODUCER",
                 f"{self._directory} holds lines that came without a producer's name",
                 detail="Which of them another copy has cannot be told.",
                 hint="Send with Penstock-Producer and Penstock-Position, or read the log with segments().",
             )
-        for producer, piece in found:
-            known = self._index.pieces.get(producer)
-            if known and piece.first < known[-1].end:  # it was away for so long that it was forgotten
-                gap = _gap(producer, known[-1].end, piece.first, self._directory)
-                self._index.broken.setdefault(producer, gap)
-            if producer not in self._index.broken:
-                self._index.add(producer, piece)
+        self._index.looked[directory].arrived_at = arrived_at
+        if told is not None:
+            self._index.told[directory] = told
+        return found
+
+    def _add(self, producer: str, piece: _Piece) -> None:
+        known = self._index.ends.get(producer, 0)
+        if piece.first < known:  # it was away for so long that it was forgotten
+            self._index.broken.setdefault(producer, _gap(producer, known, piece.first, self._directory))
+        if producer not in self._index.broken:
+            self._index.add(producer, piece)
 
     def _homes(self) -> list[Path]:
         try:
@@ -280,6 +343,17 @@ def _lines_at(fd: int, path: Path, piece: _Piece) -> bytes:
         return found[0].lines()
     except FrameError as error:
         raise damaged(path, piece.place, error.primary) from None
+
+
+def _positions_at(fd: int, path: Path, place: int, length: int) -> dict[str, int]:
+    """Where each producer was, as the first frame of a segment says."""
+    try:
+        found = frame_in(os.pread(fd, length, place))
+        if found is None:
+            raise FrameError("the file ends inside of a frame")
+        return {producer: int(position) for producer, (position, _) in json.loads(found[0].content()).items()}
+    except FrameError as error:
+        raise damaged(path, place, error.primary) from None
 
 
 def _gap(producer: str, at: int, further: int, directory: Path) -> ExternalError:

@@ -54,12 +54,7 @@ class SegmentLog(Log):
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         """Become a reader, for the life of the state directory, that the gateway keeps the log for."""
-        if not (self._directory if self._finished else self._directory.parent).is_dir():
-            raise ExternalError(
-                "LOG_PATH_MISSING",
-                f"there is no segment log at {self._directory}",
-                hint="Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
-            )
+        self._check_there()
         if self._finished:
             return {}
         # an engine may start its logs more than once before it remembers anything
@@ -75,6 +70,14 @@ class SegmentLog(Log):
                     hint="The engine must be able to write there, so that what it needs is kept.",
                 ) from error
         return {"reader": self._reader}
+
+    def _check_there(self) -> None:
+        if not (self._directory if self._finished else self._directory.parent).is_dir():
+            raise ExternalError(
+                "LOG_PATH_MISSING",
+                f"there is no segment log at {self._directory}",
+                hint="Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
+            )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         found = []

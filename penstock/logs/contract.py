@@ -72,6 +72,8 @@ class Log(ABC):
     unit: Literal["bytes", "records"] = "bytes"
     #: of a replicated log, the partitions of which there is more than it lists: not every engine of the unit has it yet
     withheld: frozenset[str] = frozenset()
+    #: of a replicated log, the partitions that begin after their beginning because the copy is away that may have it
+    begun_late: frozenset[str] = frozenset()
     #: whether every offset has its unit; offsets of a log that is not dense only grow from record to record
     dense: bool = True
 
@@ -128,6 +130,11 @@ class Log(ABC):
         """As `partitions`, for one of several copies: the offsets may be beyond what this one has yet. And the
         partitions of which it will never have what comes next, with the reason."""
         return self.partitions(offsets), {}
+
+    def short_of(self, partition: str, offset: int) -> ExternalError | None:
+        """What to tell of one of several copies that has not come to an offset which was read, if no other has, and
+        it may be that none ever will: the partition may have begun anew. None if that is not to be feared."""
+        return None
 
     def route(self, partition: str) -> int | None:
         """Of a replicated log, which of its copies the span is read from that was cut last."""

@@ -11,6 +11,7 @@ Invariants:
 - Offsets mean the same in every copy, so that a change of copy leaves nothing out and repeats nothing.
 - The epoch record says which copy a span is read from. Should that be lost, another that has the span gives the same.
 - A copy that cannot be reached, lags, or has forgotten what comes next is passed over; if none is left, we wait.
+- A partition is not begun after its beginning while a copy is away that may have that (see `late_beginnings`).
 - An engine that lacks what the others have is waited for, and after a while passed over (see `stragglers`).
 On failure: `ExternalError` of the copies when none can be reached; `UserError` COPIES_DIFFER where copies are seen not
 to hold the same, COPIES_ALIKE where partitions of one cannot be told apart.
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 from penstock.logs.choice import Choice, Extent, chosen
 from penstock.logs.contract import Chunk, Log, Partition, Span
+from penstock.logs.late_beginnings import LateBeginnings
 from penstock.logs.sameness import Namesakes, check_ends, differ
 from penstock.logs.stragglers import PATIENCE_SECONDS, Stragglers
 from penstock.words.errors import ExternalError, UserError
@@ -38,7 +40,8 @@ _COMPARED_BYTES = 1 << 20
 
 #: what is not for those who only read
 _OF_WHO_DECIDES = frozenset(
-    {"_cuts", "_others", "_blind", "_stragglers", "_namesakes", "_broken", "away", "withheld"}
+    {"_cuts", "_others", "_blind", "_stragglers", "_namesakes", "_beginnings", "_broken"}
+    | {"away", "withheld", "begun_late"}
 )
 
 _T = TypeVar("_T")
@@ -49,7 +52,8 @@ Reach = dict[str, dict[int, Extent]]
 class ReplicatedLog(Log):
     """Several logs with the same events: `replicated(segments_by_producer("a/s"), segments_by_producer("b/s"))`."""
 
-    #: how long a span that only a lost copy had is waited for in the others, in seconds
+    #: how long a span that only a lost copy had is waited for in the others, and a copy that is away for the beginning
+    #: of a partition, in seconds
     patience_seconds = 30.0
 
     def __init__(self, *copies: Log) -> None:
@@ -75,11 +79,13 @@ class ReplicatedLog(Log):
         self._others: Mapping[str, Reach] = {}
         self._blind: Sequence[str] = ()
         self._stragglers, self._namesakes = Stragglers(), Namesakes(self._called)
+        self._beginnings = LateBeginnings()
         #: per copy, the partitions of which it will never have what comes next, and why
         self._broken: dict[int, Mapping[str, ExternalError]] = {}
         #: copies that cannot be reached now, and why
         self.away: dict[int, str] = {}
         self.withheld: frozenset[str] = frozenset()
+        self.begun_late: frozenset[str] = frozenset()
 
     @property
     def unit_bytes(self) -> int:
@@ -131,7 +137,7 @@ class ReplicatedLog(Log):
             copy.forsake()
 
     def closed(self) -> bool:
-        return all(copy.closed() for copy in self._copies)
+        return all(copy.closed() for copy in self._copies) and not self._beginnings.waiting
 
     def describe(self) -> str:
         return f"copies: {'; '.join(copy.describe() for copy in self._copies)}"
@@ -217,7 +223,10 @@ class ReplicatedLog(Log):
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         """The partitions that some copy has, each as far as everybody has the copy it is read from next."""
         seen = self._seen(offsets)
-        unsure = self._namesakes.among(seen, self._ids, self.clock(), rotates=not self.closed())
+        now = self.clock()
+        self._beginnings.look(seen, offsets, self.away, now, self.patience_seconds)
+        unsure = self._namesakes.among(seen, self._ids, now, rotates=not self.closed())
+        unsure |= self._beginnings.waiting
         names = {name for name in seen if name in offsets or name not in unsure}
         if self.away:  # which may have what no other copy has
             names.update(offsets)
@@ -228,7 +237,9 @@ class ReplicatedLog(Log):
             listed.append(partition)
             if less:
                 withheld.add(name)
-        self.withheld = frozenset(withheld)
+        for name in offsets.keys() - names:
+            self._check_broken(name, offsets[name], {})
+        self.withheld, self.begun_late = frozenset(withheld), self._beginnings.late
         return listed
 
     def _decided(self, name: str, held: Mapping[int, Partition], begun: int | None) -> tuple[Partition, bool]:
@@ -243,7 +254,7 @@ class ReplicatedLog(Log):
         choice = chosen(at, now, self._stragglers.counted(name, at, mine, others, self.clock()))
         alone = chosen(at, now, [mine])
         if alone is None or alone.upto <= at:
-            self._check_broken(name)
+            self._check_broken(name, at, held)
         upto = at if choice is None else choice.upto
         less = alone is not None and alone.upto > upto
         if choice is None:
@@ -255,10 +266,16 @@ class ReplicatedLog(Log):
         of = held[choice.copy]
         return Partition(name, of.earliest, upto, of.finished and upto >= of.latest), less
 
-    def _check_broken(self, name: str) -> None:
-        """Raise if every copy says that it will never have what comes next."""
-        failures = [self._broken.get(number, {}).get(name) for number in range(len(self._copies))]
-        if not self.away and failures[0] is not None and all(failures):
+    def _check_broken(self, name: str, at: int, held: Mapping[int, Partition]) -> None:
+        """Raise if no copy will ever have what comes next."""
+        broken = {number: told[name] for number, told in self._broken.items() if name in told}
+        if self.away or not (held or broken):
+            return
+        failures = [
+            broken.get(number) or copy.short_of(self._ids[number].get(name, name), at)
+            for number, copy in enumerate(self._copies)
+        ]
+        if failures[0] is not None and all(failures):
             raise failures[0]
 
     def cut(self, partition: str, start: int, units: int) -> int:

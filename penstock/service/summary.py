@@ -78,7 +78,7 @@ def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
             f"p50 {seconds(latency.p50)}, p99 {seconds(latency.p99)}" if latency else "no live events",
         ),
         ("put aside", f"{run.late:,} late, {run.bad:,} dead"),
-        *([("passed over", f"silent partitions, {run.leaped:,} times")] if run.leaped else []),
+        *([("passed over", f"silent partitions or beginnings, {run.leaped:,} times")] if run.leaped else []),
     ]
     for output in engine.plan.outputs.values():
         told += [(f"results {output.name}", sink.describe()) for sink in output.sinks]

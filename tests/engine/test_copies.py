@@ -25,7 +25,7 @@ from penstock.testing.inline import InlineEngine
 from penstock.testing.manual_clock import ManualClock
 from tests.engine import golden
 from tests.engine.test_admission import GrowingLog, PassingClock, admission
-from tests.logs.test_replicated_log import Frail
+from tests.logs.test_replicated_log import Frail, Pruned
 
 LINES = golden.lines(count=120)
 
@@ -149,6 +149,30 @@ def test_who_reaches_nothing_says_so_and_holds_nobody(tmp_path: Path) -> None:
     leading = program(ps.replicated(*copies))
     hears(leading).heard({"e2": said[0]})
     assert [one.latest for one in replicated_in(leading)["events"].partitions({})] == [10, 10]
+
+
+def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_told(tmp_path: Path) -> None:
+    away, pruned = Frail(LINES), Pruned(LINES)
+    away.away = True
+    log = ps.replicated(away, pruned)
+    clock = log.clock = ManualClock()
+    engine = InlineEngine(program(log), tmp_path / "state")
+    first = engine.step()
+    assert first is not None
+    assert (first.events, first.leaped) == (0, 0)
+    clock.turn(log.patience_seconds)
+    reports = list(engine.steps())
+    engine.close()
+    begun = sum(len(lines) - 5 for lines in LINES.values())
+    assert sum(one.events + one.late + one.bad for one in reports) == begun
+    assert sum(one.leaped for one in reports) == len(LINES)
+    told = [
+        json.loads(line)
+        for file in (tmp_path / "state" / "leaped" / "events").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert sorted((one["partition"], one["offset"]) for one in told) == [(name, 0) for name in sorted(LINES)]
+    assert all("begun at 5" in one["reason"] for one in told)
 
 
 def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:

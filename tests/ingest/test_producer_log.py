@@ -219,6 +219,107 @@ def test_a_producer_that_numbers_anew_is_read_up_to_there(tmp_path: Path) -> Non
     assert read_all(log, Span("a", 0, len(data))) == data
 
 
+def forgotten(folder: Path) -> tuple[list[Store], dict[str, int]]:
+    """Two gateways that have forgotten producer a and what it sent, all of which was read; and the offsets."""
+    data = lines("agent", 0, 50)
+    stores = [Store(folder / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1)]
+    for store in stores:
+        store.append([Frame.of("a", 0, data)], now=1)
+    log, at = both(folder), {"a": len(data)}
+    log.start(None, {})
+    for store in stores:
+        store.append([Frame.of("b", 0, data)], now=FORGOTTEN_AFTER + 2)
+    log.prune(at)
+    for store in stores:
+        store.prune(Retention(), 0.0)
+        assert len(segments_in(store.directory / "p0")) == 1
+    return stores, at
+
+
+def both(folder: Path) -> ReplicatedLog:
+    return ReplicatedLog(*(ProducerLog(folder / f"g{n}") for n in (0, 1)))
+
+
+@pytest.mark.parametrize("came_to", [1, 2])
+def test_one_that_numbers_anew_when_its_old_lines_are_gone_is_told(tmp_path: Path, came_to: int) -> None:
+    stores, at = forgotten(tmp_path)
+    assert [one.id for one in both(tmp_path).partitions(at)] == ["b"]
+    for store in stores[:came_to]:
+        store.append([Frame.of("a", 0, lines("other", 0, 1))], now=FORGOTTEN_AFTER + 3)
+        store.close()
+    with pytest.raises(ExternalError) as told:
+        both(tmp_path).partitions(at)
+    assert told.value.condition == "LOG_GAP"
+    one_away = ReplicatedLog(ProducerLog(tmp_path / "g0"), ProducerLog(tmp_path / "away" / "g1"))
+    assert one_away.partitions(at)[0].latest == at["a"]  # the other may have it
+    assert one_away.away.keys() == {1}
+
+
+def test_a_reader_that_knew_the_old_lines_reads_none_of_the_new(tmp_path: Path) -> None:
+    data = lines("agent", 0, 50)
+    stores = [Store(tmp_path / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1)]
+    log, at = both(tmp_path), {"a": len(data)}
+    for store in stores:
+        store.append([Frame.of("a", 0, data)], now=1)
+    log.start(None, {})
+    assert log.partitions({})[0].latest == len(data)
+    for store in stores:
+        store.append([Frame.of("b", 0, data)], now=FORGOTTEN_AFTER + 2)
+    log.prune(at)
+    for store in stores:
+        store.prune(Retention(), 0.0)
+    for number, store in enumerate(stores):  # more than there was, in one go
+        store.append([Frame.of("a", 0, lines("other", 0, 90))], now=FORGOTTEN_AFTER + 3)
+        if number == 0:  # the other copy may go on where it was
+            assert [one.id for one in log.partitions(at | {"b": 0})] == ["b"]
+    with pytest.raises(ExternalError) as told:
+        log.partitions(at | {"b": 0})
+    assert told.value.condition == "LOG_GAP"
+    for store in stores:
+        store.close()
+
+
+def test_a_copy_that_lags_behind_one_that_was_pruned_is_waited_for(tmp_path: Path) -> None:
+    data, rest = lines("agent", 0, 5), lines("agent", 5, 5)
+    late, early = (Store(tmp_path / f"g{n}", partitions=1, segment_bytes=1) for n in (0, 1))
+    late.append([Frame.of("a", 0, data)], now=1)
+    early.append([Frame.of("a", 0, data + rest)], now=1)
+    log, at = both(tmp_path), {"a": len(data + rest)}
+    log.start(None, {})
+    early.append([Frame.of("b", 0, data)], now=2)
+    log.prune(at)
+    early.prune(Retention(), 0.0)
+    for one in (log, both(tmp_path)):
+        assert {part.id: part.latest for part in one.partitions(at)} == {"a": at["a"], "b": len(data)}
+    late.append([Frame.of("a", len(data), rest), Frame.of("a", at["a"], data)], now=3)
+    assert log.partitions(at)[0].latest == at["a"] + len(data)
+    assert (log.cut("a", at["a"], 1 << 20), log.route("a")) == (at["a"] + len(data), 0)
+    late.close()
+    early.close()
+
+
+def test_frames_are_in_the_order_of_arrival_whichever_directory_they_went_to(tmp_path: Path) -> None:
+    old, new, filler = lines("agent", 0, 5), lines("other", 0, 9), lines("any", 0, 1)
+    store = Store(tmp_path / "s", partitions=2, segment_bytes=1)
+    for now, names in ((1, "za"), (FORGOTTEN_AFTER + 2, "cd")):
+        for name in names:
+            store.append([Frame.of(name, 0, old if name == "a" else filler)], now=now)
+    running = ProducerLog(tmp_path / "s")
+    running.partitions({})
+    store.close()
+    store = Store(tmp_path / "s", partitions=2, segment_bytes=1)
+    store.append([Frame.of("a", 0, new)], now=FORGOTTEN_AFTER + 3)
+    store.close()
+    homes = {one.parent.name for one in (tmp_path / "s").glob("p*/*.seg") if b"agent" in one.read_bytes()}
+    assert homes == {"p1"}
+    for log in (running, ProducerLog(tmp_path / "s")):
+        assert log.partitions({})[0] == Partition("a", 0, len(old))
+        assert read_all(log, Span("a", 0, len(old))) == old
+        with pytest.raises(ExternalError) as told:
+            log.partitions({"a": len(old)})
+        assert told.value.condition == "LOG_GAP"
+
+
 def test_lines_without_a_producer_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     store.append([Frame.of("http", 0, b"anybody's\n")])

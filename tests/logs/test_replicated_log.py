@@ -6,6 +6,7 @@ import pickle
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -336,6 +337,50 @@ def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> N
     one.away = False
     assert log.cut("q", 3, 9) == 3
     assert log.partitions(ends)[1] == Partition("q", 0, 5, finished=True)
+
+
+class Pruned(Frail):
+    """Lists of which the first lines are gone."""
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        return [replace(one, earliest=5) for one in super().partitions(offsets)]
+
+
+def test_a_partition_without_its_beginning_waits_for_the_copy_that_is_away() -> None:
+    whole_one, pruned = Frail({"p": LINES[:10], "q": LINES[:10]}), Pruned({"p": LINES[:10], "r": LINES[:10]})
+    log = ReplicatedLog(whole_one, pruned)
+    clock = log.clock = ManualClock()
+    whole_one.away = True
+    for begun in ({}, {"q": 3}):
+        known = [Partition("q", 3, 3)] if begun else []
+        assert [replace(one, earliest=one.latest) for one in log.partitions(begun)] == known
+        assert (log.withheld, log.begun_late, log.closed()) == ({"p", "r"}, frozenset(), False)
+        clock.turn(log.patience_seconds - 1)
+        log.partitions(begun)
+        assert log.withheld == {"p", "r"}
+        whole_one.away = False
+        assert [(one.id, one.earliest) for one in log.partitions(begun)] == [("p", 0), ("q", 0), ("r", 5)]
+        assert (log.withheld, log.begun_late, log.closed()) == (frozenset(), frozenset(), True)
+        whole_one.away = True
+    log.partitions({})
+    clock.turn(log.patience_seconds)
+    assert [(one.id, one.earliest) for one in log.partitions({})] == [("p", 5), ("r", 5)]
+    assert (log.withheld, log.begun_late, log.closed()) == (frozenset(), {"p", "r"}, True)
+    log.partitions({"p": 5, "r": 7})
+    assert log.begun_late == frozenset()
+
+
+def test_while_nothing_is_begun_all_wait_for_a_beginning() -> None:
+    away, pruned, third = Frail({}), Pruned({"p": LINES[:10]}), Frail({"q": LINES[:10]})
+    away.away = True
+    log = ReplicatedLog(away, pruned, third)
+    clock = log.clock = ManualClock()
+    assert log.partitions({}) == []
+    assert log.withheld == {"p", "q"}
+    clock.turn(log.patience_seconds)
+    pruned.add("s", *LINES[:10])  # has just been seen, but all have waited
+    assert [one.id for one in log.partitions({})] == ["p", "q", "s"]
+    assert (log.withheld, log.begun_late) == (frozenset(), {"p", "s"})
 
 
 def test_no_copy_to_start_with_is_told_also_when_there_was_one(tmp_path: Path) -> None:
