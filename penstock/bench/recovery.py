@@ -96,7 +96,7 @@ class Recovery:
     def controller(self) -> Iterator[Finding]:
         """The controller, over a trace of loads with kills."""
         threshold = f"{recovery_controlled.THRESHOLD_SECONDS:g}s"
-        with self._unit(CONTROLLER, "--recovery-time", threshold) as unit:
+        with self._unit(CONTROLLER, "--recovery-time", threshold, "--checkpoint-every", "auto") as unit:
             yield from recovery_controlled.steered(unit, self._size.rate, self._size.step_seconds, self._told)
 
     def overhead(self) -> Iterator[Finding]:

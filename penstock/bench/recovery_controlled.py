@@ -18,6 +18,8 @@ from typing import Any
 
 from penstock.bench.findings import Finding, Target
 from penstock.bench.recovery_unit import Kill, LoadedUnit
+from penstock.ha.cost import CostWeights, overhead
+from penstock.ha.history import Load
 from penstock.ha.processes import taken
 from penstock.ha.schemes import Scheme
 from penstock.words.errors import ExternalError
@@ -38,6 +40,8 @@ class Ledger(threading.Thread):
         self._unit, self._over = unit, threading.Event()
         #: looks by the scheme in force
         self.looks: Counter[Scheme] = Counter()
+        #: and by the epochs from one durable manifest to the next
+        self.intervals: Counter[int] = Counter()
         #: cost of what was in force, and of active replication then
         self.costs: list[tuple[float, float]] = []
         #: what the engines took, by their part in the unit: CPU seconds, and bytes of memory at each look
@@ -48,13 +52,13 @@ class Ledger(threading.Thread):
     def run(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                scheme = self._unit.unit.record().scheme
-                decision = self._unit.unit.controller().get("decision", {})
+                record, controller = self._unit.unit.record(), self._unit.unit.controller()
                 pids = self._unit.pids()
             except ExternalError:
                 continue
-            self.looks[scheme] += 1
-            self.costs.append(in_force(decision, scheme))
+            self.looks[record.scheme] += 1
+            self.intervals[record.checkpoint_every] += 1
+            self.costs.append(in_force(controller, record.scheme, record.checkpoint_every))
             for part, pid in pids.items():
                 if part != "coordinator":
                     used = taken(pid)
@@ -73,11 +77,16 @@ class Ledger(threading.Thread):
         return ours / active, (primary + ours) / (primary + active)
 
 
-def in_force(decision: Mapping[str, Any], scheme: Scheme) -> tuple[float, float]:
-    """The cost of a scheme and of active replication as a decision has them; while it has none, that it is the same."""
-    costs = {one["scheme"]: float(one["cost"]) for one in decision.get("considered", ())}
-    active = costs.get(Scheme.active_replication, 1.0)
-    return costs.get(scheme, active), active
+def in_force(controller: Mapping[str, Any], scheme: Scheme, every: int) -> tuple[float, float]:
+    """The cost of a scheme and interval, and of active replication with a durable manifest every epoch, at the load
+    that the controller saw last; before it has seen one, that they are the same."""
+    loads = controller.get("loads", ())
+    cpu = controller.get("decision", {}).get("inputs", {}).get("safe_manifest")
+    if not loads or cpu is None:
+        return 1.0, 1.0
+    load, weights = Load(**loads[-1]), CostWeights(**controller["settings"]["costs"])
+    active = Scheme.active_replication
+    return weights.cost(overhead(scheme, load, every, cpu)), weights.cost(overhead(active, load, 1, cpu))
 
 
 def steered(
@@ -113,6 +122,8 @@ def steered(
     yield _finding("estimate", "s", *(kill.estimated for kill in kills))
     for scheme, looks in ledger.looks.most_common():
         yield _finding("share of the time", "of 1", looks / ledger.looks.total(), of=str(scheme))
+    epochs = sum(every * looks for every, looks in ledger.intervals.items()) / ledger.intervals.total()
+    yield _finding("epochs between durable manifests, in the mean", "epochs", epochs)
     for scheme, count in Counter(schemes).items():
         yield _finding("kills", "times", count, of=str(scheme))
     alone, whole = ledger.cost_shares()

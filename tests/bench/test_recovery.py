@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +15,8 @@ from penstock.bench.recovery import QUICK, Recovery
 from penstock.bench.recovery_controlled import Ledger, in_force
 from penstock.bench.recovery_load import Feeder, query
 from penstock.bench.recovery_unit import Kill, LoadedUnit, outage
+from penstock.ha.cost import CostWeights
+from penstock.ha.history import Load
 from penstock.ha.processes import taken
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.testing.inline import run_inline
@@ -62,10 +65,18 @@ def test_what_a_session_takes_is_seen() -> None:
 
 
 def test_the_cost_of_what_is_in_force_beside_active_replication() -> None:
-    considered = [{"scheme": "active-replication", "cost": 1.1}, {"scheme": "passive-hot", "cost": 0.44}]
-    assert in_force({"considered": considered}, Scheme.passive_hot) == (0.44, 1.1)
-    assert in_force({"considered": considered}, Scheme.active_replication) == (1.1, 1.1)
-    assert in_force({}, Scheme.active_replication) == (1.0, 1.0), "nothing is measured yet"
+    load = Load(0.0, 1e3, 1e5, 1e5, 1e4, 50e6, 1e5, 0.2, cpu_cores=1.0, memory_bytes=1.5e9)
+    seen = {
+        "loads": [asdict(load)],
+        "decision": {"inputs": {"safe_manifest": 0.01}},
+        "settings": {"costs": CostWeights().to_plain()},
+    }
+    ours, active = in_force(seen, Scheme.active_replication, 1)
+    assert ours == active > 1.0
+    hot, _ = in_force(seen, Scheme.passive_hot, 1)
+    seldom, same = in_force(seen, Scheme.passive_hot, 16)
+    assert seldom < hot < active == same
+    assert in_force({}, Scheme.active_replication, 1) == (1.0, 1.0), "nothing is measured yet"
     ledger = Ledger(cast(LoadedUnit, None))
     ledger.costs = [(1.0, 1.0), (0.2, 1.0)]
     alone, whole = ledger.cost_shares()
