@@ -20,8 +20,8 @@ SETTINGS = {
 
 
 def configured(task: Task, further: dict[str, str]) -> dict[str, str]:
-    """All settings with their values for this run."""
-    return (
+    """All settings with their values for this run; those with none are left out."""
+    every = (
         SETTINGS
         | further
         | {
@@ -31,6 +31,7 @@ def configured(task: Task, further: dict[str, str]) -> dict[str, str]:
             "io.tmp.dirs": str(task.place),
         }
     )
+    return {key: value for key, value in every.items() if value}
 
 
 def timed(task: Task, client: Any) -> None:

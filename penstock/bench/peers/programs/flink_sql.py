@@ -38,7 +38,7 @@ SETTINGS = {
 #: each job's operators want memory of their own
 MANY = {"taskmanager.memory.network.max": "1g", "taskmanager.memory.managed.size": "4g"}
 #: rows are at hand at once: with checkpoints, those that are collected wait for the next one
-LIVE = {"table.exec.mini-batch.enabled": "false", "execution.checkpointing.interval": "0 s"}
+LIVE = {"table.exec.mini-batch.enabled": "false", "execution.checkpointing.interval": ""}
 
 
 def environment(task: Task, further: dict[str, str] | None = None) -> TableEnvironment:
