@@ -63,6 +63,7 @@ def test_the_report_tells_medians_and_where_penstock_loses() -> None:
     assert "| PySpark Structured Streaming | 125,000 |" in page
     assert "25% of the faster batch program; slower than Bytewax (2.0 times)" in page
     assert "| Penstock | 0.20 s | 0.30 s | 5,000 | 3 | 3.0 s | 2.00 GB | 12 | 1 |" in page
+    assert "- **latency**: 0.20 s at 5,000 events/s; nobody has less." in page
     assert "Nothing else took more than 0.3 of a core" in page
     assert "slope +0.50" in page
     assert page.count("| windows | penstock |") == 3

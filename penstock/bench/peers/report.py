@@ -236,6 +236,20 @@ def _verdict(speeds: Mapping[str, Mapping[str, float]], runs: Sequence[Run]) -> 
         lines.append(
             f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer is faster'}."
         )
+    live = {
+        run.peer: (statistics.median(run.delays), run.rate)
+        for run in runs
+        if run.status == "ok" and run.workload == "latency"
+    }
+    if "penstock" in live:
+        ours, fed = live["penstock"]
+        sooner = ", ".join(
+            f"{PEERS[name].title} ({delay:.2f} s at {rate:,.0f} events/s)"
+            for name, (delay, rate) in live.items()
+            if delay < ours
+        )
+        said = f"{ours:.2f} s at {fed:,.0f} events/s"
+        lines.append(f"- **latency**: {said}; {'less with ' + sooner if sooner else 'nobody has less'}.")
     others = [run for run in runs if run.status == "ok" and run.workload == "windows"]
     starts = {
         n: statistics.median(r.start_up for r in others if r.peer == n) for n in {r.peer for r in others}
