@@ -234,7 +234,7 @@ def _verdict(speeds: Mapping[str, Mapping[str, float]], runs: Sequence[Run]) -> 
             f"{PEERS[peer].title} ({speed / found['penstock']:.1f} times)" for peer, speed in faster.items()
         )
         lines.append(
-            f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer is faster'}."
+            f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer that was run is faster'}."
         )
     live = {
         run.peer: (statistics.median(run.delays), run.rate)
