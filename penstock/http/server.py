@@ -35,7 +35,8 @@ class Server:
     def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
         self.service = service
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        # named as TCP, or asyncio leaves Nagle's algorithm on: a body then waits until its head is acknowledged, 40 ms
+        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
@@ -125,3 +126,26 @@ def test_requests_are_logged_as_json_lines(state: Path) -> None:
     (request,) = [line for line in found if line["event"] == "request"]
     assert (request["method"], request["path"], request["status"]) == ("POST", "/sql", 422)
     assert request["client"] == "127.0.0.1"
+
+
+def test_an_answers_body_does_not_wait_until_its_head_is_acknowledged(site: kit.Site) -> None:
+    """With Nagle's algorithm it does: for the 40 ms that a client may take for that."""
+    site.get("/health")
+    port = int(site.url.rpartition(":")[2])
+    found = [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0]
+    ours = [one for one in found if one.type == socket.SOCK_STREAM and _port(one) == port and _is_line(one)]
+    assert ours
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in ours)
+
+
+def _port(one: socket.socket) -> int | None:
+    return one.getsockname()[1] if one.family == socket.AF_INET else None
+
+
+def _is_line(one: socket.socket) -> bool:
+    """Whether it is a connection, not what listens for them."""
+    try:
+        one.getpeername()
+    except OSError:
+        return False
+    return True
