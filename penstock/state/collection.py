@@ -10,15 +10,15 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.state.buckets import HASH
-from penstock.state.compact import MOST, affordable, in_turn, parts, pick, tail
+from penstock.state.buckets import HASH, buckets_of
+from penstock.state.compact import MOST, Held, Turn, due, parts
 from penstock.state.found import Found
 from penstock.state.order import by_hash, by_hash_and_time
 from penstock.state.ranges import members
@@ -104,44 +104,35 @@ class _Collection:
         self, merge: Merge, time: str | None = None, start: int = 0, *, at_once: bool = False
     ) -> None:
         """Merge some of the runs from `start` on, if that is worth while: at once, or of large ones a few buckets."""
+        if not self._scope.writes:
+            return
         buckets = self._scope.buckets
-        sizes = [entry.rows_in(buckets) for entry in self._entries[start:]]
-        found = pick(sizes)
-        if found is None or not self._scope.writes:
-            return
-        most = affordable(sizes[-1])
-        if at_once or sum(sizes[found]) <= most:
-            self._merge(dict.fromkeys(buckets, start + found.start), merge, time)
-            return
-        rows = [entry.bucket_rows() for entry in self._entries[start:]]
-        starts = {bucket: start + at for bucket, at in in_turn(rows, buckets, most).items()}
-        newest = tail(sizes, most // 4)  # of these no bucket waits for its turn
-        if (found := pick(sizes[newest:])) is not None:
-            starts = dict.fromkeys(buckets, start + newest + found.start) | starts
-        if starts:
-            self._merge(starts, merge, time)
+        held = [Held(e.upto, e.epoch, e.bucket_rows(buckets)) for e in self._entries[start:]]
+        for turn in due(held, self._scope.epoch, at_once=at_once):
+            self._merge(turn, merge, time)
 
-    def _merge(self, starts: Mapping[int, int], merge: Merge, time: str | None) -> None:
-        """Merge what runs have of some buckets into a new run: of each bucket, all from its run on."""
-        taken: list[tuple[RunEntry, frozenset[int]]] = []
-        whole = True
-        for at, entry in enumerate(self._entries):
-            mine = starts.keys() & entry.sections.keys()
-            if here := frozenset(bucket for bucket in mine if starts[bucket] <= at):
-                taken.append((entry, here))
-            whole &= len(here) == len(mine)
+    def _merge(self, turn: Turn, merge: Merge, time: str | None) -> None:
+        """Merge what runs have of some buckets into a new run."""
+        mine = [
+            (entry, here)
+            for entry in self._entries
+            if entry.upto <= turn.upto and (here := turn.buckets & entry.sections.keys())
+        ]
+        taken = [(entry, here) for entry, here in mine if entry.upto >= turn.since]
         runs = [self._scope.store.section(entry, buckets) for entry, buckets in taken]
         # part after part: what is needed meanwhile does not grow with the state
-        made = [merge(self._sorted(pl.concat(part, rechunk=True)), whole) for part in parts(runs)]
+        made = [
+            merge(self._sorted(pl.concat(part, rechunk=True)), len(taken) == len(mine))
+            for part in parts(runs)
+        ]
         merged = self._write(
-            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True),
-            max(entry.upto for entry, _ in taken),
-            time,
+            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), turn.upto, time
         )
         for entry, buckets in taken:
             self._drop(entry, buckets)
         if merged is not None:
             self._entries.append(merged)
+            self._entries.sort(key=lambda entry: entry.upto)
 
 
 class Journal(_Collection):
@@ -286,13 +277,17 @@ class Table(_Collection):
         Costs what is wanted times the logarithm of what is there: runs are searched, not scanned.
         """
         hashes = wanted[HASH].to_numpy()
-        missing = np.arange(wanted.height)
+        buckets = buckets_of(hashes, self._scope.bucket_count)
+        missing = np.ones(wanted.height, dtype=bool)
         found = Found(self._gone)
         for entry in reversed(self._entries):
-            if not len(missing):
-                break
-            run = self._scope.store.section(entry, self._scope.buckets)
-            missing = self._search(run, wanted, hashes, missing, values, found)
+            here = np.zeros(self._scope.bucket_count, dtype=bool)
+            here[list(entry.sections)] = True
+            asked = np.flatnonzero(missing & here[buckets])
+            if len(asked):
+                run = self._scope.store.section(entry, self._scope.buckets)
+                missing[asked] = False
+                missing[self._search(run, wanted, hashes, asked, values, found)] = True
         aligned = found.aligned(wanted.height)
         return pl.DataFrame(dict.fromkeys(values, [None] * wanted.height)) if aligned is None else aligned
 

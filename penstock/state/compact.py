@@ -1,12 +1,14 @@
 """Which runs to merge, and in which parts: size tiers, so that a slice keeps few runs and rewrites a row only a few
 times. What is too much for one epoch is merged bucket after bucket, over several.
 
-Pure: sizes in, a range out; runs in, their parts out.
+Pure: what runs hold in, what to merge out; runs in, their parts out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,8 +22,8 @@ MOST = 12
 #: about how many rows are merged at a time
 ROWS_AT_ONCE = 250_000
 #: about how many rows a slice merges in an epoch; more if it gets more: a merge must not be outrun by what comes
-ROWS_AN_EPOCH = 250_000
-ROWS_FOR_ONE = 4
+ROWS_AN_EPOCH = 125_000
+ROWS_FOR_ONE = 8
 
 
 def pick(sizes: Sequence[int]) -> slice | None:
@@ -34,10 +36,7 @@ def pick(sizes: Sequence[int]) -> slice | None:
     """
     if not sizes:
         return None
-    start, gathered = len(sizes) - 1, sizes[-1]
-    while start > 0 and sizes[start - 1] <= 2 * gathered:
-        start -= 1
-        gathered += sizes[start]
+    start = _joined(sizes)
     if len(sizes) - start < FAN_IN:
         start = len(sizes)
     if start + (start < len(sizes)) > MOST:
@@ -45,40 +44,100 @@ def pick(sizes: Sequence[int]) -> slice | None:
     return slice(start, len(sizes)) if start < len(sizes) else None
 
 
-def affordable(newest: int) -> int:
-    """How many rows may be merged in an epoch whose own run has so many."""
-    return max(ROWS_AN_EPOCH, ROWS_FOR_ONE * newest)
-
-
-def tail(sizes: Sequence[int], most: int) -> int:
-    """Where the newest runs begin that together have at most so many rows."""
-    start, gathered = len(sizes), 0
-    while start > 0 and gathered + sizes[start - 1] <= most:
+def _joined(sizes: Sequence[int]) -> int:
+    """Where the newest runs begin of which each is at most twice all newer ones together."""
+    start, gathered = len(sizes) - 1, sizes[-1]
+    while start > 0 and sizes[start - 1] <= 2 * gathered:
         start -= 1
         gathered += sizes[start]
     return start
 
 
-def in_turn(runs: Sequence[Mapping[int, int]], buckets: Iterable[int], most: int) -> dict[int, int]:
-    """Which buckets are merged in this epoch, and each from which run on; empty: none is worth it.
+class Held(NamedTuple):
+    """A run, as far as merging goes: the newest epoch whose changes it holds, the epoch that wrote it, and the rows of
+    every bucket."""
 
-    `runs`: the rows of every bucket, oldest run first. Every bucket has tiers of its own; as many are taken as `most`
-    rows allow and at least one, those whose merge begins with an older run first, then by number: so what is left of a
-    run stays in one piece, and what is merged together is one run again.
+    upto: int
+    epoch: int
+    rows: Mapping[int, int]
+
+
+class Turn(NamedTuple):
+    """What becomes one run: of these buckets, all that runs hold up to the epochs from `since` to `upto`."""
+
+    since: int
+    upto: int
+    buckets: frozenset[int]
+
+
+def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn]:
+    """What is merged in this epoch; the runs are ordered by `upto`, and those with the same count as one.
+
+    A merge that is too much for one epoch is made of the runs up to the epoch before, a few buckets at a time. What it
+    makes says so: it was written later than what it holds. Until all buckets have had their turn nothing older than
+    that is merged with anything newer; so all buckets have the same tiers again afterwards.
     """
-    wanted: list[tuple[int, int, int]] = []
-    for bucket in buckets:
-        there = [at for at, run in enumerate(runs) if run.get(bucket)]
-        sizes = [runs[at][bucket] for at in there]
-        if (found := pick(sizes)) is not None:
-            wanted.append((there[found.start], bucket, sum(sizes[found])))
-    chosen: dict[int, int] = {}
-    gathered = 0
-    for start, bucket, cost in sorted(wanted):
-        if not chosen or gathered + cost <= most:
-            chosen[bucket] = start
-            gathered += cost
-    return chosen
+    found: list[Turn] = []
+    newest = max((run.upto for run in runs), default=-1)
+    fresh = sum(sum(run.rows.values()) for run in runs if run.upto == newest)
+    most = max(ROWS_AN_EPOCH, ROWS_FOR_ONE * fresh)
+    above = -1
+    for line in sorted({run.upto for run in runs if run.upto < run.epoch}, reverse=True):
+        if turn := _turn(runs, line, above, most):
+            found.append(turn)
+            above = line
+            break
+    levels = _levels([run for run in runs if run.upto > above])
+    picked = pick(list(levels.values()))
+    if picked is None:
+        return found
+    newer = list(levels)
+    if at_once or sum(list(levels.values())[picked]) <= most:
+        everywhere = frozenset(bucket for run in runs for bucket in run.rows)
+        return [*found, Turn(newer[picked.start], newer[-1], everywhere)]
+    line = next((upto for upto in reversed(newer) if upto < epoch), -1)
+    turn = None if found else _turn(runs, line, above, most)
+    return [*found, turn] if turn else found
+
+
+def _turn(runs: Sequence[Held], line: int, above: int, most: int) -> Turn | None:
+    """The next buckets of a merge of runs up to `line`: as many as `most` rows allow, at least one; None once done."""
+    done = {bucket for run in runs if run.upto == line < run.epoch for bucket in run.rows}
+    # what those that had their turn left out, the others leave out as well
+    above = max((run.upto for run in runs if run.upto < line and done & run.rows.keys()), default=above)
+    left = [
+        Held(run.upto, run.epoch, {bucket: rows for bucket, rows in run.rows.items() if bucket not in done})
+        for run in runs
+        if above < run.upto <= line
+    ]
+    levels = _levels(left)
+    if len(levels) < 2:
+        return None
+    start = 0 if done else _joined(list(levels.values()))
+    if start == len(levels) - 1:
+        return None
+    since = list(levels)[start]
+    costs: Counter[int] = Counter()
+    for run in left:
+        if run.upto >= since:
+            costs.update(run.rows)
+    chosen: set[int] = set()
+    for bucket in sorted(
+        costs
+    ):  # neighbours: what is left of a run, and what is made of it, are in one piece
+        if chosen and costs[bucket] > most:
+            break
+        chosen.add(bucket)
+        most -= costs[bucket]
+    return Turn(since, line, frozenset(chosen))
+
+
+def _levels(runs: Iterable[Held]) -> dict[int, int]:
+    """The rows of all runs up to the same epoch, by that epoch, oldest first; those without any are left out."""
+    found: dict[int, int] = {}
+    for run in runs:
+        found[run.upto] = found.get(run.upto, 0) + sum(run.rows.values())
+    return {upto: found[upto] for upto in sorted(found) if found[upto]}
 
 
 def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:

@@ -31,6 +31,8 @@ from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
+#: how long the number of an epoch is in the name of a run
+EPOCH_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,14 @@ class RunEntry:
             return None
         return RunEntry(self.name, self.upto, self.rows, self.bytes, rest, self.low, self.high)
 
-    def bucket_rows(self) -> dict[int, int]:
-        """The rows of every bucket."""
-        return {bucket: count for bucket, (_, count) in self.sections.items()}
+    @property
+    def epoch(self) -> int:
+        """The epoch that wrote it: later than `upto` where old changes were merged in turns."""
+        return int(self.name.rpartition("/")[2][:EPOCH_DIGITS])
+
+    def bucket_rows(self, buckets: frozenset[int]) -> dict[int, int]:
+        """The rows of every one of these buckets that it holds."""
+        return {bucket: count for bucket, (_, count) in self.sections.items() if bucket in buckets}
 
     def rows_in(self, buckets: frozenset[int]) -> int:
         return sum(count for bucket, (_, count) in self.sections.items() if bucket in buckets)
@@ -131,7 +138,7 @@ class RunStore:
         self, frame: pl.DataFrame, *, collection: str, epoch: int, upto: int, buckets: int, time: str | None
     ) -> RunEntry:
         """Write a frame sorted by `_hash` as a new run."""
-        name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
+        name = f"{collection}/{epoch:0{EPOCH_DIGITS}d}-{uuid.uuid4().hex[:12]}.run"
         table = dense_table(frame)
         header = {"collection": collection, "epoch": epoch, "rows": frame.height}
         size = self._written(name, table, header)

@@ -13,5 +13,5 @@ from penstock.state import compact
 def _merges_take_several_epochs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact, "ROWS_AN_EPOCH", 4)
-        patch.setattr(compact, "ROWS_FOR_ONE", 0)
+        patch.setattr(compact, "ROWS_FOR_ONE", 2)
         yield

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.state import compact
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.collection import Changes, Journal, Scope, Table
-from penstock.state.compact import FAN_IN, MOST, in_turn, pick
+from penstock.state.compact import FAN_IN, MOST, pick
 from penstock.state.manifest import Manifest, applied
 from penstock.state.run import RunEntry, RunStore
 from tests.operators.harness import fast_directory, modestly
@@ -332,38 +332,6 @@ def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
         assert chosen.stop == len(sizes)
         assert len(sizes[chosen]) > 1
         assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
-
-
-def test_of_large_runs_a_few_buckets_are_merged_in_an_epoch_the_first_ones_first() -> None:
-    even = dict.fromkeys(range(8), 10)
-    assert in_turn([even] * 4, range(8), 100) == {0: 0, 1: 0}
-    assert in_turn([even] * 4, range(8), 1) == {0: 0}, "at least one"
-    assert in_turn([even] * 4, range(3, 8), 1_000) == dict.fromkeys(range(3, 8), 0)
-    assert in_turn([even] * 3, range(8), 100) == {}
-    merged = {0: 40, 1: 40}
-    rest = dict.fromkeys(range(2, 8), 10)
-    assert in_turn([rest] * 4 + [merged], range(8), 100) == {2: 0, 3: 0}
-    assert in_turn([even, rest, rest, rest], range(8), 100) == {2: 0, 3: 0}
-    assert in_turn([], range(8), 100) == {}
-
-
-def test_buckets_whose_merges_begin_with_different_runs_are_merged_together() -> None:
-    apart = [{bucket: 40} for bucket in range(8)]
-    fresh = dict.fromkeys(range(8), 20)
-    assert in_turn([*apart, fresh, fresh, fresh], range(8), 300) == {0: 0, 1: 1, 2: 2}
-
-
-@given(st.lists(st.integers(1, 3_000), min_size=1, max_size=150), st.sampled_from([1, 50, 400]))
-def test_merged_in_turn_runs_stay_few_and_no_epoch_merges_much(inserts: list[int], most: int) -> None:
-    runs: list[dict[int, int]] = []
-    for size in inserts:
-        runs.append(dict.fromkeys(range(8), size))
-        if starts := in_turn(runs, range(8), max(most, 4 * size * 8)):
-            taken = {b: sum(run.pop(b, 0) for run in runs[at:]) for b, at in starts.items()}
-            assert len(starts) == 1 or sum(taken.values()) <= max(most, 4 * size * 8)
-            runs = [run for run in runs if run] + [taken]
-        assert len(runs) <= 8 + 3 * MOST
-    assert sum(sum(run.values()) for run in runs) == 8 * sum(inserts)
 
 
 @pytest.mark.parametrize("parts", [1, 4])
