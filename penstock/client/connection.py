@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from penstock.client.problems import error_of, unreachable
 from penstock.client.subscription import AsyncOpen, Subscription
 from penstock.client.told import Told
-from penstock.http import schemas
+from penstock.http import requests, schemas
 from penstock.words.errors import ExternalError, UserError
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Client:
         name: str,
         query: str,
         *,
-        into: Sequence[schemas.Made | Mapping[str, Any]] = (),
-        parameters: Mapping[str, schemas.Value] | None = None,
+        into: Sequence[requests.Made | Mapping[str, Any]] = (),
+        parameters: Mapping[str, requests.Value] | None = None,
         recovery: str | None = None,
         check: bool = False,
     ) -> schemas.Answered:
@@ -118,7 +118,7 @@ class Client:
         *,
         where: str | None = None,
         limit: int | None = None,
-        parameters: Mapping[str, schemas.Value] | None = None,
+        parameters: Mapping[str, requests.Value] | None = None,
         recovery: str | None = None,
         rebuild: bool = False,
         check: bool = False,
@@ -150,7 +150,7 @@ class Client:
         """Have a job forget what it knows and begin anew."""
         return self._answered("POST", _job(name, "empty"))
 
-    def create_stream(self, stream: schemas.NewStream | Mapping[str, Any]) -> schemas.Answered:
+    def create_stream(self, stream: requests.NewStream | Mapping[str, Any]) -> schemas.Answered:
         """Create a stream."""
         return self._answered("POST", "/streams", _plain(stream))
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from penstock.http import schemas
+from penstock.http import requests, schemas
 from penstock.http.api import Service
 from penstock.http.insight import engine_facts, recovery_facts
 from penstock.sinks.portable import portable
@@ -108,17 +108,17 @@ class Board:
 
     def create(self, name: str, query: str, check: bool = False) -> schemas.Answered:
         """Create a job, or only check whether it could be."""
-        return self._done(lambda: self.service.create(schemas.NewJob(name=name, query=query), check), check)
+        return self._done(lambda: self.service.create(requests.NewJob(name=name, query=query), check), check)
 
     def alter(self, name: str, query: str, check: bool = False) -> schemas.Answered:
         """Alter a job's query, or only check whether it could be."""
-        return self._done(lambda: self.service.alter(name, schemas.Change(query=query), check), check)
+        return self._done(lambda: self.service.alter(name, requests.Change(query=query), check), check)
 
     def set_parameters(
-        self, name: str, parameters: Mapping[str, schemas.Value], check: bool = False
+        self, name: str, parameters: Mapping[str, requests.Value], check: bool = False
     ) -> schemas.Answered:
         """Give parameters of a job other values, or only check whether they could be."""
-        change = schemas.Change(parameters=dict(parameters))
+        change = requests.Change(parameters=dict(parameters))
         return self._done(lambda: self.service.alter(name, change, check), check)
 
     def change(self, verb: str, name: str) -> schemas.Answered:

@@ -15,7 +15,8 @@ from nicegui.events import ValueChangeEventArguments
 from penstock.dashboard.board import Board
 from penstock.dashboard.editor import Checked
 from penstock.dashboard.frame import tried
-from penstock.http.schemas import Answered, Value
+from penstock.http.requests import Value
+from penstock.http.schemas import Answered
 from penstock.words.errors import UserError
 
 _WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.coordination.leadership import leading
@@ -40,7 +40,7 @@ from penstock.engine.rate import rate_of
 from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
-from penstock.engine.source import FORMAT
+from penstock.engine.spark_query import spark_query
 from penstock.engine.stages import SparkStages
 from penstock.engine.waiting import WaitingQuery
 from penstock.query.compile import compiled
@@ -269,7 +269,8 @@ class Engine:
             elif waiting is not None:
                 query = waiting.take_over(admission, self._reached(admission), each)
             else:
-                query = self._query(spark, desk, each)
+                name = f"{self.program.name}-{os.urandom(3).hex()}"
+                query = spark_query(spark, desk, name, self.seat.spark_log(), each, self._fail)
             try:
                 get_ready()
             except BaseException as failure:
@@ -327,12 +328,7 @@ class Engine:
                     self.seat.follow_logs(number, self.plan)
                     report = runner.run(number, start, end)
                     admission.observed(report.units, report.seconds)
-                    run.epochs += 1
-                    run.events += report.events
-                    run.late += report.late
-                    run.leaped += report.leaped
-                    run.bad += report.bad
-                    run.first_epoch = number if run.first_epoch is None else run.first_epoch
+                    run.add(report)
                     self.meter.add(report)
                     self.seat.came_on(report)
                     self._keep_house(runner, number)
@@ -350,24 +346,8 @@ class Engine:
         if epoch % 10 == 9:
             runner.recycle(self.settings.manifests_kept)
 
-    def _query(
-        self, spark: SparkSession, desk: SourceDesk, each: Callable[[int, Offset, Offset], None]
-    ) -> StreamingQuery:
-        rows = spark.readStream.format(FORMAT).option("socket", desk.path).load()
-
-        def batch(_: DataFrame, number: int) -> None:
-            planned = desk.planned
-            if planned is None or planned[1]["epoch"] != number:
-                self._failure = InternalError(
-                    "EPOCH_OUT_OF_STEP",
-                    f"Spark runs epoch {number}, but planned {planned and planned[1]['epoch']}",
-                    hint="The state directory and Spark's part of it do not belong together.",
-                )
-                raise self._failure
-            each(number, *planned)
-
-        writer = rows.writeStream.foreachBatch(batch).queryName(f"{self.program.name}-{os.urandom(3).hex()}")
-        return writer.option("checkpointLocation", str(self.seat.spark_log())).start()
+    def _fail(self, failure: BaseException) -> None:
+        self._failure = failure
 
     def _wait(
         self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None

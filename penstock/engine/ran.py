@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.engine.report import EpochReport
+
 
 @dataclass
 class Run:
@@ -18,3 +20,12 @@ class Run:
     seconds: float = 0.0
     first_epoch: int | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+
+    def add(self, report: EpochReport) -> None:
+        """Count an epoch in."""
+        self.epochs += 1
+        self.events += report.events
+        self.late += report.late
+        self.leaped += report.leaped
+        self.bad += report.bad
+        self.first_epoch = report.epoch if self.first_epoch is None else self.first_epoch

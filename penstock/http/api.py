@@ -17,7 +17,7 @@ from fastapi import Body, FastAPI, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 import penstock
-from penstock.http import schemas, statements
+from penstock.http import requests, schemas, statements
 from penstock.http.events import Hub
 from penstock.http.forwarding import REQUEST, Forwarding
 from penstock.http.gate import Gate, client_of
@@ -123,12 +123,12 @@ class Service:
             log("said", sql=sql[:2_000], answers=said)
         return schemas.Said(answers=[schemas.Answered(**asdict(answer)) for answer in answers])
 
-    def create(self, body: schemas.NewJob, check: bool = False) -> schemas.Answered:
+    def create(self, body: requests.NewJob, check: bool = False) -> schemas.Answered:
         """Create a job."""
         with statements.in_query():
             return self.say(statements.create_job(body), check).answers[0]
 
-    def alter(self, name: str, body: schemas.Change, check: bool = False) -> schemas.Answered:
+    def alter(self, name: str, body: requests.Change, check: bool = False) -> schemas.Answered:
         """Alter a job."""
         return self.say(statements.alter_job(name, body), check).answers[0]
 
@@ -181,7 +181,7 @@ def _general(api: FastAPI, service: Service) -> None:
         kind, body = kind_of(request), await request.body()
         if kind not in ("application/json", "application/sql"):
             raise wrong_kind("application/json or application/sql")
-        text = text_of(body) if kind == "application/sql" else schemas.Sql.model_validate_json(body).sql
+        text = text_of(body) if kind == "application/sql" else requests.Sql.model_validate_json(body).sql
         return await asyncio.to_thread(service.say, text, check)
 
 
@@ -194,7 +194,7 @@ def _streams(api: FastAPI, service: Service) -> None:
         return [schemas.StreamFacts(**stream) for stream in host.streams()]
 
     @api.post("/streams", tags=["streams"], status_code=201)
-    def create_stream(body: schemas.NewStream) -> schemas.Answered:
+    def create_stream(body: requests.NewStream) -> schemas.Answered:
         """Create a stream. Files are named only below directories the operator opened."""
         return service.say(statements.create_stream(body)).answers[0]
 
@@ -251,7 +251,7 @@ def _jobs(api: FastAPI, service: Service) -> None:
         return [schemas.JobFacts(**job) for job in host.jobs()]
 
     @api.post("/jobs", tags=["jobs"], status_code=201)
-    def create_job(body: schemas.NewJob, check: Check = False) -> schemas.Answered:
+    def create_job(body: requests.NewJob, check: Check = False) -> schemas.Answered:
         """Create a job: it runs from the next epoch on."""
         return service.create(body, check)
 
@@ -261,7 +261,7 @@ def _jobs(api: FastAPI, service: Service) -> None:
         return schemas.JobPage(**host.job(name))
 
     @api.patch("/jobs/{name}", tags=["jobs"])
-    def alter(name: Name, body: schemas.Change, check: Check = False) -> schemas.Answered:
+    def alter(name: Name, body: requests.Change, check: Check = False) -> schemas.Answered:
         """Alter a job; the answer says whether its state is kept."""
         return service.alter(name, body, check)
 
@@ -271,7 +271,7 @@ def _jobs(api: FastAPI, service: Service) -> None:
         return service.change("drop", name)
 
     @api.post("/jobs/{name}/messages", tags=["jobs"])
-    def message(name: Name, body: Annotated[schemas.Message, Body()]) -> JSONResponse:
+    def message(name: Name, body: Annotated[requests.Message, Body()]) -> JSONResponse:
         """What a job answers to a message: the rows of its latest answer that have the values the message says, or what
         its own `deliver` function makes of it."""
         answer = host.message(name, body.message)

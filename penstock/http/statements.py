@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from penstock.http.schemas import Change, Made, NewJob, NewStream
+from penstock.http.requests import Change, Made, NewJob, NewStream
 from penstock.http.security import check_name
 from penstock.sql.parse import parse
 from penstock.sql.statements import AlterJob, Call, CreateJob, CreateStream, Scalar, SetRecovery

@@ -11,14 +11,11 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-import polars as pl
-
 from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.explained import explanation
 from penstock.jobs.workshop import Given, Workshop, told_apart
-from penstock.sinks.contract import Sink
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
     AlterJob,
@@ -100,7 +97,6 @@ class Desk:
 
     def __init__(self, workshop: Workshop, given: Given, most: int) -> None:
         self._workshop, self._given, self._most = workshop, given, most
-        self._opened: dict[int, tuple[Sink, ...]] = {}
         #: which coordinator carries a job, where there are several
         self.carrier: Callable[[str], str] | None = None
 
@@ -152,14 +148,6 @@ class Desk:
             f"there is no job {job}",
             hint=f"Did you mean {near[0]}?" if near else "SHOW JOBS lists those there are.",
         )
-
-    def open_sinks(self, entry: JobEntry, schema: Mapping[str, pl.DataType], state: str) -> None:
-        """Open a job's sinks, once."""
-        sinks = self._workshop.sinks(entry)
-        if self._opened.get(entry.created) is not sinks:
-            for sink in sinks:
-                sink.open(f"{entry.name}@{state}", dict(schema))
-            self._opened[entry.created] = sinks
 
     # -- one statement ---------------------------------------------------------------------------
 

@@ -21,13 +21,14 @@ import polars as pl
 
 from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command
-from penstock.jobs.command_log import CommandLog
 from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.failures import Failures
 from penstock.jobs.followed import FollowedResults
 from penstock.jobs.history import JobVersion, versions
+from penstock.jobs.known import Known
 from penstock.jobs.messages import Deliver, routed
+from penstock.jobs.opening import Opening
 from penstock.jobs.planner import Placed
 from penstock.jobs.repeated import answering, repeated
 from penstock.jobs.resting import bytes_of, emptying, planned_resting
@@ -40,9 +41,9 @@ from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
-from penstock.words.errors import PenstockError, UserError
+from penstock.words.errors import PenstockError
 
-#: how many catalogues and plans are kept at hand
+#: how many plans are kept at hand
 _AT_HAND = 8
 
 
@@ -69,19 +70,15 @@ class Jobs:
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
         self._deliver = given.deliver
         self._lock = threading.RLock()
-        self._log, self._failures = CommandLog(state), Failures(state)
+        self._known, self._failures = Known(state), Failures(state)
         self._workshop = Workshop(given)
         self._desk = Desk(self._workshop, given, most)
+        self._opening = Opening(self._workshop)
         self._results: Results = FollowedResults(state) if follows else Results(state)
-        #: the commands since the first `_folded`, of which only what they came to is known
-        self._entries: list[list[Command]] = []
-        self._folded, self._fold_after, self._follows = 0, fold_after, follows
-        self._catalogues: dict[int, Catalogue] = {0: Catalogue()}
+        self._fold_after, self._follows = fold_after, follows
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
-        self._opened: str | None = None
-        self._start_log: Callable[[str, ScanPlan], None] | None = None
         #: what was answered to the text it began with
         self.answers: list[Answered] = []
         self._first = begin
@@ -92,18 +89,14 @@ class Jobs:
     def commands(self) -> int:
         with self._lock:
             self._follow()
-            return self._known
+            return self._known.count
 
     @property
     def catalogue(self) -> Catalogue:
         """The catalogue with all commands so far."""
         with self._lock:
             self._follow()
-            return self._catalogue(self._known)
-
-    @property
-    def _known(self) -> int:
-        return self._folded + len(self._entries)
+            return self._known.latest
 
     def say(self, text: str, request: str | None = None) -> list[Answered]:
         """Take statements in, all or none; hands an answer to each. Said again under the same `request`, they are
@@ -115,7 +108,7 @@ class Jobs:
             if made is None:
                 made = self._desk.accepted(statements, catalogue)
                 if request is not None and made.commands:
-                    made.note(answering(request, text, made.answers, self._known + 1))
+                    made.note(answering(request, text, made.answers, self._known.count + 1))
             return made
 
         return self._taken(accepted)
@@ -133,9 +126,9 @@ class Jobs:
         with self._lock:
             self._follow()
             self._told_as(job)
-            folded, entries = self._folded, list(self._entries)
-            before = self._catalogue(folded)
-        return [(self._log.at(one.command), one) for one in versions(job, folded, before, entries)]
+            folded, entries = self._known.folded, list(self._known.entries)
+            before = self._known.after(folded)
+        return [(self._known.log.at(one.command), one) for one in versions(job, folded, before, entries)]
 
     def sharing(self) -> dict[str, int]:
         """How many jobs each sub-query that is shared works for."""
@@ -175,9 +168,9 @@ class Jobs:
                     return made.answers
                 # where another may be first, nothing is opened before it is certain
                 shared = self._desk.carrier is not None
-                if self._opened is not None and not shared:
-                    self._open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
-                number = self._log.append(made.commands)
+                if self._opening.begun and not shared:
+                    self._opening.open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
+                number = self._known.log.append(made.commands)
                 if number is not None:
                     self._add([made.commands], made.catalogue)
                     if shared:
@@ -186,23 +179,23 @@ class Jobs:
 
     def _follow(self) -> None:
         """Take in what other processes have added to the log."""
-        entries = self._log.news()
+        entries = self._known.log.news()
         if entries is None:
-            self._load(ours=False)
+            self._known.load(ours=False)
         elif entries:
             self._add(entries)
             self._admit([command for entry in entries for command in entry])
 
     def _admit(self, commands: Sequence[Command]) -> None:
         """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
-        if self._opened is None or not _named(commands):
+        if not self._opening.begun or not _named(commands):
             return
-        after = self._catalogue(self._known)
+        after = self._known.latest
         said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
         known = {command["name"] for command in said}
         for name in (_named(commands) & after.jobs.keys()) - known:
             try:
-                self._open(after, [name])
+                self._opening.open(after, [name])
             except PenstockError as error:
                 said.append(failing(after.jobs[name], error))
         if said:
@@ -210,20 +203,13 @@ class Jobs:
 
     def _add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
         drops = any(command["do"] == "drop" for entry in entries for command in entry)
-        gone = {entry.told_as for entry in self._catalogue(self._known).jobs.values()} if drops else set()
-        self._entries += map(list, entries)
-        if after is not None:
-            self._catalogues[self._known] = after
-        now = self._catalogue(self._known)
+        gone = {entry.told_as for entry in self._known.latest.jobs.values()} if drops else set()
+        self._known.add(entries, after)
+        now = self._known.latest
         for job in gone - {entry.told_as for entry in now.jobs.values()} if drops else ():
             self._results.forget(job)
-        if self._follows and len(self._entries) > self._fold_after:  # it repeats no epochs
-            self._folded, self._entries, self._catalogues = self._known, [], {self._known: now}
-
-    def _load(self, *, ours: bool) -> None:
-        loaded = self._log.loaded(ours=ours)
-        self._folded, self._entries = loaded.folded, loaded.entries
-        self._catalogues = {loaded.folded: loaded.catalogue}
+        if self._follows and len(self._known.entries) > self._fold_after:  # it repeats no epochs
+            self._known.forget(self._known.count)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -265,29 +251,28 @@ class Jobs:
         alter what is said otherwise now. What the text does not name is left."""
         statements = parse(self._first)
         with self._lock:
-            self._load(ours=True)
-            self.answers = self._taken(lambda now: self._desk.begun(statements, now, first=not self._known))
+            self._known.load(ours=True)
+            self.answers = self._taken(
+                lambda now: self._desk.begun(statements, now, first=not self._known.count)
+            )
             self._sound = self.commands
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def joined(self) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it."""
         with self._lock:
-            self._load(ours=False)
+            self._known.load(ours=False)
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
         with self._lock:
             catalogue = self.catalogue
-            self._opened, self._start_log = state, start_log
-            self._open(catalogue, catalogue.jobs)
+            self._opening.begin(state, start_log)
+            self._opening.open(catalogue, catalogue.jobs)
 
     def closed(self) -> None:
         with self._lock:
-            for sinks in self._workshop.forget(Catalogue()):
-                for sink in sinks:
-                    _close(sink)
-            self._opened = None
+            self._opening.close()
 
     def plan(
         self, commands: int, without: Mapping[int, bool] | None = None, resting: Collection[str] = ()
@@ -301,11 +286,10 @@ class Jobs:
             return self._plans[key]
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
-        entries = self._entries[after - self._folded : upto - self._folded]
-        said = [command for entry in entries for command in entry]
+        said = self._known.between(after, upto)
         if not any(command["do"] == "flush" for command in said):
             return frozenset()
-        jobs = self._catalogue(upto).jobs
+        jobs = self._known.after(upto).jobs
         named = [command["name"] for command in said if command["do"] == "flush"]
         return frozenset(jobs[name].number for name in named if name in jobs)
 
@@ -315,7 +299,7 @@ class Jobs:
         if not plan.jobs.previous:
             return found
         with self._lock:
-            jobs = self._catalogue(commands).jobs
+            jobs = self._known.after(commands).jobs
         for job, columns in plan.jobs.previous.items():
             rows = self._results.of(jobs[job].told_as, epoch - 1) if job in jobs else None
             if rows is not None:
@@ -325,7 +309,7 @@ class Jobs:
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         with self._lock:
             if commands < self._sound:  # an epoch that was begun before a restart
-                catalogue = self._catalogue(commands)
+                catalogue = self._known.after(commands)
                 errors = {catalogue.jobs[n].number: e for n, e in broken(self._workshop, catalogue).items()}
                 known = self._failures.of(epoch)
                 unknown = {number: error for number, error in errors.items() if not known.get(number)}
@@ -335,7 +319,7 @@ class Jobs:
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         with self._lock:
-            lives = {entry.number: entry.master.life for entry in self._catalogue(commands).jobs.values()}
+            lives = {entry.number: entry.master.life for entry in self._known.after(commands).jobs.values()}
             known = self._failures.of(epoch)
             # it got no events and failed all the same: time alone is too much for what it keeps
             lost = [number for number in errors if number in known or lives.get(number) != "running"]
@@ -353,7 +337,7 @@ class Jobs:
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
         """Have a command say that jobs failed."""
         with self._lock:
-            found = [entry for entry in self._catalogue(commands).jobs.values() if entry.number in errors]
+            found = [entry for entry in self._known.after(commands).jobs.values() if entry.number in errors]
             said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
             self._taken(lambda now: Accepted(now).noted(said))
 
@@ -361,30 +345,25 @@ class Jobs:
         self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
     ) -> tuple[Manifest, Mapping[str, int]]:
         with self._lock:
-            then = self._catalogue(commands)
+            then = self._known.after(commands)
             self._taken(lambda now: Accepted(now).noted(emptying(outputs, then, now)))
             return manifest, bytes_of(outputs, plan, manifest)
 
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         with self._lock:
-            jobs = self._catalogue(commands).jobs
+            jobs = self._known.after(commands).jobs
         self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()})
 
     def settled(self, commands: int) -> None:
         with self._lock:
-            if commands - self._folded <= self._fold_after:
-                return
-            catalogue = self._catalogue(commands)
-            self._log.fold(commands, catalogue)
-            self._entries = self._entries[commands - self._folded :]
-            later = {number: known for number, known in self._catalogues.items() if number > commands}
-            self._catalogues = {commands: catalogue, **later}
-            self._folded = commands
+            if commands - self._known.folded > self._fold_after:
+                self._known.log.fold(commands, self._known.after(commands))
+                self._known.forget(commands)
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
-        catalogue = self._catalogue(commands)
+        catalogue = self._known.after(commands)
         jobs = [
             Placed(
                 self._workshop.job(name, catalogue),
@@ -397,38 +376,7 @@ class Jobs:
         ]
         return planned_resting(self.name, jobs, rest)
 
-    def _catalogue(self, number: int) -> Catalogue:
-        known = max(known for known in self._catalogues if known <= number)
-        found = self._catalogues[known]
-        for entry in self._entries[known - self._folded : number - self._folded]:
-            for command in entry:
-                found = found.after(command)
-        self._catalogues[number] = found
-        for old in sorted(self._catalogues)[1:-_AT_HAND]:
-            del self._catalogues[old]
-        return found
-
-    def _open(self, catalogue: Catalogue, names: Collection[str]) -> None:
-        """Open the sinks of some jobs and start the logs of their streams, where they are not; raises if that cannot
-        be."""
-        for name in names:
-            entry = catalogue.jobs[name]
-            if entry.left_out:
-                continue
-            job = self._workshop.job(name, catalogue)
-            self._desk.open_sinks(entry, dict(job.schema), f"{self._opened}.{entry.created}")
-            if self._start_log is not None:
-                for stream, scan in job.scans.items():
-                    self._start_log(stream, scan)
-
 
 def _named(commands: Sequence[Command]) -> set[str]:
     """What commands are about whose carrying out may need something opened."""
     return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
-
-
-def _close(sink: Any) -> None:
-    try:
-        sink.close()
-    except Exception as failure:
-        raise UserError("SINK_FAILED", f"a sink could not be closed: {failure}") from failure

@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from penstock.coordination.contract import Store
-from penstock.coordination.lease import acquire, leader
 from penstock.testing.coordination_children import (
     DEADLINE_SECONDS,
     SESSION_SECONDS,
@@ -35,53 +32,16 @@ from penstock.testing.coordination_children import (
     be_member,
     count_on,
     counted,
-    hold,
     observe,
     until,
 )
-from penstock.words.errors import ExternalError, UserError
+from penstock.testing.coordination_given import LONG_SECONDS
+from penstock.testing.lease_contract import LeaseContract
+from penstock.words.errors import UserError
 
-_LONG_SECONDS = 30.0
 
-
-class CoordinationContract:
+class CoordinationContract(LeaseContract):
     """Inherit, define `opened` and the fixture `address`, and pytest does the rest."""
-
-    @staticmethod
-    def opened(address: str) -> Store:
-        """A store object of its own."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def store(self, address: str) -> Iterator[Store]:
-        store = self.opened(address)
-        yield store
-        store.close()
-
-    @pytest.fixture
-    def other(self, address: str) -> Iterator[Store]:
-        """The same store, as another process would open it."""
-        store = self.opened(address)
-        yield store
-        store.close()
-
-    @pytest.fixture
-    def path(self) -> str:
-        """A path nobody else uses."""
-        return f"test/{uuid.uuid4().hex}"
-
-    @pytest.fixture
-    def child(self, address: str) -> Iterator[Callable[..., Child]]:
-        """Starts processes that do something with the store; they are killed at the end."""
-        begun: list[Child] = []
-
-        def begin(work: Callable[..., None], *arguments: object) -> Child:
-            begun.append(Child(work, self.opened, address, *arguments))
-            return begun[-1]
-
-        yield begin
-        for process in begun:
-            process.kill()
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -219,7 +179,7 @@ class CoordinationContract:
 
     def test_a_waiter_who_is_behind_does_not_wait(self, store: Store, path: str) -> None:
         version = store.create(path, b"1")
-        found = store.wait(path, None, _LONG_SECONDS)
+        found = store.wait(path, None, LONG_SECONDS)
         assert found is not None
         assert found.version == version
 
@@ -240,7 +200,7 @@ class CoordinationContract:
     def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
         self, store: Store, other: Store
     ) -> None:
-        session = store.session(_LONG_SECONDS)
+        session = store.session(LONG_SECONDS)
         assert other.alive(session.id)
         other.end(session.id)
         assert not other.alive(session.id)
@@ -250,7 +210,7 @@ class CoordinationContract:
         session.close()
 
     def test_members_come_and_go_with_their_sessions(self, store: Store, other: Store, path: str) -> None:
-        one, two = store.session(_LONG_SECONDS), other.session(_LONG_SECONDS)
+        one, two = store.session(LONG_SECONDS), other.session(LONG_SECONDS)
         assert other.members(path) == {}
         assert one.join(path, "a", b"first")
         assert two.join(path, "b", b"second")
@@ -276,116 +236,9 @@ class CoordinationContract:
         member.kill()
         until(lambda: store.members(path) == {})
         assert not store.alive(session)
-        ours = store.session(_LONG_SECONDS)
+        ours = store.session(LONG_SECONDS)
         assert ours.join(path, "child", b"again")
         ours.close()
-
-    # -- leases ----------------------------------------------------------------------------------
-
-    def test_generations_rise_from_holder_to_holder(self, store: Store, other: Store, path: str) -> None:
-        generations = []
-        for turn in range(5):
-            session = (store, other)[turn % 2].session(_LONG_SECONDS)
-            lease = acquire((store, other)[turn % 2], path, session, seconds=DEADLINE_SECONDS)
-            assert lease is not None
-            lease.check()
-            generations.append(lease.generation)
-            if turn % 2:
-                lease.resign()
-                assert not lease.held()
-            session.close()
-        assert generations == [1, 2, 3, 4, 5]
-
-    def test_a_generation_is_above_what_the_place_has_seen(self, store: Store, path: str) -> None:
-        session = store.session(_LONG_SECONDS)
-        lease = acquire(store, path, session, above=lambda: 41)
-        assert lease is not None
-        assert lease.generation == 42
-        session.close()
-
-    def test_one_holds_an_office_and_another_waits(self, store: Store, other: Store, path: str) -> None:
-        first, second = store.session(_LONG_SECONDS), other.session(_LONG_SECONDS)
-        held = acquire(store, path, first)
-        assert held is not None
-        assert acquire(other, path, second, seconds=0.2) is None
-        assert leader(other, path).session == first.id
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(acquire, other, path, second, seconds=DEADLINE_SECONDS)
-            held.resign()
-            got = waiting.result()
-        assert got is not None
-        assert got.generation == 2
-        with pytest.raises(ExternalError) as lost:
-            held.check()
-        assert lost.value.condition == "FENCED"
-        first.close()
-        second.close()
-
-    def test_of_many_candidates_each_generation_has_one_holder(self, address: str, path: str) -> None:
-        held: list[int] = []
-        inside, most = threading.Semaphore(1), 12
-
-        def reign(_: int) -> None:
-            store = self.opened(address)
-            session = store.session(_LONG_SECONDS)
-            while len(held) < most:
-                lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
-                assert lease is not None
-                assert inside.acquire(blocking=False), "two hold the office at once"
-                held.append(lease.generation)
-                inside.release()
-                lease.resign()
-            session.close()
-            store.close()
-
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(reign, range(3)))
-        assert held == sorted(set(held))
-
-    def test_a_holder_that_is_killed_is_followed(
-        self, store: Store, path: str, child: Callable[..., Child]
-    ) -> None:
-        holder = child(hold, path)
-        assert holder.says() == 1
-        session = store.session(_LONG_SECONDS)
-        assert acquire(store, path, session) is None
-        holder.kill()
-        lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
-        assert lease is not None
-        assert lease.generation == 2
-        session.close()
-
-    def test_a_paused_holder_finds_on_waking_that_it_was_followed(
-        self, store: Store, path: str, child: Callable[..., Child]
-    ) -> None:
-        holder = child(hold, path)
-        assert holder.says() == 1
-        holder.signal(signal.SIGSTOP)
-        session = store.session(_LONG_SECONDS)
-        lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
-        assert lease is not None
-        assert lease.generation == 2
-        holder.signal(signal.SIGCONT)
-        holder.asks("check")
-        assert holder.says() == "FENCED"
-        assert lease.held()
-        session.close()
-
-    def test_a_clock_an_hour_off_is_harmless(
-        self, store: Store, path: str, child: Callable[..., Child]
-    ) -> None:
-        """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
-        for hours in (-1, 1):
-            office = f"{path}/{hours}"
-            holder = child(hold, office, hours * 3600.0)
-            assert holder.says() == 1
-            session = store.session(_LONG_SECONDS)
-            assert acquire(store, office, session, seconds=2 * SESSION_SECONDS) is None
-            holder.asks("check")
-            assert holder.says() == "held"
-            holder.kill()
-            assert acquire(store, office, session, seconds=DEADLINE_SECONDS) is not None
-            session.close()
 
     def test_an_observer_that_was_paused_itself_does_not_end_a_living_session(
         self, store: Store, child: Callable[..., Child]

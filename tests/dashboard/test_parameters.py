@@ -8,7 +8,7 @@ import pytest
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.parameters import Draft, value_of
-from penstock.http.schemas import Value
+from penstock.http.requests import Value
 from penstock.words.errors import UserError
 from tests.http import kit
 

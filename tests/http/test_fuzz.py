@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from penstock.http.api import Service
 from penstock.http.host import Host
 from penstock.http.limits import Limits
-from penstock.http.schemas import Change, NewJob, NewStream
+from penstock.http.requests import Change, NewJob, NewStream
 from penstock.http.statements import alter_job, create_job, create_stream
 from penstock.jobs.program import Jobs
 from penstock.sql.parse import parse
