@@ -4,56 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import penstock as ps
 from penstock.engine.comeback import Comeback
 from penstock.engine.engine import Engine
-from penstock.engine.program import Fixed
-from penstock.engine.settings import Settings
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
-from penstock.sinks.contract import Sink
-from penstock.state.directory import StateDirectory
-from penstock.testing.inline import InlineEngine
-from penstock.testing.list_log import ListLog
-from tests.engine import golden
-from tests.engine.test_interval import Death, Died
-
-UNITS = 20
-LINES = 200
-BEGIN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-
-
-class Forgetful(Sink):
-    """Takes whatever it is offered: it keeps no account of epochs."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps([epoch, *row], default=str)}\n" for row in rows.iter_rows())
-        return True
-
-    def describe(self) -> str:
-        return str(self.path)
-
-    def rows(self) -> list[list[object]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+from tests.engine import dying
+from tests.engine.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
 
 
 def build(folder: Path) -> ps.App:
     """Events a second apart; every tenth of a window's minute is an epoch or so."""
-    lines = {"p0": [f"{(BEGIN + timedelta(seconds=n)).isoformat()},u{n % 3},/a,1.0" for n in range(LINES)]}
-    events = ps.stream("events", ListLog(lines), golden.decoder(), time="time", lateness=0)
+    events = seconds()
     return ps.app(
         "back",
         ps.output("each", events.select("time"), Forgetful(folder / "each")),
@@ -62,44 +27,19 @@ def build(folder: Path) -> ps.App:
     )
 
 
-@pytest.fixture
-def death(monkeypatch: pytest.MonkeyPatch) -> Death:
-    return Death(monkeypatch)
-
-
 def lived(folder: Path, semantics: Semantics, every: int = 4) -> Comeback:
-    """One life of an engine on a folder: until it dies, or has read everything."""
-    program = Fixed(compiled(build(folder)))
-    engine = InlineEngine(
-        program, folder / "state", epoch_units=UNITS, checkpoint_every=every, semantics=semantics
-    )
-    try:
-        for _ in engine.steps():
-            pass
-        engine.runner.settle()
-    except Died:
-        pass
-    finally:
-        engine.close()
-    return engine.comeback
+    return dying.lived(build(folder), folder, semantics, every)
 
 
-def told(folder: Path, name: str) -> list[list[object]]:
-    return Forgetful(folder / name).rows()
-
-
-@pytest.fixture
-def straight(tmp_path: Path) -> Path:
-    lived(tmp_path / "straight", Semantics.precise)
-    return tmp_path / "straight"
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("straight")
+    lived(folder, Semantics.precise)
+    return folder
 
 
 def died_in_six(folder: Path, death: Death, semantics: Semantics) -> Comeback:
-    """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
-    death.at = ("sliced", 6)
-    assert not lived(folder, semantics).happened
-    assert StateDirectory(folder / "state").latest().epoch == 3
-    return lived(folder, semantics)
+    return dying.died_in_six(lambda: build(folder), folder, death, semantics)
 
 
 def test_precise_loses_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
@@ -179,18 +119,7 @@ def test_an_engine_tells_what_its_coming_back_did(tmp_path: Path, death: Death) 
     folder = tmp_path / "one"
     death.at = ("sliced", 6)
     lived(folder, Semantics.gap)
-    settings = Settings(
-        state=folder / "state",
-        master="inline",
-        drain=True,
-        first_epoch_units=UNITS,
-        most_epoch_units=UNITS,
-        epoch_interval_seconds=0.0,
-        checkpoint_every=4,
-        cache_root=tmp_path / "memory",
-        semantics=Semantics.gap,
-    )
-    engine = Engine(build(folder), settings)
+    engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
     engine.run()
     assert engine.seat.comeback.lost_epochs == 3
     (line,) = (folder / "state" / "recoveries.jsonl").read_text().splitlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 import penstock as ps
 from penstock.engine.comeback import Comeback
 from penstock.engine.engine import Engine
-from penstock.engine.program import Fixed
-from penstock.engine.settings import Settings
 from penstock.engine.status import status
 from penstock.engine.steps import STEPS, StepName
 from penstock.ha.schemes import Semantics
@@ -22,14 +19,11 @@ from penstock.query.compile import compiled
 from penstock.query.resting import owned
 from penstock.service.unit_view import of_jobs
 from penstock.state.directory import StateDirectory
-from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 from penstock.words.errors import UserError
-from tests.engine import golden
-from tests.engine.test_comeback import BEGIN, LINES, UNITS, Forgetful
-from tests.engine.test_interval import Death, Died
+from tests.engine import dying, golden
+from tests.engine.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
 
-EVERY = 4
 #: the outputs, with what each may lose or repeat
 MIXED = {
     "each": None,
@@ -44,8 +38,7 @@ MIXED = {
 
 def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
     """Events a second apart, in one partition: an epoch is the next UNITS of them."""
-    lines = {"p0": [f"{(BEGIN + timedelta(seconds=n)).isoformat()},u{n % 3},/a,1.0" for n in range(LINES)]}
-    events = ps.stream("events", ListLog(lines), golden.decoder(), time="time", lateness=0)
+    events = seconds()
     windows = events.key_by("page").window("7s").count("n")
     rows = {
         "each": events.select("time"),
@@ -67,27 +60,8 @@ def build(folder: Path, recovery: dict[str, Any]) -> ps.App:
     )
 
 
-@pytest.fixture
-def death(monkeypatch: pytest.MonkeyPatch) -> Death:
-    return Death(monkeypatch)
-
-
-def lived(
-    folder: Path, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
-) -> Comeback:
-    """One life of an engine on a folder: until it dies, or has read everything."""
-    program = Fixed(compiled(build(folder, recovery)))
-    options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": EVERY, "semantics": semantics}
-    engine = InlineEngine(program, folder / "state", **options)
-    try:
-        for _ in engine.steps():
-            pass
-        engine.runner.settle()
-    except Died:
-        pass
-    finally:
-        engine.close()
-    return engine.comeback
+def lived(folder: Path) -> Comeback:
+    return dying.lived(build(folder, MIXED), folder)
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +69,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("straight")
     lived(folder)
     return folder
-
-
-def told(folder: Path, name: str) -> list[list[Any]]:
-    return Forgetful(folder / name).rows()
 
 
 def files(folder: Path, name: str) -> dict[str, bytes]:
@@ -110,12 +80,10 @@ def last_totals(folder: Path, name: str) -> int:
     return sum({row[-2]: row[-1] for row in told(folder, name)}.values())
 
 
-def died_in_six(folder: Path, death: Death, *again: Any) -> Comeback:
-    """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
-    death.at = ("sliced", 6)
-    assert not lived(folder, *again).happened
-    assert StateDirectory(folder / "state").latest().epoch == 3
-    return lived(folder, *again)
+def died_in_six(
+    folder: Path, death: Death, recovery: dict[str, Any] = MIXED, semantics: Semantics = Semantics.precise
+) -> Comeback:
+    return dying.died_in_six(lambda: build(folder, recovery), folder, death, semantics)
 
 
 def test_each_output_loses_and_repeats_what_it_may(straight: Path, tmp_path: Path, death: Death) -> None:
@@ -243,17 +211,7 @@ def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:
 def test_an_engine_tells_what_each_job_lost(tmp_path: Path, death: Death) -> None:
     death.at = ("sliced", 6)
     lived(tmp_path)
-    settings = Settings(
-        state=tmp_path / "state",
-        master="inline",
-        drain=True,
-        first_epoch_units=UNITS,
-        most_epoch_units=UNITS,
-        epoch_interval_seconds=0.0,
-        checkpoint_every=EVERY,
-        cache_root=tmp_path / "memory",
-    )
-    engine = Engine(build(tmp_path, MIXED), settings)
+    engine = Engine(build(tmp_path, MIXED), settings(tmp_path))
     engine.run()
     jobs = status(engine, None)["recovery"]["jobs"]
     assert jobs["totals"] == _lost("gap", 3, 1)

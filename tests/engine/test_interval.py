@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine import admission, epoch, slices, stages
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.program import Fixed
@@ -29,31 +28,9 @@ from penstock.testing.list_log import ListLog
 from penstock.testing.three_ways import Rows, rows_below
 from penstock.words.errors import UserError
 from tests.engine import golden
+from tests.engine.dying import Death, Died, settings
 
 UNITS = 50
-
-
-class Died(BaseException):
-    """The engine's process is gone."""
-
-
-class Death:
-    """Ends the engine at a step of an epoch, once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.at: tuple[StepName, int] | None = None
-        for module in (admission, epoch, slices, stages):
-            monkeypatch.setattr(module, "reached", self)
-
-    def __call__(self, step: StepName, number: int, engine_pid: int | None = None) -> None:
-        if self.at == (step, number):
-            self.at = None
-            raise Died
-
-
-@pytest.fixture
-def death(monkeypatch: pytest.MonkeyPatch) -> Death:
-    return Death(monkeypatch)
 
 
 def build(out: Path) -> ps.App:
@@ -189,23 +166,11 @@ import sys
 from pathlib import Path
 from penstock.engine.engine import Engine
 from penstock.engine.settings import Settings
-from tests.engine.test_interval import build, settings
+from tests.engine.dying import settings
+from tests.engine.test_interval import UNITS, build
 folder = Path(sys.argv[1])
-Engine(build(folder / "out"), settings(folder)).run()
+Engine(build(folder / "out"), settings(folder, UNITS)).run()
 """
-
-
-def settings(folder: Path) -> Settings:
-    return Settings(
-        state=folder / "state",
-        master="inline",
-        drain=True,
-        most_epoch_units=UNITS,
-        first_epoch_units=UNITS,
-        epoch_interval_seconds=0.0,
-        checkpoint_every=4,
-        cache_root=folder / "memory",
-    )
 
 
 @pytest.fixture
@@ -228,5 +193,5 @@ def test_a_killed_process_goes_back_to_the_durable_manifest(straight: Rows, fold
         )
         assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
         assert StateDirectory(folder / "state").latest().epoch == {6: 3, 9: 7, 10: 7}[number]
-    Engine(build(folder / "out"), settings(folder)).run()
+    Engine(build(folder / "out"), settings(folder, UNITS)).run()
     assert rows_below(folder / "out") == straight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ import pytest
 
 from penstock.engine.comeback import Comeback
 from penstock.jobs.snapshot import packed, unpacked
-from penstock.query.stream import Stream
-from penstock.testing.list_log import ListLog
 from penstock.words.errors import UserError
-from tests.jobs import kit
+from tests.jobs import kit, recovering
+from tests.jobs.recovering import EVENTS, NOWHERE, UNITS, Told, clicks
 
-UNITS = 20
 COUNTED = "SELECT window_start, page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS"
 BEGIN = f"""
 CREATE JOB exact AS {COUNTED};
@@ -26,30 +23,10 @@ CREATE JOB blank AS SELECT user, COUNT(*) AS n FROM clicks GROUP BY user WINDOWI
 CREATE JOB base RECOVERY gap AS SELECT page, SUM(bytes) AS b FROM clicks GROUP BY page WINDOWING 5 SECONDS;
 CREATE JOB reader AS SELECT page, MAX(b) AS m FROM base GROUP BY page WINDOWING 30 SECONDS
 """
-EVENTS = kit.events(240)
-Told = dict[str, list[tuple[int, Any]]]
 
 
-def clicks() -> Stream:
-    """One partition, so that an epoch is the next UNITS events."""
-    return kit.of_log(ListLog({"p0": [json.dumps(event) for event in EVENTS]}))
-
-
-def lived(state: Path, kill: tuple[str, int] = ("nowhere", -1), sql: str = BEGIN) -> tuple[Told, Comeback]:
-    """One life of an engine: until it dies, or has read everything. What is kept of what each job told, by epoch."""
-    with kit.running(state, clicks(), sql, epoch_units=UNITS, checkpoint_every=4) as (jobs, engine):
-        try:
-            with kit.killed_at(*kill):
-                for _ in engine.steps():
-                    pass
-                engine.runner.settle()
-        except kit.Killed:
-            pass
-        kept = {
-            name: [(answer.epoch, row) for answer in jobs.since(name, 0) for row in answer.rows.rows()]
-            for name in jobs.catalogue.jobs
-        }
-        return kept, engine.comeback
+def lived(state: Path, kill: tuple[str, int] = NOWHERE) -> tuple[Told, Comeback]:
+    return recovering.lived(state, BEGIN, kill)
 
 
 @pytest.fixture(scope="module")

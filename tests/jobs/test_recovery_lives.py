@@ -12,8 +12,7 @@ import pytest
 
 from penstock.engine.comeback import Comeback
 from penstock.ha.schemes import Semantics
-from tests.jobs import kit
-from tests.jobs.test_recovery import EVENTS, UNITS, Told, clicks
+from tests.jobs.recovering import EVENTS, NOWHERE, UNITS, Told, lived
 
 #: durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written
 DIES = ("sliced", 6)
@@ -32,30 +31,6 @@ def _touchy(times: pl.Series) -> pl.Series:
 FUNCTIONS: dict[str, Any] = {"touchy": lambda ts: ts.map_batches(_touchy, return_dtype=pl.Int64)}
 
 
-def lived(
-    state: Path, sql: str, said: dict[int, str], kill: tuple[str, int], semantics: Semantics
-) -> tuple[Told, Comeback]:
-    """One life of an engine, in which something is said before some epochs, if it has not been: until it dies, or has
-    read everything."""
-    options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": 4, "semantics": semantics}
-    with kit.running(state, clicks(), sql, functions=FUNCTIONS, **options) as (jobs, engine):
-        try:
-            with kit.killed_at(*kill):
-                more = True
-                while more:
-                    if text := said.pop(engine.next_epoch, ""):
-                        jobs.say(text)
-                    more = engine.step() is not None
-                engine.runner.settle()
-        except kit.Killed:
-            pass
-        kept = {
-            name: [(answer.epoch, row) for answer in jobs.since(name, 0) for row in answer.rows.rows()]
-            for name in jobs.catalogue.jobs
-        }
-        return kept, engine.comeback
-
-
 def total(told: Told, job: str) -> int:
     return sum(row[-1] for _, row in told[job])
 
@@ -64,10 +39,10 @@ def both(
     folder: Path, sql: str, said: dict[int, str], semantics: Semantics = Semantics.precise
 ) -> tuple[Told, Told, Comeback]:
     """What is told without a loss and with one, and how it came back."""
-    straight, _ = lived(folder / "straight", sql, dict(said), ("nowhere", -1), semantics)
+    straight, _ = lived(folder / "straight", sql, NOWHERE, dict(said), semantics, FUNCTIONS)
     rest = dict(said)
-    lived(folder / "lossy", sql, rest, DIES, semantics)
-    found, back = lived(folder / "lossy", sql, rest, ("nowhere", -1), semantics)
+    lived(folder / "lossy", sql, DIES, rest, semantics, FUNCTIONS)
+    found, back = lived(folder / "lossy", sql, NOWHERE, rest, semantics, FUNCTIONS)
     assert (back.durable_epoch, back.recorded_epoch) == (3, 6)
     return straight, found, back
 

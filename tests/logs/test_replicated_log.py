@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -61,17 +59,6 @@ class TestListsOfWhichOneLags(LogContract):
             ListLog({"p0": LINES[:20], "p1": LINES[:150]}, finished=False),
             ListLog({"p1": LINES[:200], "p0": LINES}, finished=False),
         )
-
-
-class TestFoldersOfFiles(LogContract):
-    @pytest.fixture
-    def log(self, tmp_path: Path) -> Log:
-        text = "".join(f"{line}\n" for line in LINES)
-        for copy, upto in (("one", len(text)), ("two", len(text) // 3)):
-            (tmp_path / copy).mkdir()
-            (tmp_path / copy / "a.log").write_text(f"first of a\n{text}half a li")
-            (tmp_path / copy / "b.log").write_text(f"first of b\n{text[:upto]}\n")
-        return ReplicatedLog(FileLog(str(tmp_path / "one/*.log")), FileLog(str(tmp_path / "two/*.log")))
 
 
 def test_a_copy_that_is_away_is_passed_over_and_taken_again() -> None:
@@ -170,48 +157,11 @@ def test_copies_that_end_at_different_places_are_refused() -> None:
     assert refused.value.condition == "COPIES_DIFFER"
 
 
-def test_files_that_begin_alike_are_refused(tmp_path: Path) -> None:
-    for name in ("one/a.log", "one/b.log", "two/a.log"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("header\nline\n")
-    log = ReplicatedLog(FileLog(str(tmp_path / "one/*")), FileLog(str(tmp_path / "two/*")))
-    with pytest.raises(UserError) as refused:
-        log.partitions({})
-    assert refused.value.condition == "COPIES_ALIKE"
-
-
 def test_one_log_or_logs_of_different_kinds_are_refused(tmp_path: Path) -> None:
     for logs in ([], [ListLog([])], [ListLog([]), FileLog(str(tmp_path / "*"))]):
         with pytest.raises(UserError) as refused:
             ReplicatedLog(*logs)
         assert refused.value.condition == "COPIES_DIFFER"
-
-
-def test_files_are_read_on_by_another_life_though_a_folder_is_lost(tmp_path: Path) -> None:
-    for copy in ("one", "two"):
-        (tmp_path / copy).mkdir()
-        for name in ("a", "b"):
-            (tmp_path / copy / f"{name}.log").write_text(f"first of {name}\nsecond\nthird\n")
-
-    def made() -> ReplicatedLog:
-        return ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
-
-    first = made()
-    memory = first.start(None, {})
-    parts = first.partitions({})
-    ends = {one.id: first.cut(one.id, 0, 12) for one in parts}
-    assert set(ends.values()) == {11}
-    shutil.rmtree(tmp_path / "one")
-    again = made()
-    again.start(memory, ends)
-    assert [one.latest for one in again.partitions(ends)] == [24, 24]
-    assert again.cut(parts[0].id, 11, 100) == 24
-    assert again.route(parts[0].id) == 1
-    # what was recorded with the copy that is gone
-    shipped = pickle.loads(pickle.dumps(again))
-    for log in (again, shipped, made()):
-        told = {read_all(log, Span(one.id, 0, 11, 0)) for one in parts}
-        assert told == {b"first of a\n", b"first of b\n"}
 
 
 def test_a_finished_partition_is_finished_once_all_have_all_of_it() -> None:
@@ -247,79 +197,6 @@ def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_passed_over() -
     assert [one.latest for one in log.partitions({})] == [10]
     log.heard({"e3": {}})
     assert log.passed_over() == {"e3": ["p"]}
-
-
-def test_files_of_which_each_copy_lags_in_another_are_read(tmp_path: Path) -> None:
-    """Neither copy has come as far as was read of both files: that does not make it a file that was cut."""
-    text = {name: "".join(f"{name} {line}\n" for line in LINES[:50]) for name in "ab"}
-    for copy, shorter in (("one", "b"), ("two", "a")):
-        (tmp_path / copy).mkdir()
-        for name, lines in text.items():
-            upto = lines.index("line 20") if name == shorter else len(lines)
-            (tmp_path / copy / f"{name}.log").write_text(lines[:upto])
-    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
-    parts = log.partitions({})
-    ends = {one.id: log.cut(one.id, 0, 1 << 20) for one in parts}
-    assert sorted(ends.values()) == sorted(len(lines) for lines in text.values())
-    assert {log.route(one) for one in ends} == {0, 1}
-    for _ in range(3):
-        assert {one.id: one.latest for one in log.partitions(ends)} == ends
-        assert not log.away
-    told = {read_all(log, Span(one, 0, end, log.route(one))).decode() for one, end in ends.items()}
-    assert told == set(text.values())
-
-
-def test_a_file_that_was_cut_is_no_copy_any_more(tmp_path: Path) -> None:
-    for copy in ("one", "two"):
-        (tmp_path / copy).mkdir()
-        (tmp_path / copy / "a.log").write_text("first\nsecond\nthird\n")
-    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*.log")) for copy in ("one", "two")))
-    (part,) = log.partitions({})
-    end = log.cut(part.id, 0, 1 << 20)
-    (tmp_path / "one" / "a.log").write_text("first\n")
-    with open(tmp_path / "one" / "a.log", "a") as file:
-        assert [one.latest for one in log.partitions({part.id: end})] == [end]
-        file.write("other\nlines\nthan\nthere\nwere\n")
-    with open(tmp_path / "two" / "a.log", "a") as file:
-        file.write("fourth\n")
-    assert [one.latest for one in log.partitions({part.id: end})] == [end + len("fourth\n")]
-    assert log.route(part.id) == 1
-    assert "shortened" in log.away[0]
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_files_of_one_name_that_begin_differently_are_refused(tmp_path: Path, finished: bool) -> None:
-    """Copies in different orders: read as two partitions, every line would count twice."""
-    for copy, lines in (("one", LINES[:10]), ("two", LINES[9::-1])):
-        (tmp_path / copy).mkdir()
-        (tmp_path / copy / "a.log").write_text("".join(f"{line}\n" for line in lines))
-    log = ReplicatedLog(
-        *(FileLog(str(tmp_path / copy / "*.log"), finished=finished) for copy in ("one", "two"))
-    )
-    clock = log.clock = ManualClock()
-    if not finished:  # one of them may just have been rotated
-        assert log.partitions({}) == []
-        assert len(log.withheld) == 2
-        clock.turn(6)
-    with pytest.raises(UserError) as refused:
-        log.partitions({})
-    assert refused.value.condition == "COPIES_DIFFER"
-    assert "a.log" in str(refused.value)
-
-
-def test_a_file_that_is_rotated_in_one_copy_before_the_other_is_not_refused(tmp_path: Path) -> None:
-    for copy in ("one", "two"):
-        (tmp_path / copy).mkdir()
-        (tmp_path / copy / "a.log").write_text("first\nsecond\n")
-    log = ReplicatedLog(*(FileLog(str(tmp_path / copy / "a.log*")) for copy in ("one", "two")))
-    clock = log.clock = ManualClock()
-    ends = {one.id: one.latest for one in log.partitions({})}
-    (tmp_path / "one" / "a.log").rename(tmp_path / "one" / "a.log.1")
-    (tmp_path / "one" / "a.log").write_text("third\n")
-    for _ in range(3):
-        clock.turn(10)
-        ends |= {one.id: one.latest for one in log.partitions(ends)}
-    assert sorted(ends.values()) == [6, 13]
 
 
 def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> None:
@@ -381,18 +258,6 @@ def test_while_nothing_is_begun_all_wait_for_a_beginning() -> None:
     pruned.add("s", *LINES[:10])  # has just been seen, but all have waited
     assert [one.id for one in log.partitions({})] == ["p", "q", "s"]
     assert (log.withheld, log.begun_late) == (frozenset(), {"p", "s"})
-
-
-def test_no_copy_to_start_with_is_told_also_when_there_was_one(tmp_path: Path) -> None:
-    for copy in ("one", "two"):
-        (tmp_path / copy).mkdir()
-        (tmp_path / copy / "a.log").write_text("line\n")
-    memory = ReplicatedLog(*(FileLog(str(tmp_path / copy / "*")) for copy in ("one", "two"))).start(None, {})
-    for copy in ("one", "two"):
-        shutil.rmtree(tmp_path / copy)
-    with pytest.raises(ExternalError) as missing:
-        ReplicatedLog(*(FileLog(str(tmp_path / copy / "*")) for copy in ("one", "two"))).start(memory, {})
-    assert missing.value.condition == "LOG_PATH_MISSING"
 
 
 _steps = st.lists(

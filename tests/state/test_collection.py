@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.state import compact
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
 from penstock.state.collection import Changes, Journal, Scope, Table
-from penstock.state.compact import FAN_IN, MOST, pick
+from penstock.state.compact import FAN_IN, MOST
 from penstock.state.manifest import Manifest, applied
 from penstock.state.run import RunEntry, RunStore
 from tests.operators.harness import fast_directory, modestly
@@ -288,50 +288,6 @@ def test_changes_of_slices_are_applied_in_the_order_of_epochs() -> None:
         ("merged", [0]),
         ("new", [0]),
     ]
-
-
-# -- which runs to merge --------------------------------------------------------------------------------
-
-
-def merged_sizes(inserts: list[int]) -> tuple[int, int]:
-    """The most runs there ever were, and the rows written in all, for inserts of these sizes."""
-    sizes: list[int] = []
-    most = written = 0
-    for size in inserts:
-        if (chosen := pick(sizes)) is not None:
-            together = sum(sizes[chosen])
-            sizes[chosen] = [together]
-            written += together
-        sizes.append(size)
-        written += size
-        most = max(most, len(sizes))
-    return most, written
-
-
-@pytest.mark.parametrize("shape", ["equal", "random", "bursts", "falling", "rising"])
-def test_runs_stay_few_and_rows_are_rewritten_seldom(shape: str) -> None:
-    draw = random.Random(5)
-    inserts = {
-        "equal": [100] * 3000,
-        "random": [draw.randint(1, 10_000) for _ in range(3000)],
-        "bursts": [100_000 if i % 97 == 0 else 10 for i in range(3000)],
-        "falling": [3_000_000 // (i + 1) for i in range(3000)],
-        "rising": [i + 1 for i in range(3000)],
-    }[shape]
-    most, written = merged_sizes(inserts)
-    assert most <= MOST + 1
-    assert written <= 12 * sum(inserts), "a row is written about log2(3000) times at most"
-
-
-@given(st.lists(st.integers(1, 10**9), max_size=40))
-def test_a_merge_is_of_the_newest_runs_and_leaves_few(sizes: list[int]) -> None:
-    chosen = pick(sizes)
-    if chosen is None:
-        assert len(sizes) <= MOST
-    else:
-        assert chosen.stop == len(sizes)
-        assert len(sizes[chosen]) > 1
-        assert len(sizes) - len(sizes[chosen]) + 1 <= MOST
 
 
 @pytest.mark.parametrize("parts", [1, 4])
