@@ -1,7 +1,8 @@
-"""What all tests share: one Spark session a process."""
+"""What all tests share: one Spark session a process, and an order in which two processes end together."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,22 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have files dealt out in the order below: by itself xdist begins with those of many tests, however short, and at
+    the end one process has two or three of the longest while the other has none."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the files, those that start Spark or processes of their own come first."""
+    if not hasattr(config, "workerinput"):
+        return
+    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("spark", "kill"))))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -82,16 +82,17 @@ def test_killed_anywhere_and_resumed_nothing_shows(seed: int) -> None:
     assert all(straight.values()), "every job tells something"
 
 
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return told(tmp_path_factory.mktemp("straight") / "state", kit.events(150), {}, random.Random(1))
+
+
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_in_the_epoch_of_a_command(step: str, tmp_path: Path) -> None:
-    found, draw = kit.events(150), random.Random(1)
-    straight = told(tmp_path / "one", found, {}, draw)
-    assert told(tmp_path / "other", found, dict.fromkeys(SAID, step), draw) == straight
+def test_killed_in_the_epoch_of_a_command(step: str, straight: dict[str, Any], state: Path) -> None:
+    assert told(state, kit.events(150), dict.fromkeys(SAID, step), random.Random(2)) == straight
 
 
 @pytest.mark.parametrize("step", ["recorded", "sliced", "delivered"])
-def test_killed_between_durable_manifests(step: str, tmp_path: Path) -> None:
+def test_killed_between_durable_manifests(step: str, straight: dict[str, Any], state: Path) -> None:
     """Commands are repeated with the epochs that took them in, and what jobs told is there once."""
-    found, draw = kit.events(150), random.Random(1)
-    straight = told(tmp_path / "one", found, {}, draw)
-    assert told(tmp_path / "other", found, dict.fromkeys(SAID, step), draw, every=4) == straight
+    assert told(state, kit.events(150), dict.fromkeys(SAID, step), random.Random(2), every=4) == straight
