@@ -115,14 +115,19 @@ class LeaseContract(StoreGiven):
         self, store: Store, path: str, child: Callable[..., Child]
     ) -> None:
         """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
-        for hours in (-1, 1):
-            office = f"{path}/{hours}"
-            holder = child(hold, office, hours * 3600.0)
-            assert holder.says() == 1
-            session = store.session(LONG_SECONDS)
-            assert acquire(store, office, session, seconds=2 * SESSION_SECONDS) is None
+        holders = {f"{path}/{hours}": child(hold, f"{path}/{hours}", hours * 3600.0) for hours in (-1, 1)}
+        assert [holder.says() for holder in holders.values()] == [1, 1]
+        session = store.session(LONG_SECONDS)
+        with ThreadPoolExecutor(2) as pool:
+            watched = [
+                pool.submit(acquire, store, one, session, seconds=2 * SESSION_SECONDS) for one in holders
+            ]
+            assert [one.result() for one in watched] == [None, None]
+        for holder in holders.values():
             holder.asks("check")
             assert holder.says() == "held"
+        for holder in holders.values():
             holder.kill()
+        for office in holders:
             assert acquire(store, office, session, seconds=DEADLINE_SECONDS) is not None
-            session.close()
+        session.close()

@@ -190,7 +190,7 @@ def main(folder: Path, cluster: LocalCluster) -> None:
         }
     )
     # -- one more than the cluster has cores for: it never comes, and nothing else changes ------------
-    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=8))
+    full = Followed(folder, "full", cluster, spark, 2, replace(RULES, start_timeout_seconds=4))
     seen["full"] = full.run(
         {
             0: [seated(2)],

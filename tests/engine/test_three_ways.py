@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.steps import STEPS, StepName
 from penstock.testing.inline import run_inline
-from penstock.testing.three_ways import Way, rows_below, run_way, three_ways
+from penstock.testing.three_ways import Way, rows_below, run_killed, run_way, three_ways
 from tests.engine import golden
 from tests.transparency.compared import sorted_rows
 
@@ -98,12 +98,16 @@ def test_spark_gives_the_same_rows_in_any_epochs(
 
 @pytest.mark.spark
 @pytest.mark.kill
-@pytest.mark.parametrize("step", STEPS)
-def test_a_kill_at_any_step_does_not_show(
-    straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path, step: StepName
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("steps", [STEPS[::2], STEPS[1::2]], ids="-".join)
+def test_kills_at_any_step_do_not_show(
+    straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path, steps: tuple[StepName, ...]
 ) -> None:
-    way = Way(epoch_units=170, slices=2, killed_at=step, killed_in_epoch=1, resumed_slices=3)
-    assert run_way(golden.build, tmp_path, spark, way) == straight
+    """One life after the other is killed, each at another step and an epoch further than the one before."""
+    for number, step in enumerate(steps):
+        life = Way(epoch_units=110, slices=2 + number % 2, killed_at=step, killed_in_epoch=1 + number)
+        assert run_killed(golden.build, tmp_path, life), f"it did not come to {step} of epoch {1 + number}"
+    assert run_way(golden.build, tmp_path, spark, Way(epoch_units=170, slices=3)) == straight
 
 
 @pytest.mark.spark
