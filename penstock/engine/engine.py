@@ -161,9 +161,11 @@ class Engine:
             self.program.begun()
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets)
-            if self.seat.decides.is_set():
+            taken = self.state.last_commands()
+            # what newer commands read, the program itself finds out about: it may cost one job alone
+            if self.seat.decides.is_set() and self.program.commands == taken:
                 logs.start(self.plan)  # a wrong path is told before Spark is started
-            self.program.opened(facts["id"], logs.start_one)
+            self.program.opened(facts["id"], logs.start_one, taken)
             spark = self._spark
             if spark is None and self.settings.master != INLINE:
                 tell("starting Spark")

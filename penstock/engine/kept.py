@@ -1,10 +1,12 @@
 """A plan for life whose results are kept, so that they can be asked for: what a service runs of an app.
 
 Receives the rows of every epoch before it is committed; hands an output's latest answer, and its rows from an epoch on.
+Where other processes run the epochs, it follows what those keep.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from penstock.engine.program import Fixed
+from penstock.jobs.followed import FollowedResults
 from penstock.jobs.results import Answer, Results
 from penstock.query.physical import Plan
 from penstock.words.errors import UserError
@@ -20,9 +23,9 @@ from penstock.words.errors import UserError
 class Kept(Fixed):
     """The outputs of an app, by name, under a state directory."""
 
-    def __init__(self, plan: Plan, state: Path) -> None:
+    def __init__(self, plan: Plan, state: Path, *, follows: bool = False) -> None:
         super().__init__(plan)
-        self._results = Results(state)
+        self._results: Results = FollowedResults(state) if follows else Results(state)
 
     @property
     def outputs(self) -> Mapping[str, Mapping[str, pl.DataType]]:
@@ -36,6 +39,16 @@ class Kept(Fixed):
 
     def begun(self) -> None:
         self._results.load(self._plan.outputs)
+
+    def joined(self) -> None:
+        """Know what engines elsewhere have told so far."""
+        self.begun()
+
+    def followed(self, committed: int) -> Counter[str]:
+        """Where other processes run the epochs: take in what they told up to a committed one; hands how often each
+        output has told something since."""
+        assert isinstance(self._results, FollowedResults)
+        return self._results.follow(committed)
 
     def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
         self._results.put(epoch, rows)

@@ -34,12 +34,14 @@ class LineServer:
             os.unlink(path)
         server = LineServer(path, name, answer)
         os.chmod(path, 0o600)
+        ours = os.stat(path).st_ino
         try:
             yield
         finally:
-            server.close()
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                if os.stat(path).st_ino == ours:  # not that of an engine that has taken over
+                    os.unlink(path)
+            server.close()
 
     def close(self) -> None:
         """Hang up."""

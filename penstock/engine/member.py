@@ -27,22 +27,22 @@ from penstock.engine.copies import Hearing, Reporter
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
-from penstock.engine.job_server import JobServer
 from penstock.engine.lead import Lead
 from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.pace import Pace, followers
 from penstock.engine.program import Program
 from penstock.engine.ran import Run
+from penstock.engine.recent import Recent
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
+from penstock.engine.status import answering
 from penstock.engine.voice import Voice
 from penstock.engine.waiting import WaitingQuery
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.seed import rates, seeded
 from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
-from penstock.jobs.program import Jobs
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, PenstockError
 
@@ -78,7 +78,7 @@ class EngineMember:
         self._lease: Lease | None = None
         self._leads: Lead | None = None
         self._hearing: Hearing | None = None
-        self._gauge, self._pace = LoadGauge(), Pace()
+        self._gauge, self._pace, self._recent = LoadGauge(), Pace(), Recent()
         self._gauged_at = time.monotonic()
         self._resync = False
         #: whether it has been started and not yet warmed up
@@ -111,9 +111,7 @@ class EngineMember:
             log = self._unit.log(f"{self._name}-spark")
             log.parent.mkdir(parents=True, exist_ok=True)
             self._spark = session(self._settings, log)
-            if (
-                self._unit.primary(self._name) is None
-            ):  # somebody waits for the first epoch, which is rehearsal enough
+            if self._unit.primary(self._name) is None:  # the first epoch is waited for, and rehearsal enough
                 self._cold = True
                 return
             warm_up(self._spark.sparkContext, self._settings.master)
@@ -243,8 +241,8 @@ class EngineMember:
         def running(phase: str) -> None:
             if phase == "running" and self._leads is not None:
                 self._leads.ready_at = time.time()
-            if phase == "running" and isinstance(engine.program, Jobs):
-                serving.enter_context(JobServer(engine.program, engine.state.path))
+            if phase == "running":
+                serving.enter_context(answering(engine, self._recent))
 
         try:
             with serving:
@@ -259,6 +257,7 @@ class EngineMember:
         waiting = {} if engine.admission is None else engine.admission.backlog
         behind = round(behind_seconds(report.units, report.seconds, waiting), 1)
         self._say(epoch=report.epoch, behind=behind, repeats=report.to_repeat)
+        self._recent.add(report)
         lead = self._leads
         if lead is None:
             return

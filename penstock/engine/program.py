@@ -45,9 +45,9 @@ class Program(Protocol):
     def begun(self) -> None:
         """Told once, first of all: the state directory is ours now."""
 
-    def opened(self, state: str, start_log: StartLog) -> None:
-        """Told once, before anything runs, the name of the state it runs on, and how the logs of streams that come
-        later are started: the sinks are opened."""
+    def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
+        """Told once, before anything runs, the name of the state it runs on, how the logs of streams that come later
+        are started, and how many commands recorded epochs take in: the sinks are opened."""
 
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
@@ -100,7 +100,7 @@ class Fixed:
     def begun(self) -> None:
         pass
 
-    def opened(self, state: str, start_log: StartLog) -> None:
+    def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
         for output in self._plan.outputs.values():
             open_sinks(output, state)
 

@@ -1,14 +1,17 @@
 """What an engine says of itself to whoever asks: one JSON object, over a socket that only its user can reach.
 
 Receives questions from other processes (`penstock status`); hands how the engine stands, what its sub-queries,
-executors and buckets do, and what the elastic loop has decided.
+executors and buckets do, what the elastic loop has decided and, where that is kept, the figures of the latest epochs
+(`epochs FIRST`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -19,8 +22,10 @@ from penstock.elastic.prometheus import exposition
 from penstock.elastic.record import Entry
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
-from penstock.engine.job_server import socket_of
+from penstock.engine.job_server import JobServer, socket_of
 from penstock.engine.lines import LineServer
+from penstock.engine.recent import Recent
+from penstock.jobs.program import Jobs
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
@@ -33,8 +38,8 @@ _LEAST_PERIOD, _MOST_PERIOD = 0.5, 10.0
 class StatusServer:
     """Answers until it is closed."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, recent: Recent | None = None) -> None:
+        self._engine, self._recent = engine, recent
         self.path = socket_of(engine.settings.state, "status")
         self._server = LineServer.at(self.path, "penstock-status", self._answer)
 
@@ -51,7 +56,20 @@ class StatusServer:
         if text.strip() == b"metrics":
             latest = measured(self._engine)
             return json.dumps("" if latest is None else exposition(latest)).encode()
+        match text.split():
+            case [b"epochs", first] if first.isdigit():
+                return json.dumps([] if self._recent is None else self._recent.since(int(first))).encode()
         return json.dumps(status(self._engine, measured(self._engine))).encode()
+
+
+@contextlib.contextmanager
+def answering(engine: Engine, recent: Recent) -> Iterator[None]:
+    """Answer questions about an engine of a unit, and take commands in where it has jobs, for the length of a block."""
+    with contextlib.ExitStack() as serving:
+        if isinstance(engine.program, Jobs):
+            serving.enter_context(JobServer(engine.program, engine.settings.state))
+        serving.enter_context(StatusServer(engine, recent))
+        yield
 
 
 def measured(engine: Engine) -> Snapshot | None:

@@ -55,6 +55,7 @@ class Launch:
 
     unit: str
     coordination: str
+    #: the file with the app or the jobs; "": jobs that all come over HTTP
     file: str
     folder: str
     master: str = "local[*]"
@@ -62,6 +63,9 @@ class Launch:
     epoch_seconds: float = 1.0
     drain: bool = False
     lease_seconds: float = TIMEOUT_SECONDS
+    #: whether it runs jobs that come and go; and whether a service hands out what they, or an app's outputs, tell
+    jobs: bool = False
+    served: bool = False
     #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
     recovery: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -83,10 +83,12 @@ class Host:
 
     # -- what the engine's thread tells ----------------------------------------------------------
 
-    def opened(self, committed: int) -> None:
-        """The state is open: from now on there are answers, and statements are taken."""
+    def opened(self, committed: int, *, ours: bool = True) -> None:
+        """The state is open: from now on there are answers, and statements are taken. `ours`: it is this service whose
+        starts are kept beside it."""
         self.committed = committed
-        self.restarts.opened(committed)
+        if ours:
+            self.restarts.opened(committed)
         self.phase = "opened"
 
     def entered(self, phase: str) -> None:
@@ -98,16 +100,21 @@ class Host:
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch is committed."""
+        told = {name: rows.height for name, rows in report.rows.items() if rows.height}
+        self.counted(report, told)
+        with self._lock:
+            self._epochs.update(told.keys())
+        self.committed = max(self.committed, report.epoch)
+        self._renew(told)
+
+    def counted(self, report: EpochReport, told: Mapping[str, int]) -> None:
+        """What an epoch did, and how many rows jobs told in it: for the figures alone."""
         with self._lock:
             self._gauges.add(report)
             self._last_seconds = report.seconds
-            told = {name: rows.height for name, rows in report.rows.items() if rows.height}
             self._rows.update(told)
-            self._epochs.update(told.keys())
             self._past.add(report, told, sum(self.backlog().values()))
         self.restarts.epoch(report)
-        self.committed = max(self.committed, report.epoch)
-        self._renew(told)
 
     def followed(self, committed: int, told: Mapping[str, int]) -> None:
         """Another process has committed epochs, in which jobs told something so many times."""

@@ -30,8 +30,9 @@ class JobsApp:
         """What EXPLAIN says of every job; nothing is run."""
         return explained([script(self.sql)], Given(self.streams, self.queries, self.functions))
 
-    def on(self, state: Path, *, follows: bool = False) -> Jobs:
-        """The jobs on a state directory; `follows`: another process runs their epochs."""
+    def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Jobs:
+        """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take
+        in commands too."""
         return Jobs(
             self.name,
             state,
@@ -41,6 +42,7 @@ class JobsApp:
             deliver=self.deliver,
             begin=self.sql,
             follows=follows,
+            shared=shared,
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from penstock.jobs.broken import broken, failing
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.failures import Failures
@@ -63,6 +63,7 @@ class Jobs:
         most: int = 10_000,
         fold_after: int = 1_000,
         follows: bool = False,
+        shared: bool = False,
     ) -> None:
         self.name = name
         self.fingerprint = f"jobs:{name}"
@@ -75,7 +76,7 @@ class Jobs:
         self._desk = Desk(self._workshop, given, most)
         self._opening = Opening(self._workshop)
         self._results: Results = FollowedResults(state) if follows else Results(state)
-        self._fold_after, self._follows = fold_after, follows
+        self._fold_after, self._follows, self._shared = fold_after, follows, shared
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
@@ -167,7 +168,7 @@ class Jobs:
                 if not made.commands:
                     return made.answers
                 # where another may be first, nothing is opened before it is certain
-                shared = self._desk.carrier is not None
+                shared = self._shared or self._desk.carrier is not None
                 if self._opening.begun and not shared:
                     self._opening.open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
                 number = self._known.log.append(made.commands)
@@ -188,12 +189,16 @@ class Jobs:
 
     def _admit(self, commands: Sequence[Command]) -> None:
         """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
-        if not self._opening.begun or not _named(commands):
+        if self._opening.begun:
+            self._try(_named(commands))
+
+    def _try(self, names: Collection[str]) -> None:
+        if not names:
             return
         after = self._known.latest
         said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
         known = {command["name"] for command in said}
-        for name in (_named(commands) & after.jobs.keys()) - known:
+        for name in (set(names) & after.jobs.keys()) - known:
             try:
                 self._opening.open(after, [name])
             except PenstockError as error:
@@ -258,17 +263,29 @@ class Jobs:
             self._sound = self.commands
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
-    def joined(self) -> None:
-        """Know the jobs that an engine elsewhere runs, and take in commands for it."""
+    def joined(self, *, begin: bool = False) -> None:
+        """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
+        it begins with, of which that engine then finds that it was said."""
+        statements = parse(self._first) if begin else []
         with self._lock:
             self._known.load(ours=False)
+            if begin:
+                self.answers = self._taken(
+                    lambda now: self._desk.begun(statements, now, first=not self._known.count)
+                )
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
-    def opened(self, state: str, start_log: Callable[[str, ScanPlan], None]) -> None:
+    def opened(self, state: str, start_log: Callable[[str, ScanPlan], None], taken: int = 0) -> None:
+        """What other processes took in while no engine ran, no engine has tried: where it cannot be opened, the job
+        fails alone."""
         with self._lock:
             catalogue = self.catalogue
             self._opening.begin(state, start_log)
-            self._opening.open(catalogue, catalogue.jobs)
+            known = self._known
+            then = known.after(min(max(taken, known.folded), known.count)) if self._shared else catalogue
+            tried = [name for name, entry in catalogue.jobs.items() if _alike(then.jobs.get(name), entry)]
+            self._opening.open(catalogue, tried)
+            self._try(catalogue.jobs.keys() - set(tried))
 
     def closed(self) -> None:
         with self._lock:
@@ -380,3 +397,8 @@ class Jobs:
 def _named(commands: Sequence[Command]) -> set[str]:
     """What commands are about whose carrying out may need something opened."""
     return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
+
+
+def _alike(then: JobEntry | None, now: JobEntry) -> bool:
+    """Whether a job reads and writes what it did."""
+    return then is not None and (then.created, then.select) == (now.created, now.select)

@@ -1,4 +1,4 @@
-"""`penstock coordinator`: a process that carries masters of jobs which an engine elsewhere runs.
+"""`penstock coordinator`: a process that carries masters of jobs which an engine, or an HA unit, elsewhere runs.
 
 Receives the file that the engine serves, its state directory and a coordination store; hands others the same API as
 `serve`, without running epochs: what it takes in is in the log that the engine follows, what it answers is what the
@@ -10,10 +10,12 @@ or dies, the other coordinators carry its masters.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import threading
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -21,6 +23,7 @@ import typer
 
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
+from penstock.ha.unit import Unit
 from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
@@ -30,6 +33,7 @@ from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator as as_coordinator
 from penstock.jobs.program import Jobs
 from penstock.service.door import Door, served_app, spread_over
+from penstock.service.follower import Follower
 from penstock.service.http import (
     CoordinatorName,
     Empty,
@@ -44,6 +48,7 @@ from penstock.service.http import (
     TokenFile,
 )
 from penstock.service.options import State, default_state
+from penstock.service.unit import watched
 from penstock.state.directory import SHARED, StateDirectory
 from penstock.words.errors import ExternalError, PenstockError, UserError
 
@@ -83,7 +88,7 @@ def coordinator(
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = app.on(place, follows=True)
-    identity = _checked(directory, jobs)
+    identity, of_unit = _checked(directory, jobs), _of_unit(place)
     hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ())))
     stop = threading.Event()
     _stopped_by_signals(stop)
@@ -92,9 +97,11 @@ def coordinator(
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
         jobs.joined()
-        hosted.opened(_committed(directory))
+        if not of_unit:
+            hosted.opened(_committed(directory), ours=False)
         me = as_coordinator(name, server.url)
         with (
+            contextlib.ExitStack() as following,
             spread_over(coordination, server, hosted, me, door) as members,
             JobServer(jobs, place, me.name),
         ):
@@ -104,22 +111,22 @@ def coordinator(
                     f"cannot join the coordinators at {coordination} as {me.name}",
                     hint="The store may be away, or another that is alive has that name: see --name.",
                 )
-            hosted.entered("running")
+            if of_unit:
+                hosted.unit = watched(place)
+                following.enter_context(Follower(Unit.at(place), hosted, ours=False))
+            else:
+                hosted.entered("running")
             log("running", name=me.name)
             try:
-                _follow(jobs, hosted, directory, identity, stop)
+                _follow(None if of_unit else jobs, hosted, directory, identity, stop)
             finally:
+                following.close()
                 hosted.ended()
     log("ended")
 
 
 def _checked(directory: StateDirectory, jobs: Jobs) -> str:
     """The identity of a state; raises unless it is that of an engine with these jobs."""
-    if (directory.path / SHARED / "agreed").exists():
-        raise UserError(
-            "STATE_OF_A_UNIT",
-            f"the state directory {directory.path} belongs to an HA unit, whose jobs cannot be shared out yet",
-        )
     facts = directory.existing()
     if facts["query"] != jobs.fingerprint:
         raise UserError(
@@ -132,18 +139,34 @@ def _checked(directory: StateDirectory, jobs: Jobs) -> str:
     return found
 
 
+def _of_unit(place: Path) -> bool:
+    """Whether it is an HA unit that runs the jobs; raises unless its engines look for commands of others."""
+    if not (place / SHARED / "agreed").exists():
+        return False
+    unit = Unit.at(place)
+    unit.close()
+    if not unit.launch.served:
+        raise UserError(
+            "STATE_OF_A_UNIT",
+            f"the state directory {place} belongs to an HA unit that no service is part of",
+            hint="Start it with `penstock serve --ha --coordination WHERE`; then its jobs can be shared out.",
+        )
+    return True
+
+
 def _follow(
-    jobs: Jobs, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
+    jobs: Jobs | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
 ) -> None:
-    """Tell the host what the engine does, until it is time to stop."""
+    """Tell the host what the engine does, unless another follows it (no `jobs`), until it is time to stop."""
     seen, told_at = (-2, -1), 0.0
-    while not stop.wait(_LOOK_SECONDS):
+    while not stop.wait(_LOOK_SECONDS if jobs is not None else 1.0):
         try:
-            found = _committed(directory), jobs.commands
-            if found == seen:
-                continue
-            hosted.followed(found[0], jobs.followed(found[0]))
-            seen = found
+            if jobs is not None:
+                found = _committed(directory), jobs.commands
+                if found == seen:
+                    continue
+                hosted.followed(found[0], jobs.followed(found[0]))
+                seen = found
             facts = directory.facts()
         except PenstockError as error:
             if time.monotonic() - told_at > 10:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.engine.kept import Kept
 from penstock.engine.member import EngineMember
 from penstock.engine.program import Fixed, Program
 from penstock.engine.settings import Settings
@@ -17,7 +18,7 @@ from penstock.ha.unit import Kind, Unit
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.service.load import load
+from penstock.service.door import served_app
 
 
 def engine_process(
@@ -28,7 +29,7 @@ def engine_process(
     """One engine of an HA unit; the coordinator starts it."""
     unit = Unit.at(state)
     launch = unit.launch
-    app = load(Path(launch.file))
+    app = served_app(Path(launch.file) if launch.file else None, empty=not launch.file)
     settings = Settings(
         state=state,
         master=launch.master,
@@ -39,21 +40,29 @@ def engine_process(
     semantics = Semantics(launch.recovery.get("semantics", "precise"))
     settings = replace(settings, semantics=semantics, **launch.settings)
     chosen: Kind = "active" if kind == "active" else "passive"
-    EngineMember(unit, name, chosen, Programs(app), settings, _tell).run()
+    EngineMember(
+        unit, name, chosen, Programs(app, unit.root if launch.served else None), settings, _tell
+    ).run()
 
 
 class Programs:
-    """The program of an app on a state directory: a plan for life is compiled once."""
+    """The program of an app on a state directory: a plan for life is compiled once.
 
-    def __init__(self, app: App | JobsApp) -> None:
-        self._app = app
-        self._fixed = None if isinstance(app, JobsApp) else Fixed(compiled(app))
+    `served` is where a service finds what is told: the results of an app's outputs are kept there by all engines,
+    whichever directory they run on; jobs keep theirs anyway, and commands come from the service as well.
+    """
+
+    def __init__(self, app: App | JobsApp, served: Path | None = None) -> None:
+        self._app, self._served = app, served
+        self._fixed: Fixed | None = None
+        if isinstance(app, App):
+            self._fixed = Fixed(compiled(app)) if served is None else Kept(compiled(app), served)
 
     def __call__(self, directory: Path) -> Program:
         if self._fixed is not None:
             return self._fixed
         assert isinstance(self._app, JobsApp)
-        return self._app.on(directory)
+        return self._app.on(directory, shared=self._served is not None)
 
 
 def _tell(line: str) -> None:

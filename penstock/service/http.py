@@ -1,4 +1,4 @@
-"""`penstock serve`: an engine and its service in one process.
+"""`penstock serve`: an engine and its service in one process; with --ha the coordinator of a unit in its place.
 
 Receives a user's file, or nothing, and an address; hands others the API until it is stopped.
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
 from penstock.engine.settings import Settings
 from penstock.engine.status import StatusServer, measured, status
+from penstock.ha.schemes import Semantics
 from penstock.http.gate import PAGES
 from penstock.http.host import Host
 from penstock.http.limits import Limits
@@ -34,24 +36,34 @@ from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
 from penstock.service.door import Door, served_app, spread_over
 from penstock.service.following import following
+from penstock.service.launching import UnitOptions, refuse_executors, refuse_reduced
 from penstock.service.options import (
+    CheckpointEvery,
     Conf,
+    Costs,
     Elastic,
     Epoch,
     ExecutorCount,
     For,
     Fresh,
+    Ha,
+    LeaseTimeout,
     ManagerFile,
     Master,
+    RecoveryTime,
     Reduced,
+    SchemeName,
+    SemanticsName,
     Slices,
     State,
+    StragglerTime,
     as_reduced,
     as_seconds,
     as_spark_settings,
     default_state,
 )
 from penstock.service.serve import Stopping
+from penstock.service.served_unit import Spread, serve_ha
 from penstock.service.state import forget
 from penstock.service.unit import watched
 from penstock.words.errors import PenstockError, UserError
@@ -112,10 +124,19 @@ def serve(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Share the jobs' masters with coordinators that meet here: a directory, or zk://host:port/root.",
+            help="Share the jobs' masters with coordinators that meet here: a directory, or zk://host:port/root. With "
+            "--ha the unit's coordination store as well.",
         ),
     ] = None,
     name: CoordinatorName = None,
+    ha: Ha = False,
+    scheme: SchemeName = None,
+    lease_timeout: LeaseTimeout = "2s",
+    straggler_time: StragglerTime = "5s",
+    recovery_time: RecoveryTime = None,
+    cost: Costs = None,
+    semantics: SemanticsName = Semantics.precise,
+    checkpoint_every: CheckpointEvery = "1",
     elastic: Elastic = None,
     manager: ManagerFile = None,
     unit: Annotated[
@@ -125,13 +146,40 @@ def serve(
     reduced: Reduced = None,
     conf: Conf = None,
 ) -> None:
-    """Run an engine and serve its streams, jobs and answers over HTTP until it is stopped (Ctrl-C)."""
-    spark = as_spark_settings(conf)
+    """Run an engine, or with --ha a unit of several, and serve streams, jobs and answers over HTTP until it is stopped
+    (Ctrl-C)."""
+    asked = UnitOptions(
+        scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
+    )
+    _check_unit(ha, asked, unit)
+    asked.check()
+    spark, for_seconds = as_spark_settings(conf), None if for_ is None else as_seconds(for_, "--for")
     app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     place = state or default_state(app.name)
+    if ha:
+        refuse_executors(elastic, manager, executors)
+        refuse_reduced(reduced)
     if fresh:
         forget(place)
+    guard, pages = FileGuard(files or (), place, Reach(reach or ())), mounted if ui else None
+    if ha:
+        seconds = as_seconds(epoch, "--epoch")
+        launch = asked.launch(
+            app, file, place, master=master, slices=slices, epoch_seconds=seconds, spark=spark, served=True
+        )
+        serve_ha(
+            app,
+            place,
+            launch,
+            scheme,
+            door=door,
+            guard=guard,
+            pages=pages,
+            for_seconds=for_seconds,
+            spread=Spread(coordination, name),
+        )
+        return
     program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
     if coordination is not None and isinstance(program, Kept):
         raise UserError(
@@ -146,15 +194,15 @@ def serve(
         **following(master, executors, elastic, manager),
     )
     engine = Engine(program, settings)
-    hosted = Host(program, place, FileGuard(files or (), place, Reach(reach or ())))
+    hosted = Host(program, place, guard)
     hosted.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
     hosted.look = lambda: status(engine, measured(engine))
     if unit is not None:
         hosted.unit = watched(unit)
     to_lines()
-    with door.server(hosted, mounted if ui else None) as server, contextlib.ExitStack() as spread:
-        pages = f"{server.url}{PAGES}/" if ui else None
-        log("listening", url=server.url, dashboard=pages, state=str(place), token=door.token is not None)
+    with door.server(hosted, pages) as server, contextlib.ExitStack() as spread:
+        shown = f"{server.url}{PAGES}/" if ui else None
+        log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
         door.warn()
 
         def opened() -> None:
@@ -163,7 +211,22 @@ def serve(
                 me = coordinator(name, server.url, engine=True)
                 spread.enter_context(spread_over(coordination, server, hosted, me, door))
 
-        _run(engine, program, hosted, None if for_ is None else as_seconds(for_, "--for"), opened)
+        _run(engine, program, hosted, for_seconds, opened)
+
+
+def _check_unit(ha: bool, asked: UnitOptions, watched: Path | None) -> None:
+    """Refuse what is said of a unit where there is none, and another one to be watched where there is."""
+    if not ha and replace(asked, coordination=None) != UnitOptions():
+        raise UserError(
+            "BAD_OPTION",
+            "--scheme, --recovery-time, --cost, --semantics, --checkpoint-every and the times of engines are for a "
+            "unit of engines",
+            hint="Add --ha.",
+        )
+    if ha and watched is not None:
+        raise UserError(
+            "BAD_OPTION", "with --ha the unit that is shown is its own", hint="Leave out --unit or --ha."
+        )
 
 
 def _run(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from penstock.engine.settings import Settings
-from penstock.ha.cost import weights_of
-from penstock.ha.schemes import Scheme, Semantics
-from penstock.ha.unit import Launch, unit_name
+from penstock.ha.schemes import Semantics
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import forms
 from penstock.query.explain import FORMS, explained
@@ -21,6 +18,7 @@ from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, told
 from penstock.service.again import again
 from penstock.service.following import following
+from penstock.service.launching import UnitOptions, refuse_executors, refuse_reduced
 from penstock.service.load import load
 from penstock.service.options import (
     AppFile,
@@ -54,7 +52,6 @@ from penstock.service.options import (
 from penstock.service.serve import serve
 from penstock.service.state import forget
 from penstock.service.unit import serve_unit
-from penstock.state.directory import SHARED
 from penstock.words.errors import ExternalError, UserError
 
 LOCAL = "local[*]"
@@ -90,7 +87,7 @@ def run(
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
     settings_epoch = as_seconds(epoch, "--epoch")
     for_seconds = None if for_ is None else as_seconds(for_, "--for")
-    lease_seconds = as_seconds(lease_timeout, "--lease-timeout")
+    as_seconds(lease_timeout, "--lease-timeout")
     every = as_interval(checkpoint_every)
     if not ha and any(one is not None for one in (scheme, coordination, recovery_time, cost)):
         raise UserError(
@@ -98,38 +95,27 @@ def run(
             "--scheme, --coordination, --recovery-time and --cost are for a unit of engines",
             hint="Add --ha.",
         )
-    _check_controller(scheme, recovery_time, cost, every)
+    asked = UnitOptions(
+        scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
+    )
+    asked.check()
     spark = as_spark_settings(conf)
     app = as_reduced(load(file), reduced)
     place = state or default_state(app.name)
     if fresh:
         forget(place)
     if ha:
-        if elastic or manager is not None or executors is not None:
-            raise UserError(
-                "BAD_OPTION",
-                "a unit of engines does not change its executors yet",
-                hint="Leave out --executors, --elastic and --manager, or --ha.",
-            )
-        if reduced is not None:
-            raise UserError("BAD_OPTION", "a unit of engines does not read reduced streams yet")
-        launch = Launch(
-            unit=unit_name(app.name, place),
-            coordination=coordination or str((place / SHARED / "coordination").resolve()),
-            file=str(file.resolve()),
-            folder=os.getcwd(),
+        refuse_executors(elastic, manager, executors)
+        refuse_reduced(reduced)
+        launch = asked.launch(
+            app,
+            file,
+            place,
             master=master,
             slices=slices,
             epoch_seconds=settings_epoch,
+            spark=spark,
             drain=drain,
-            lease_seconds=lease_seconds,
-            recovery=asked_of_recoveries(recovery_time, cost, semantics, every),
-            settings={
-                "checkpoint_every": every or 1,
-                "checkpoint_varies": every is None,
-                "straggler_seconds": as_seconds(straggler_time, "--straggler-time"),
-            }
-            | ({"spark": spark} if spark else {}),
         )
         serve_unit(app, place, launch, scheme, for_seconds, again(context, *_ONCE))
         return
@@ -145,36 +131,6 @@ def run(
         **following(master, executors, elastic, manager),
     )
     serve(app, settings, for_seconds=for_seconds, again=again(context, *_ONCE))
-
-
-def asked_of_recoveries(
-    recovery_time: str | None, cost: str | None, semantics: Semantics, every: int | None
-) -> dict[str, Any]:
-    """What a unit is told about recoveries; refuses what makes no sense."""
-    asked: dict[str, Any] = {"semantics": str(semantics), "checkpoint_every": every or "auto"}
-    if recovery_time is not None:
-        asked["threshold_seconds"] = as_seconds(recovery_time, "--recovery-time")
-    if cost is not None:
-        weights_of(cost)
-        asked["costs"] = cost
-    return asked
-
-
-def _check_controller(
-    scheme: Scheme | None, recovery_time: str | None, cost: str | None, every: int | None
-) -> None:
-    if recovery_time is None and (cost is not None or every is None):
-        raise UserError(
-            "BAD_OPTION",
-            "--cost and --checkpoint-every auto are for the controller",
-            hint="Add --recovery-time, such as 10s.",
-        )
-    if recovery_time is not None and scheme is not None:
-        raise UserError(
-            "BAD_OPTION",
-            "either you choose the scheme or the controller does",
-            hint="Leave out --scheme or --recovery-time.",
-        )
 
 
 def explain(

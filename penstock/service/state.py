@@ -5,6 +5,7 @@ Receives a directory; hands tables. Looking takes no lock, so it works beside a 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from datetime import UTC, datetime
@@ -43,6 +44,8 @@ _OWN = [
     "runs",
     "dead",
     "late",
+    "leaped",
+    "service.json",
     "spark",
     "commands",
     "failures",
@@ -61,7 +64,8 @@ _DRAFT = re.compile(r"\.penstock\.json.*")
 def forget(state: Path) -> None:
     """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
     directory = StateDirectory(state)
-    if directory.facts() is None:
+    begun = directory.facts() is not None
+    if not begun and not (state / "commands").exists():
         return
     others = [
         entry.name
@@ -84,7 +88,7 @@ def forget(state: Path) -> None:
             unit.forget()
         finally:
             unit.close()
-    with directory.held():
+    with directory.held() if begun else contextlib.nullcontext():  # commands may be there before any engine
         shutil.rmtree(state)
 
 

@@ -44,10 +44,10 @@ def status(
     metrics: Annotated[bool, typer.Option("--metrics", help="In Prometheus' text format.")] = False,
 ) -> None:
     """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions; or an HA unit's engines."""
-    if state is not None and (state / SHARED / "unit.json").exists():
-        unit_status(state, as_json)
-        return
     place, console = running_state(state, "status"), Console(highlight=False)
+    if (place / SHARED / "unit.json").exists():
+        unit_status(place, as_json)
+        return
     if metrics:
         console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
         return
@@ -68,10 +68,11 @@ def status(
         return
 
 
-def asked(state: Path, question: str = "status") -> Any:
-    """What the engine on a state directory answers."""
+def asked(state: Path, question: str = "status", patience: float | None = None) -> Any:
+    """What the engine on a state directory answers; within so many seconds, if that is said."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(patience)
             line.connect(socket_of(state, "status"))
             with line.makefile("rwb") as file:
                 file.write(question.encode() + b"\n")

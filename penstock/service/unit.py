@@ -1,14 +1,15 @@
-"""`penstock run --ha` as its coordinator runs it, and `penstock ha status`, `switch` and `stop` of a unit.
+"""An HA unit as its coordinator begins and ends it, and `penstock ha status`, `switch` and `stop` of it.
 
 Receives a unit's record and members; hands people a table, or JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json as json_text
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -41,6 +42,19 @@ def serve_unit(
     again: str,
 ) -> None:
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
+    with begun_unit(app, place, launch, scheme) as unit:
+        _say(told(unit))
+        coordinator = Coordinator(unit, on_nodes, _say, given_up)
+        stop_by_signal(coordinator)
+        ended = coordinator.run(for_seconds)
+    check_ended(unit, ended)
+    how = "all is read" if ended.phase == "done" else "stopped"
+    _say(f"{how}; {len(ended.recoveries)} recoveries so far. To go on: {again}")
+
+
+@contextlib.contextmanager
+def begun_unit(app: App | JobsApp, place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
+    """The unit of an app on a state directory, to be coordinated: the one that is there, or a new one."""
     controlled = "threshold_seconds" in launch.recovery
     if isinstance(app, JobsApp):
         passive = [str(one) for one, facts in SCHEMES.items() if not facts.runs_epochs]
@@ -61,17 +75,22 @@ def serve_unit(
         unit.change(asked)
         if scheme is not None:
             unit.switched(scheme)
-        _say(f"unit {launch.unit}, scheme {unit.record().scheme}, coordination store {unit.store.describe()}")
-        coordinator = Coordinator(unit, on_nodes, _say, given_up)
-        _stop_by_signal(coordinator)
-        ended = coordinator.run(for_seconds)
+        yield unit
     finally:
         unit.close()
+
+
+def told(unit: Unit) -> str:
+    """A unit, in a line."""
+    scheme, store = unit.record().scheme, unit.store.describe()
+    return f"unit {unit.launch.unit}, scheme {scheme}, coordination store {store}"
+
+
+def check_ended(unit: Unit, ended: UnitRecord) -> None:
+    """Raise the error of its engines that a unit has ended with, if it has."""
     if ended.phase == "failed" and ended.errors:
         _, code, text, _ = ended.errors[-1]
         raise _error(code, text, str(unit.log(ended.errors[-1][0])))
-    told = "all is read" if ended.phase == "done" else "stopped"
-    _say(f"{told}; {len(ended.recoveries)} recoveries so far. To go on: {again}")
 
 
 def status(
@@ -81,14 +100,14 @@ def status(
     """Show an HA unit: scheme, engines, who leads, how far each is, and its recoveries."""
     unit = Unit.at(state)
     try:
-        told = facts(unit, unit.record(), {n: m for n, m in unit.members().items() if m.seems_up})
+        said = facts(unit, unit.record(), {n: m for n, m in unit.members().items() if m.seems_up})
     finally:
         unit.close()
     if json:
-        print(json_text.dumps(told, indent=1))
+        print(json_text.dumps(said, indent=1))
         return
     console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=160)
-    console.print(drawn(told), soft_wrap=True)
+    console.print(drawn(said), soft_wrap=True)
 
 
 def switch(
@@ -111,7 +130,7 @@ def switch(
             _say(f"{before}, and what the controller picks from now on")
             return
         wanted = _scheme(scheme)
-        if unit.launch.file.endswith(".sql"):
+        if unit.launch.jobs or unit.launch.file.endswith(".sql"):
             refuse_jobs(wanted)
         unit.switched(wanted, controlled=False)
         if wait and not wait_for(unit, _settled, wait):
@@ -220,7 +239,7 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
     }
 
 
-def _stop_by_signal(coordinator: Coordinator) -> None:
+def stop_by_signal(coordinator: Coordinator) -> None:
     """The first Ctrl-C or SIGTERM lets all engines end after their epoch; the second leaves them to themselves."""
     if threading.current_thread() is not threading.main_thread():
         return

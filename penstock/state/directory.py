@@ -36,8 +36,8 @@ from penstock.state.run_file import check_run, unwritable
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 FORMAT = 1
-#: what may lie in a directory before it is a state directory
-_FIRST = {"engine.lock", "generations", "ha", "engine.log"}
+#: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
+_FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "service.json"}
 #: where, below the directory a unit was started on, its engines find what they share
 SHARED = "ha"
 #: where, in there, those have their state that follow another
@@ -80,7 +80,7 @@ class StateDirectory:
                 self.facts()  # refuse another's directory before a lock is left in it
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock(must=generation is None)
-            self._refuse_another(query, summary)
+            self.refuse_another(query, summary)
             self._ground.take(generation)
             facts = self.facts()
             if facts is None:
@@ -117,7 +117,8 @@ class StateDirectory:
                 hint="Start it with --ha (--scheme passive-replication runs one engine), or name another directory.",
             )
 
-    def _refuse_another(self, query: str, summary: str) -> None:
+    def refuse_another(self, query: str, summary: str) -> None:
+        """Raise if the directory belongs to another query, or is no state directory."""
         facts = self.facts()
         if facts is not None and facts["query"] != query:
             raise UserError(
@@ -244,6 +245,12 @@ class StateDirectory:
         """The last epoch that has a record, its own or the unit's; -1 before the first."""
         own = numbered(self.path / "epochs")
         return max((*own[-1:], *(self.agreed.epochs() if self.agreed is not None else ())[-1:]), default=-1)
+
+    def last_commands(self) -> int:
+        """How many commands the newest epoch record takes in, its own or the unit's."""
+        newest = self.newest_epoch()
+        end = None if newest < 0 else self.recorded_end(newest)
+        return 0 if end is None else int(end.get("commands", 0))
 
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest epoch record names; -1 before the first."""

@@ -57,8 +57,10 @@ class InlineEngine:
             program.begun()
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
-            logs.start(program.plan(program.commands))
-            program.opened(facts["id"], logs.start_one)
+            taken = self._directory.last_commands()
+            if program.commands == taken:
+                logs.start(program.plan(program.commands))
+            program.opened(facts["id"], logs.start_one, taken)
         except BaseException:
             self._directory.release()
             raise

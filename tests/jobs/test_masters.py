@@ -20,7 +20,7 @@ from penstock.jobs.placement import Roster, subject
 from penstock.jobs.program import Jobs
 from penstock.sql.parse import parse
 from penstock.testing.inline import InlineEngine
-from penstock.words.errors import UserError
+from penstock.words.errors import PenstockError, UserError
 from tests.jobs import kit
 
 JOBS = [f"job_{number}" for number in range(300)]
@@ -347,3 +347,36 @@ def test_what_was_refused_leaves_nothing_behind(tmp_path: Path) -> None:
         assert jobs.ask("of_s").rows.rows() == [(1,)]  # type: ignore[union-attr]
     assert (tmp_path / "second").exists()
     assert not (tmp_path / "first").exists()
+
+
+def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -> None:
+    state, streams = tmp_path / "state", {"clicks": kit.clicks(kit.events(40), finished=False)}
+    (tmp_path / "taken").write_text("a file, where a folder is wanted")
+    served = Jobs("t", state, streams=streams, begin=SQL, follows=True)
+    served.joined(begin=True)
+    assert list(served.catalogue.jobs) == ["pages"], "the text is said before there is an engine"
+    assert served.commands == 1
+
+    engine = InlineEngine(Jobs("t", state, streams=streams, begin=SQL, shared=True), state)
+    assert served.commands == 1, "and not again"
+    assert engine.step() is not None
+    engine.close()
+
+    served.say(f"CREATE JOB bad AS SELECT page FROM clicks INTO jsonl('{tmp_path}/taken')")
+    served.say(f"CREATE JOB good AS SELECT page FROM clicks INTO jsonl('{tmp_path}/out')")
+    jobs = Jobs("t", state, streams=streams, begin=SQL, shared=True)
+    engine = InlineEngine(jobs, state)
+    assert {name: job.master.life for name, job in served.catalogue.jobs.items()} == {
+        "pages": "running",
+        "bad": "failed",
+        "good": "running",
+    }
+    assert engine.step() is not None
+    engine.close()
+
+    # what ran before is not given up: its engine does not start
+    (tmp_path / "out").rename(tmp_path / "away")
+    (tmp_path / "out").write_text("")
+    with pytest.raises(PenstockError):
+        InlineEngine(Jobs("t", state, streams=streams, begin=SQL, shared=True), state)
+    assert served.catalogue.jobs["good"].master.life == "running"

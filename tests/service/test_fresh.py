@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.jobs.program import Jobs
 from penstock.service import cli
 from penstock.service.state import forget
 from penstock.state.directory import StateDirectory
@@ -27,6 +28,7 @@ def left_by_a_run(state: Path) -> Path:
     run_inline(ps.app("t", ps.output("o", stream(late))), state)
     (state / "engine.log").write_text("Spark's")
     (state / "spark").mkdir()
+    (state / "service.json").write_text("{}")
     return state
 
 
@@ -35,6 +37,17 @@ def test_a_state_directory_is_removed(tmp_path: Path) -> None:
     forget(state)
     assert not state.exists()
     forget(state)
+
+
+def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    jobs = Jobs(
+        "t", state, begin="CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time"
+    )
+    jobs.joined(begin=True)
+    assert jobs.commands == 1
+    forget(state)
+    assert not state.exists()
 
 
 def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -19,6 +21,7 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import socket_of
 from penstock.engine.lines import LineServer
+from penstock.engine.recent import KEPT_EPOCHS, Recent, report_of
 from penstock.engine.status import StatusServer
 from penstock.service.cli import app as cli
 from penstock.service.following import following, load_manager
@@ -60,6 +63,32 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     with pytest.raises(ExternalError) as gone:
         asked(tmp_path / "state")
     assert gone.value.condition == "ENGINE_NOT_RUNNING"
+
+
+def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
+    recent = Recent()
+    for epoch in range(KEPT_EPOCHS + 5):
+        rows = {"a": pl.DataFrame({"n": [1, 2]}), "b": pl.DataFrame({"n": []})}
+        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "leaped": 1}
+        recent.add(EpochReport(epoch, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times))
+    assert len(recent.since(0)) == KEPT_EPOCHS
+    engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
+    with StatusServer(engine, recent):
+        (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
+        assert asked(tmp_path / "state", "epochs 1000000") == []
+    report, counts = report_of(told)
+    assert counts == {"a": 2}
+    assert report == EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {}, {"clicks": 7}, 5, 6, **times)
+
+
+def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:
+    path = socket_of(tmp_path, "status")
+    with LineServer.at(path, "old", lambda line: b"1"):
+        new = LineServer.at(path, "new", lambda line: b"2")
+        new.__enter__()
+    assert asked(tmp_path) == 2
+    new.__exit__(None, None, None)
+    assert not os.path.exists(path)
 
 
 def test_decisions_are_shown_with_their_reasons() -> None:
