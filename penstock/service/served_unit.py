@@ -85,6 +85,8 @@ def serve_ha(
             with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
                 ended = coordinator.run(for_seconds)
             check_ended(unit, ended)
+            if ended.phase == "running":
+                log("another coordinator is at work; the engines go on", logging.WARNING)
             log("ended", phase=ended.phase, epochs=hosted.committed + 1, recoveries=len(ended.recoveries))
         except PenstockError as error:
             log("failed", logging.ERROR, condition=error.condition, error=error.text())
