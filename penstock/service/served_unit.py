@@ -4,7 +4,7 @@ Receives an app or jobs, a door and how engines are started; hands others the AP
 
 Guarantees: it runs no epochs. Statements are checked here and on disk in the unit's one command log when they are
 answered, whether anybody leads or not. When this process is killed the engines go on; the next one finds them, and
-subscribers go on after the last epoch they have. Several may be up on one unit: one coordinates, all serve.
+subscribers go on after the last epoch they have.
 """
 
 from __future__ import annotations
