@@ -2,9 +2,9 @@
 
 Receives a `History` and the settings; hands an `Evaluation`. Decides nothing.
 
-*Over*: the load has been above the upper utilisation for the whole patience; or work has piled up beyond what is
-tolerated and cannot be drained in time. So noise that averages out does nothing, and a real surge does not wait.
-*Under*: the load was below the lower utilisation in every third of the patience, and nothing waits.
+*Over*: the load has been above the upper utilisation in every third of the patience; or work has piled up beyond what
+is tolerated and cannot be drained in time. So noise that averages out does nothing, and a real surge does not wait.
+*Under*: the load was below the lower utilisation in every third of the patience, and no more waits than is tolerated.
 *Imbalanced*: the deviation is above the upper imbalance, or one slice is above the upper utilisation while the
 sub-query as a whole is not: an epoch is as long as its busiest slice.
 """
@@ -101,18 +101,20 @@ def _fleet(history: History, settings: ElasticSettings) -> Judged:
             f"{behind:.0f} s of work wait and {now / cores:.0%} of the fleet would be needed for the input alone",
             figures,
         )
-    if history.whole and min(long, window) > upper * cores:
+    # decided by the whole patience, and so told
+    patient = figures | {"utilisation": long / cores, "newest_utilisation": window / cores}
+    if history.whole and min([*thirds, window]) > upper * cores:
         return Judged(
             Condition.over,
             f"utilisation {long / cores:.1%} is above {upper:.0%}",
-            figures | {"load_cores": max(now, long)},
+            patient | {"load_cores": max(now, long)},
         )
     idle = behind <= settings.tolerated_backlog_seconds
-    if history.whole and idle and max(*thirds, window) < lower * cores:
+    if history.whole and idle and max([*thirds, window]) < lower * cores:
         return Judged(
             Condition.under,
             f"utilisation {long / cores:.1%} is below {lower:.0%}",
-            figures | {"load_cores": max(*thirds[1:], window)},
+            patient | {"load_cores": max([*thirds[1:], window])},
         )
     return Judged(Condition.steady, f"utilisation {window / cores:.0%}", figures)
 

@@ -12,8 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 import numpy as np
 
@@ -166,9 +168,12 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
     if now.cooling_seconds > 0:
         return replace(loop, resting=f"cooling down for another {now.cooling_seconds:.0f} s"), []
     try:
-        decisions = [restrained(decision, now) for decision in loop.manager.decide(now)]
+        wanted = loop.manager.decide(now)
+        if not isinstance(wanted, Sequence):
+            raise TypeError(f"decide hands a list of decisions, not {wanted!r}")
+        decisions = [restrained(decision, now) for decision in wanted]
     except Exception as failure:  # the user's own code: whatever it raises, the engine goes on
-        told = f"the manager raised {type(failure).__name__}: {failure}"
+        told = f"the manager raised {type(failure).__name__}: {failure}{_raised_at(failure)}"
         return replace(loop, resting=told, failure=failure), []
     chosen = _together([one for one in decisions if not isinstance(one, Nothing)])
     rest = [one.reason for one in decisions if isinstance(one, Nothing)]
@@ -189,6 +194,12 @@ def _decided(loop: Loop, snapshot: Snapshot) -> tuple[Loop, list[Instruction]]:
         else:
             loop = replace(loop, orders=(*loop.orders, order))
     return loop, instructions
+
+
+def _raised_at(failure: Exception) -> str:
+    """The line that raised it."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _missed(loop: Loop, at: float) -> str | None:

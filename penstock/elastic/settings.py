@@ -124,10 +124,10 @@ def contradiction(primary: str, hint: str) -> UserError:
 
 
 def parsed(texts: Iterable[str], beginning: ElasticSettings | None = None) -> ElasticSettings:
-    """Settings from `key=value` texts; times may be said as `5m`, shares as `80%`."""
+    """Settings from `key=value` texts, several by commas; times may be said as `5m`, shares as `80%`."""
     known = {one.name: one for one in fields(ElasticSettings)}
     given: dict[str, Any] = {}
-    for text in texts:
+    for text in (part for several in texts for part in several.split(",") if part.strip()):
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or key not in known:
             raise UserError(

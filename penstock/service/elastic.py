@@ -45,7 +45,8 @@ def simulate_(
         str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(NAMES)}, or a CSV file of time,rate.")
     ] = "sine",
     settings: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of the loop; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of the loop; several by commas, or repeated."),
     ] = None,
     executors: Annotated[
         str | None, typer.Option(metavar="LEAST..MOST", help="The fleet's budget, such as 2..100.")
@@ -91,7 +92,7 @@ def simulate_(
     ] = False,
 ) -> None:
     """Run the loop over a load on a model of a cluster; tell what it decided and what came of it."""
-    chosen = parsed(_split(settings or []), _budget(executors))
+    chosen = parsed(settings or [], _budget(executors))
     costs = replace(ModelSettings().costs, start_seconds=start_seconds)
     model = ModelSettings(
         buckets=buckets or _enough_buckets(chosen),
@@ -146,10 +147,6 @@ def _progressed(run: Run, manager: Manager | None) -> Simulated:
             progress.stop()
 
 
-def _split(texts: list[str]) -> list[str]:
-    return [part for text in texts for part in text.replace(",", " ").split()]
-
-
 def _budget(text: str | None) -> ElasticSettings:
     if text is None:
         return ElasticSettings()
@@ -171,7 +168,7 @@ def _enough_buckets(settings: ElasticSettings) -> int:
 def _against(run: Run, text: str) -> Run:
     if text == "off":
         return replace(run, elastic=False)
-    return replace(run, settings=parsed(_split([text]), run.settings))
+    return replace(run, settings=parsed([text], run.settings))
 
 
 def load_manager(file: Path) -> Manager:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.elastic.manager import Manager
-from penstock.elastic.settings import parsed
+from penstock.elastic.settings import contradiction, parsed
 from penstock.words.errors import UserError
 
 
@@ -29,6 +29,12 @@ def following(
             hint="Start a cluster with `penstock cluster up` and give its address as --master.",
         )
     settings = parsed(text for text in elastic or () if text != "on")
+    least, most = settings.least_executors, settings.most_executors
+    if executors is not None and not least <= executors <= most:
+        raise contradiction(
+            f"--executors {executors} is not between least_executors={least} and most_executors={most}",
+            "Begin with as many as the fleet may have.",
+        )
     return {
         "executors": executors or settings.least_executors,
         "elastic": settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -21,10 +22,11 @@ from penstock.elastic.decisions import (
     told,
 )
 from penstock.elastic.evaluate import Condition, evaluate
+from penstock.elastic.history import History
 from penstock.elastic.measurements import HotKey
 from penstock.elastic.record import Outcome, Record
 from penstock.elastic.settings import ElasticSettings
-from tests.elastic.kit import even, lasting, measured, with_past
+from tests.elastic.kit import PERIOD, even, lasting, measured, snapshot, with_past
 
 SETTINGS = ElasticSettings()
 
@@ -57,6 +59,32 @@ def test_too_high_for_long_grows_to_the_target_at_once() -> None:
 
 def test_too_high_for_a_moment_waits() -> None:
     assert isinstance(decided(lasting(SETTINGS, even(9.0, 10), seconds=100)), Nothing)
+
+
+def test_too_high_in_the_mean_is_not_too_high_for_long() -> None:
+    calm, surge = even(2.0, 10), even(30.0, 10)
+    history = History(SETTINGS.window_seconds, SETTINGS.patience_seconds)
+    for number in range(1, 81):
+        history = history.add(snapshot(number * PERIOD, surge if number > 60 else calm))
+    assert history.load(SETTINGS.patience_seconds) > 0.8 * 10
+    assert history.latest is not None
+    assert isinstance(decided(Situation(history.latest, history, SETTINGS)), Nothing)
+
+
+def test_the_figures_of_a_decision_are_those_of_its_reason() -> None:
+    for load, share in ((9.0, "90.0%"), (2.0, "20.0%")):
+        decision = decided(lasting(SETTINGS, even(load, 10)))
+        assert share in decision.reason
+        assert f"{decision.inputs['utilisation']:.1%}" == share
+
+
+def test_a_fleet_without_work_shrinks_also_where_the_patience_is_a_single_period() -> None:
+    patient = ElasticSettings(patience_seconds=30, window_seconds=30)
+    history = History(30, 30).add(replace(snapshot(30.0, even(0.0, 3)), period_seconds=30.0))
+    assert history.latest is not None
+    decision = decided(Situation(history.latest, history, patient))
+    assert isinstance(decision, Decommission)
+    assert len(decision.executors) == 2
 
 
 def test_a_backlog_does_not_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -155,6 +156,25 @@ def test_a_manager_that_raises_has_decided_nothing() -> None:
     assert told == ()
     assert "KeyError" in loop.resting
     assert isinstance(loop.failure, KeyError)
+
+
+def test_of_a_manager_that_raises_the_line_is_told_and_of_one_that_hands_nothing_what_it_should_hand() -> (
+    None
+):
+    class Broken:
+        def decide(self, now: Situation) -> Sequence[Decision]:
+            raise ZeroDivisionError("no")
+
+    class Forgetful:
+        def decide(self, now: Situation) -> Sequence[Decision]:
+            return None  # type: ignore[return-value]
+
+    told = [
+        Loop.begun(ElasticSettings(), manager).turn(snapshot(5, TWO))[0].resting
+        for manager in (Broken(), Forgetful())
+    ]
+    assert re.fullmatch(r"the manager raised ZeroDivisionError: no \(test_loop.py, line \d+\)", told[0])
+    assert "decide hands a list of decisions, not None" in told[1]
 
 
 def test_spare_executors_never_leave_the_budget() -> None:

@@ -221,7 +221,10 @@ def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:
         following("local[*]", None, ["on"], None)
     assert refused.value.condition == "NOT_A_CLUSTER"
     assert following("local[*]", None, None, None) == {}
-    given = following("spark://h:1", None, ["least_executors=2", "most_executors=4"], None)
+    for begun in (1, 5):
+        with pytest.raises(UserError, match="is not between least_executors=2 and most_executors=4"):
+            following("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
+    given = following("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
     assert given["executors"] == 2
     assert given["elastic"].most_executors == 4
 
