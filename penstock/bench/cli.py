@@ -1,6 +1,7 @@
 """`penstock bench`: runs a benchmark and tells its findings, as a table for people or as JSON lines.
 
-Receives the user's choice; hands findings to standard output and progress to standard error.
+Receives the user's choice; hands findings to standard output and progress to standard error. Every command of Penstock
+loads this file, so a benchmark is loaded when it is run.
 """
 
 from __future__ import annotations
@@ -8,26 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.bench import api as api_bench
-from penstock.bench import checkpoint as checkpoint_bench
-from penstock.bench import elastic as elastic_bench
-from penstock.bench import ingest as ingest_bench
-from penstock.bench import jobs as jobs_bench
-from penstock.bench import operators as operators_bench
-from penstock.bench import recovery as recovery_bench
-from penstock.bench.clicks import QUICK, Clicks, Size
-from penstock.bench.dataset import cache_root
 from penstock.bench.findings import Finding
-from penstock.bench.jobs import Jobs
-from penstock.bench.operators import Operators
 from penstock.bench.peers import command as peers_command
 from penstock.words.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.bench import clicks as clicks_bench
+    from penstock.bench import operators as operators_bench
 
 bench_app = typer.Typer(help="Measure Penstock beside its peers.", no_args_is_help=True)
 
@@ -132,6 +126,9 @@ def clicks(
     only: Annotated[ClickCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """Click patterns, window counts, small epochs and decoding, beside plain PySpark on the same lines."""
+    from penstock.bench.clicks import Clicks
+    from penstock.bench.dataset import cache_root
+
     wanted = [*ClickCase] if only is None else [only]
     _tell(lambda told: Clicks(sized(quick, events, runs), cache_root(), told), wanted, json)
 
@@ -145,6 +142,9 @@ def operators(
     only: Annotated[OperatorCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """Aggregate, map, join, product, overlapping windows and orders on call records, beside plain PySpark."""
+    from penstock.bench.dataset import cache_root
+    from penstock.bench.operators import Operators
+
     wanted = [*OperatorCase] if only is None else [only]
     _tell(
         lambda told: Operators(operators_sized(quick, events, runs), cache_root(), told, wanted), wanted, json
@@ -159,10 +159,13 @@ def jobs(
     only: Annotated[JobCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """What the state of aggregates costs beside a dictionary, and many jobs at once beside plain PySpark."""
+    from penstock.bench import jobs as jobs_bench
+    from penstock.bench.dataset import cache_root
+
     wanted = [*JobCase] if only is None else [only]
     size = jobs_bench.QUICK if quick else jobs_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: Jobs(size, cache_root(), told), wanted, json)
+    _tell(lambda told: jobs_bench.Jobs(size, cache_root(), told), wanted, json)
 
 
 @bench_app.command()
@@ -173,6 +176,8 @@ def elastic(
     only: Annotated[ElasticCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """What it costs that executors come and go: scaling, moving a bucket, following a surge, the loop itself."""
+    from penstock.bench import elastic as elastic_bench
+
     wanted = [*ElasticCase] if only is None else [only]
     size = elastic_bench.QUICK if quick else elastic_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
@@ -191,6 +196,8 @@ def ingest(
 ) -> None:
     """Agents and a gateway: lines a second, to disk and to results, what an agent costs, and a thousand of them at
     once."""
+    from penstock.bench import ingest as ingest_bench
+
     wanted = [*IngestCase] if only is None else [only]
     size = ingest_bench.QUICK if quick else ingest_bench.Size()
     if minutes is not None:
@@ -207,6 +214,8 @@ def api(
     only: Annotated[ApiCase | None, typer.Option(help="This case alone.")] = None,
 ) -> None:
     """Questions and subscribers of a service, while events flow."""
+    from penstock.bench import api as api_bench
+
     wanted = [*ApiCase] if only is None else [only]
     size = api_bench.QUICK if quick else api_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
@@ -216,6 +225,8 @@ def api(
 @bench_app.command()
 def checkpoint(json: Json = False, quick: Quick = False, runs: Runs = None) -> None:
     """The checkpoint interval: what it saves while nothing fails, and what a recovery takes."""
+    from penstock.bench import checkpoint as checkpoint_bench
+
     size = checkpoint_bench.QUICK if quick else checkpoint_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs)
     _tell(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
@@ -232,6 +243,8 @@ def recovery(
 ) -> None:
     """Kill the primary of real units, scheme by scheme: the gap at the sink, the estimate beside it, and what the
     scheme takes while nothing fails."""
+    from penstock.bench import recovery as recovery_bench
+
     wanted = [*RecoveryCase] if only is None else [only]
     size = recovery_bench.QUICK if quick else recovery_bench.Size()
     size = size if runs is None else dataclasses.replace(size, runs=runs, kills=runs)
@@ -269,9 +282,11 @@ def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str],
             out.print(line, markup=False)
 
 
-def sized(quick: bool, events: int | None, runs: int | None) -> Size:
+def sized(quick: bool, events: int | None, runs: int | None) -> clicks_bench.Size:
     """The size the user asked for; the smaller data sets never exceed the largest."""
-    size = QUICK if quick else Size()
+    from penstock.bench import clicks as clicks_bench
+
+    size = clicks_bench.QUICK if quick else clicks_bench.Size()
     events = size.events if events is None else events
     return dataclasses.replace(
         size,
@@ -284,6 +299,8 @@ def sized(quick: bool, events: int | None, runs: int | None) -> Size:
 
 def operators_sized(quick: bool, events: int | None, runs: int | None) -> operators_bench.Size:
     """The size the user asked for; no data set exceeds the events asked for."""
+    from penstock.bench import operators as operators_bench
+
     size = operators_bench.QUICK if quick else operators_bench.Size()
     if events is not None:
         names = ("join_events", "product_events", "slow_events", "warm_events", "warm_product_events")

@@ -9,7 +9,9 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -27,9 +29,8 @@ class Child:
     """A process that does something with the store, and answers."""
 
     def __init__(self, work: Callable[..., None], *arguments: object) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe()
-        self._process: BaseProcess = context.Process(target=work, args=(there, *arguments), daemon=True)
+        self._here, there = _starting().Pipe()
+        self._process: BaseProcess = _starting().Process(target=work, args=(there, *arguments), daemon=True)
         self._process.start()
         there.close()
 
@@ -47,6 +48,16 @@ class Child:
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
+
+
+@cache
+def _starting() -> ForkServerContext:
+    """Children are forked from a process that has loaded what they need, and run nothing yet: in milliseconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["penstock.testing.coordination_contract", "penstock.coordination.zookeeper"]
+    )
+    return context
 
 
 def count_on(_: Connection, opened: Opened, address: str, path: str) -> None:
