@@ -200,7 +200,7 @@ class CoordinationContract(LeaseContract):
     def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
         self, store: Store, other: Store
     ) -> None:
-        session = store.session(LONG_SECONDS)
+        session = store.session(5 * SESSION_SECONDS)
         assert other.alive(session.id)
         other.end(session.id)
         assert not other.alive(session.id)
