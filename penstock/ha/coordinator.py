@@ -52,7 +52,7 @@ class Launched(Protocol):
 def started(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]:
     """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it. `node`: what it
     says of where it is."""
-    command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "engine-process"]
+    command = [sys.executable, "-m", "penstock.service.engine_process"]
     log = unit.log(name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:

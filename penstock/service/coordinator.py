@@ -32,7 +32,7 @@ from penstock.http.security import FileGuard
 from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator as as_coordinator
 from penstock.jobs.program import Jobs
-from penstock.service.door import Door, served_app, spread_over
+from penstock.service.door import Door, spread_over
 from penstock.service.follower import Follower
 from penstock.service.http import (
     CoordinatorName,
@@ -47,6 +47,7 @@ from penstock.service.http import (
     TlsKey,
     TokenFile,
 )
+from penstock.service.load import served_app
 from penstock.service.options import State, default_state
 from penstock.service.unit import watched
 from penstock.state.directory import SHARED, StateDirectory

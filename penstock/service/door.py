@@ -18,12 +18,9 @@ from penstock.http.limits import Limits
 from penstock.http.logs import log
 from penstock.http.security import Token, address, check_guarded, loopback, token_of
 from penstock.http.server import Server, Tls
-from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import Coordinator, Coordinators
 from penstock.jobs.placement import Roster
 from penstock.jobs.program import Jobs
-from penstock.query.logical import App
-from penstock.service.load import load
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import PenstockError, UserError
 
@@ -67,13 +64,6 @@ class Door:
         """Say what others could overhear."""
         if self.tls is None and not loopback(self.host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
-
-
-def served_app(file: Path | None, empty: bool) -> App | JobsApp:
-    """What is served: a file's app, or jobs that come over HTTP."""
-    if (file is None) is not empty:
-        raise UserError("BAD_OPTION", "say what to serve: a file or --empty", hint="penstock serve jobs.sql")
-    return JobsApp("service") if file is None else load(file)
 
 
 @contextlib.contextmanager

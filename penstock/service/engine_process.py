@@ -1,4 +1,8 @@
-"""`penstock engine-process`: one engine of an HA unit, started by the coordinator; not for people."""
+"""One engine of an HA unit, started by the coordinator; not for people.
+
+Not one of the commands of `penstock`: it loads what an engine needs and nothing else, a second less of work when
+somebody waits for it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ from penstock.ha.unit import Kind, Unit
 from penstock.jobs.app import JobsApp
 from penstock.query.compile import compiled
 from penstock.query.logical import App
-from penstock.service.door import served_app
+from penstock.service.entry import entered
+from penstock.service.load import served_app
 
 
 def engine_process(
@@ -67,3 +72,9 @@ class Programs:
 
 def _tell(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+if __name__ == "__main__":
+    alone = typer.Typer()
+    alone.command()(engine_process)
+    entered(alone)

@@ -34,9 +34,10 @@ from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
-from penstock.service.door import Door, served_app, spread_over
+from penstock.service.door import Door, spread_over
 from penstock.service.following import following
 from penstock.service.launching import UnitOptions, refuse_executors, refuse_reduced
+from penstock.service.load import served_app
 from penstock.service.options import (
     CheckpointEvery,
     Conf,

@@ -122,3 +122,10 @@ def _only_app(module: ModuleType, file: Path) -> App | JobsApp:
             hint="Put all outputs into one app, or each app into a file of its own.",
         )
     return next(iter(found.values()))
+
+
+def served_app(file: Path | None, empty: bool) -> App | JobsApp:
+    """What is served: a file's app, or jobs that come over HTTP."""
+    if (file is None) is not empty:
+        raise UserError("BAD_OPTION", "say what to serve: a file or --empty", hint="penstock serve jobs.sql")
+    return JobsApp("service") if file is None else load(file)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
-from penstock.service import cli
+from penstock.service import cli, entry
 from penstock.service.options import as_seconds, default_state
 from penstock.words.errors import UserError
 
@@ -58,7 +58,7 @@ def test_what_nobody_expected_is_kept_in_a_file(
 
     monkeypatch.setattr("penstock.service.run.load", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert left(["explain", "any.py"]) == cli.UNEXPECTED
+    assert left(["explain", "any.py"]) == entry.UNEXPECTED
     assert "ZeroDivisionError: nought" in capsys.readouterr().err
     (kept,) = tmp_path.glob("penstock-error-*.txt")
     assert "Traceback" in kept.read_text()
