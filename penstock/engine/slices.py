@@ -55,17 +55,18 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     changes: list[Any] = []
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
     failures, told, work_done = Failures(), Told(), {}
-    for sub in task.plan.at_level(level):
-        buckets = task.buckets_of_slice(sub.id, slice_)
-        if not buckets:
-            continue
-        scope = Scope(store, task.epoch, buckets, task.maps.buckets)
-        started = time.perf_counter()
-        inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
-        rows, present, counts = counted(sub, inputs, task.maps.buckets)
-        yield from _run(task, sub, inputs, inbox, scope, streams, changes, failures, told)
-        spent = time.perf_counter() - started
-        work_done[sub.id] = [spent, rows, inbox.bytes.get(sub.id, 0), present, counts]
+    with store.synced_together():
+        for sub in task.plan.at_level(level):
+            buckets = task.buckets_of_slice(sub.id, slice_)
+            if not buckets:
+                continue
+            scope = Scope(store, task.epoch, buckets, task.maps.buckets)
+            started = time.perf_counter()
+            inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
+            rows, present, counts = counted(sub, inputs, task.maps.buckets)
+            yield from _run(task, sub, inputs, inbox, scope, streams, changes, failures, told)
+            spent = time.perf_counter() - started
+            work_done[sub.id] = [spent, rows, inbox.bytes.get(sub.id, 0), present, counts]
     yield from ((0, data) for data in told.messages())
     yield from ((0, data) for data in failures.messages())
     reached("sliced", task.epoch, task.engine_pid)

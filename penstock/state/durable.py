@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, and stay after a power loss.
 
 Guarantees: a reader sees the old content or the new one, never a part; when the call returns, the content
-and its name are on disk.
+and its name are on disk, unless it says otherwise.
 On failure: `FileNotFoundError` where `drafts` are to be written in a directory that is gone (see `generation`).
 """
 
@@ -26,11 +26,39 @@ def write_whole(path: Path, *content: Buffer, drafts: Path | None = None) -> Non
     sync_directory(path.parent)
 
 
-def write_filled(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
-    """As `write_whole`, with what `fill` writes into the file."""
-    temporary = _filled(path, fill)
+def write_filled(path: Path, fill: Callable[[IO[bytes]], None], *, synced: bool = True) -> None:
+    """As `write_whole`, with what `fill` writes into the file. Not `synced`, it stays after a power loss only once
+    `sync_files` has returned."""
+    temporary = _filled(path, fill, synced=synced)
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    if synced:
+        sync_directory(path.parent)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Bring files and their names to disk, several at a time; one that is gone meanwhile is passed over."""
+    paths = list(paths)
+    folders = {path.parent for path in paths}
+    if not paths:
+        return
+    from concurrent.futures import ThreadPoolExecutor  # as in `copy_whole`
+
+    with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as threads:
+        for _ in threads.map(_sync_file, paths):
+            pass
+        for _ in threads.map(sync_directory, folders):
+            pass
+
+
+def _sync_file(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def copy_whole(pairs: Iterable[tuple[Path, Path]]) -> int:
@@ -77,14 +105,17 @@ def _written(path: Path, *content: Buffer, drafts: Path | None = None) -> Path:
     return _filled(path, fill, drafts)
 
 
-def _filled(path: Path, fill: Callable[[IO[bytes]], None], drafts: Path | None = None) -> Path:
+def _filled(
+    path: Path, fill: Callable[[IO[bytes]], None], drafts: Path | None = None, *, synced: bool = True
+) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         with open(temporary, "xb") as file:
             fill(file)
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

@@ -14,7 +14,7 @@ import contextlib
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import PART, HostCache
+from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
-from penstock.state.run_file import Ranges, read_rows, read_run, write_run
+from penstock.state.run_file import Ranges, read_rows, read_run, unwritable, write_run
 from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
@@ -133,6 +134,22 @@ class RunStore:
         self._parts: dict[str, dict[str, Ranges]] = {}
         self._remembered_bytes = remembered_bytes
         self._held_bytes = 0
+        #: runs that are yet to be brought to disk, where that is done for several at a time
+        self._unsynced: list[Path] | None = None
+
+    @contextlib.contextmanager
+    def synced_together(self) -> Iterator[None]:
+        """Have the runs that are written meanwhile on disk when it ends: to wait for one after another takes longer."""
+        paths: list[Path] = []
+        self._unsynced = paths
+        try:
+            yield
+        finally:
+            self._unsynced = None
+        try:
+            sync_files(paths)
+        except OSError as failure:
+            raise unwritable(self.directory, failure) from failure
 
     def write(
         self, frame: pl.DataFrame, *, collection: str, epoch: int, upto: int, buckets: int, time: str | None
@@ -169,7 +186,11 @@ class RunStore:
         if self._memory is not None:
             with contextlib.suppress(ExternalError):  # no room: then on disk at once
                 return write_run(self._memory / name, table, header)
-        return write_run(self.directory / name, table, header)
+        path = self.directory / name
+        size = write_run(path, table, header, synced=self._unsynced is None)
+        if self._unsynced is not None:
+            self._unsynced.append(path)
+        return size
 
     def _path(self, name: str) -> Path:
         """Where a run lies."""

@@ -37,8 +37,8 @@ BLOCK = 1 << 18
 Ranges = tuple[tuple[int, int], ...]
 
 
-def write_run(path: Path, table: pa.Table, header: Mapping[str, object]) -> int:
-    """Write a run file; returns its size."""
+def write_run(path: Path, table: pa.Table, header: Mapping[str, object], *, synced: bool = True) -> int:
+    """Write a run file; returns its size. Not `synced`, it is yet to be brought to disk."""
     sizes = [batch.num_rows for batch in table.to_batches(max_chunksize=BATCH_ROWS)]
     text = json.dumps({**header, "format": 2, "batches": sizes}).encode()
     size = 0
@@ -52,7 +52,7 @@ def write_run(path: Path, table: pa.Table, header: Mapping[str, object]) -> int:
         size = out.written + file.write(sums + struct.pack(">II", zlib.crc32(sums), len(sums) // 4))
 
     try:
-        write_filled(path, fill)
+        write_filled(path, fill, synced=synced)
     except OSError as failure:
         raise unwritable(path, failure) from failure
     return size

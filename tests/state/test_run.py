@@ -19,7 +19,7 @@ from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
 from penstock.state.run import RunEntry, RunStore, places_in, ranges_of, sections_of
 from penstock.state.run_file import Ranges, check_run, read_rows, read_run
-from penstock.words.errors import InternalError
+from penstock.words.errors import ExternalError, InternalError
 
 FRAME = pl.DataFrame(
     {
@@ -279,3 +279,44 @@ def test_rows_are_found_where_they_lie_in_a_wider_part(some: set[int], more: set
     assert [wider[first + n] for first, count in places for n in range(count)] == sorted(some)
     if more - some:
         assert places_in(ranges(some), ranges(some | more)) is None
+
+
+def test_runs_written_together_are_on_disk_when_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def seen(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    store, frame = RunStore(tmp_path, None), sorted_by_hash(FRAME, "user")
+    with store.synced_together():
+        first, second = written(store, frame), written(store, frame, collection="op.d")
+        gone = written(store, frame)
+        store.discard(gone.name)
+        assert not synced
+        assert read_run(tmp_path / first.name).height == 4
+    assert synced == {
+        *(str(tmp_path / entry.name) for entry in (first, second)),
+        *(str(tmp_path / folder) for folder in ("op.c", "op.d")),
+    }
+    synced.clear()
+    alone = written(store, frame)
+    assert len(synced) == 2, "afterwards each is on disk as soon as it is written"
+    assert str(tmp_path / "op.c") in synced
+    assert read_run(tmp_path / alone.name).equals(frame)
+
+
+def test_a_disk_that_fails_when_runs_are_brought_to_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = RunStore(tmp_path, None)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ExternalError, match="STATE_DISK_FULL"), store.synced_together():
+        written(store, sorted_by_hash(FRAME, "user"))
