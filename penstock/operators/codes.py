@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+
+from penstock.state.buckets import column_hash
 
 Codes = npt.NDArray[np.int64]
 #: the column that holds them
@@ -28,6 +31,11 @@ class Column:
     @property
     def count(self) -> int:
         return len(self.values)
+
+    @cached_property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """What each value has of a key's hash."""
+        return column_hash(self.values)
 
     @staticmethod
     def of(column: pl.Series) -> Column:
@@ -63,11 +71,16 @@ class Keys:
 
     def values(self, codes: Codes) -> list[pl.Series]:
         """The keys of numbers, column by column."""
-        made: list[pl.Series] = []
-        for column in reversed(self.columns):
+        places = zip(self.columns, self.places(codes), strict=True)
+        return [column.values.gather(at) for column, at in places]
+
+    def places(self, codes: Codes) -> list[Codes]:
+        """Which of a column's values the keys of numbers have, column by column."""
+        made: list[Codes] = []
+        for column in reversed(self.columns[1:]):
             codes, at = np.divmod(codes, column.count)
-            made.append(column.values.gather(at))
-        return made[::-1]
+            made.append(at)
+        return [codes, *reversed(made)]
 
 
 @dataclass(frozen=True)
@@ -78,18 +91,34 @@ class Dictionary:
     parts: tuple[tuple[int, Keys], ...]
 
     def decoded(self, codes: Codes) -> list[pl.Series]:
-        """The key columns of numbers that are in order."""
+        """The key columns of numbers that are in order, or at least batch after batch."""
+        return [column.values.gather(column.codes) for column in self.columns(codes)]
+
+    def columns(self, codes: Codes) -> list[Column]:
+        """The same, as numbers of values: a value can be there more than once, where batches have it."""
         begins = np.searchsorted(codes, [first for first, _ in self.parts])
         ends = [*begins[1:], len(codes)]
         found = [
-            keys.values(codes[begin:end] - first)
+            (keys, keys.places(codes[begin:end] - first))
             for (first, keys), begin, end in zip(self.parts, begins, ends, strict=True)
             if end > begin or not len(codes)
         ]
         return [
-            pl.concat([columns[number] for columns in found]).alias(name)
+            _joined(name, [(keys.columns[number], places[number]) for keys, places in found])
             for number, name in enumerate(self.names)
         ]
+
+
+def _joined(name: str, parts: Sequence[tuple[Column, Codes]]) -> Column:
+    """One column of several, whose values stand one after the other, each column's once."""
+    firsts: dict[int, int] = {}
+    columns: list[Column] = []
+    for column, _ in parts:
+        if id(column) not in firsts:
+            firsts[id(column)] = sum(before.count for before in columns)
+            columns.append(column)
+    codes = np.concatenate([places + firsts[id(column)] for column, places in parts])
+    return Column(pl.concat([column.values for column in columns]).alias(name), codes)
 
 
 def together(names: Sequence[str], keys: Sequence[Keys]) -> Dictionary:

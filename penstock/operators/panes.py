@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.cells import PANE, cells
-from penstock.operators.codes import CODE, Dictionary
+from penstock.operators.codes import CODE, Column, Dictionary
 from penstock.operators.contract import TIME, Operator, SliceState
 from penstock.operators.functions import AggregateFunction, in_a_place
 from penstock.operators.windows import Panes
-from penstock.state.buckets import HASH, with_hash
+from penstock.state.buckets import HASH, mixed, with_hash
 
 _PACKED = "_packed"
 
@@ -94,9 +94,17 @@ class PaneOperator(Operator):
         return self.decoded(made, keys)
 
     def decoded(self, cells: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
-        """Partial answers, in order of the numbers that stand for their keys, with the keys themselves."""
-        made = cells.with_columns(keys.decoded(cells[CODE].to_numpy()))
-        return with_hash(made, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
+        """Partial answers, in order of the numbers that stand for their keys, with the keys themselves; sorted by hash.
+
+        What a value has of the hash is computed once, and no text is moved before the order is known.
+        """
+        columns = [Column.of(cells[self.keys[0]]), *keys.columns(cells[CODE].to_numpy())]
+        hashes = pl.Series(HASH, mixed([column.hashes[column.codes] for column in columns]))
+        order = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
+        at = order.to_numpy()
+        named = [column.values.gather(column.codes[at]) for column in columns]
+        rest = cells.select(PANE, *parts_of(self.aggregates))[order]
+        return pl.DataFrame([hashes.gather(order), *named]).hstack(rest)
 
     def pane(self) -> pl.Expr:
         """The pane of an event."""

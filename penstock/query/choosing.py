@@ -26,6 +26,8 @@ from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
 MOST_ROWS = 1 << 20
+#: as often a column's values are there on average for a condition to be asked of each of them once
+REPEATED = 4
 
 Rows = npt.NDArray[np.int64]
 #: told of a job that failed, and why
@@ -144,10 +146,7 @@ class _Batch:
         if projection not in self._keys:
             columns = self._columns_of(projection, "k")
             assert columns is not None
-            for column in columns:
-                if id(column) not in self._coded:
-                    self._coded[id(column)] = Column.of(column)
-            self._keys[projection] = Keys(tuple(self._coded[id(column)] for column in columns))
+            self._keys[projection] = Keys(tuple(self._encoded(column) for column in columns))
         return self._keys[projection]
 
     def values(self, projection: int) -> list[pl.Series] | None:
@@ -236,17 +235,40 @@ class _Batch:
             masks.append(found)
         if not masks:
             return np.ones(self.frame.height, dtype=np.bool_)
-        return masks[0] if len(masks) == 1 else np.logical_and.reduce(masks)
+        met = masks[0]
+        for mask in masks[1:]:
+            met = met & mask
+        return met
 
     @cached_property
     def _masks(self) -> list[npt.NDArray[np.bool_] | PenstockError]:
-        conditions = self.crowd.conditions
         try:
-            masks = [c.fill_null(False).alias(f"_{n}") for n, c in enumerate(conditions)]
-            found = computed(self.frame, masks).select(f"_{n}" for n in range(len(masks)))
-            return [mask.to_numpy() for mask in found]
+            found = self._of_values()
+            rest = [n for n in range(len(self.crowd.conditions)) if n not in found]
+            asked = computed(self.frame, [self.crowd.masks[n] for n in rest]) if rest else self.frame
+            return [
+                found[n] if n in found else asked[f"_{n}"].to_numpy() for n in range(len(rest) + len(found))
+            ]
         except Exception:  # one by one, to tell which it was
-            return [self._mask(condition) for condition in conditions]
+            return [self._mask(condition) for condition in self.crowd.conditions]
+
+    def _of_values(self) -> dict[int, Mask]:
+        """The conditions on columns of which a value is there many times: asked of each value once."""
+        found: dict[int, Mask] = {}
+        for name, numbers in self.crowd.of_one.items():
+            if not (self.frame.schema[name] == pl.String or self.frame.schema[name].is_integer()):
+                continue
+            column = self._encoded(self._plain(name, None))
+            if column.count * REPEATED > self.frame.height:
+                continue
+            asked = computed(column.values.to_frame(name), [self.crowd.masks[n] for n in numbers])
+            found |= {n: asked[f"_{n}"].to_numpy().take(column.codes) for n in numbers}
+        return found
+
+    def _encoded(self, column: pl.Series) -> Column:
+        if id(column) not in self._coded:
+            self._coded[id(column)] = Column.of(column)
+        return self._coded[id(column)]
 
     def _mask(self, condition: pl.Expr) -> npt.NDArray[np.bool_] | PenstockError:
         try:

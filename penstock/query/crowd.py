@@ -75,6 +75,21 @@ class Crowd:
         ]
 
     @cached_property
+    def masks(self) -> list[pl.Expr]:
+        """The conditions, each in a column of its number, false where nothing is known."""
+        return [c.fill_null(False).alias(f"_{n}") for n, c in enumerate(self.conditions)]
+
+    @cached_property
+    def of_one(self) -> dict[str, list[int]]:
+        """The conditions that say something of a column's value alone, by that column."""
+        found: dict[str, list[int]] = {}
+        for number, condition in enumerate(self.conditions):
+            roots = set(condition.meta.root_names())
+            if len(roots) == 1 and ".python_udf(" not in str(condition) and _row_by_row(condition):
+                found.setdefault(roots.pop(), []).append(number)
+        return found
+
+    @cached_property
     def plain_columns(self) -> list[list[tuple[str, PlainColumn]] | None]:
         """For each projection, the columns of the source that its own are; None where some are not."""
         return [_plain_columns(steps) for steps in self.projections]
@@ -115,6 +130,11 @@ def _constants(members: Sequence[Chosen]) -> pl.DataFrame:
             columns.setdefault(str(operand), []).append(value)
     jobs = pl.Series(JOB, [member.job for member in members], dtype=pl.UInt32)
     return pl.DataFrame(columns).with_columns(jobs)
+
+
+def _row_by_row(expr: pl.Expr) -> bool:
+    """Whether an expression says of a row what it would if it were alone; Polars tells that of its last step only."""
+    return expr.meta.is_row_separable() and all(map(_row_by_row, expr.meta.pop()))
 
 
 def _plain_columns(steps: Sequence[Step]) -> list[tuple[str, PlainColumn]] | None:

@@ -61,23 +61,23 @@ class Tally:
     ) -> Cells | None:
         """The totals of the events a mask chooses; None when it chooses none. `asked`: of which values also the least
         and the greatest are."""
-        at = np.flatnonzero(mask[self._order])
+        at = mask.take(self._order).nonzero()[0]
         if not len(at):
             return None
-        codes = self._codes[at]
+        codes = self._codes.take(at)
         new = np.empty(len(at), dtype=np.bool_)
         new[0] = True
         np.not_equal(codes[1:], codes[:-1], out=new[1:])
         step, offset, shift = pane
         first = self._first - (self._first - offset) % step
         if self._last < first + step:  # all in one pane, as nearly always
-            starts = np.flatnonzero(new)
+            starts = new.nonzero()[0]
             panes = np.full(len(starts), first + shift)
         else:
             times = self._times[at]
             each = times - (times - offset) % step + shift
             new[1:] |= each[1:] != each[:-1]
-            starts = np.flatnonzero(new)
+            starts = new.nonzero()[0]
             panes = each[starts]
         rows = np.empty_like(starts)
         np.subtract(starts[1:], starts[:-1], out=rows[:-1])
@@ -107,7 +107,7 @@ def _in_order(column: pl.Series, order: Numbers) -> _Values:
 def _totals(
     values: _Values, at: Numbers, starts: Numbers, rows: Numbers, ends: bool
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    chosen = values.plain[at]
+    chosen = values.plain.take(at)
     total = np.add.reduceat(chosen, starts)
     n = rows if values.known is None else np.add.reduceat(values.known[at], starts)
     if not ends:
@@ -141,7 +141,7 @@ class Counted:
         self.firsts.append(first)
 
     def frame(self) -> pl.DataFrame:
-        """All of it, as partial answers with the keys' numbers, in their order."""
+        """All of it, as partial answers with the keys' numbers: in the order of what these begin at."""
         lengths = [len(cells.codes) for cells in self.found]
         codes = np.concatenate([cells.codes for cells in self.found]) + np.repeat(self.firsts, lengths)
         columns = [
@@ -155,4 +155,4 @@ class Counted:
                 np.concatenate([cells.columns[number][part] for cells in self.found]) for part in range(4)
             ]
             columns += part_columns(f"a{number}", *parts)
-        return pl.DataFrame(columns).sort(CODE)
+        return pl.DataFrame(columns)

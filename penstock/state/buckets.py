@@ -36,16 +36,28 @@ def key_hash(frame: pl.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.uint64]
     if not keys:
         return np.zeros(frame.height, dtype=np.uint64)
     parts = frame.select(
-        _canonical(frame.schema[key], pl.col(key))
-        .nchash.xxhash64()  # type: ignore[attr-defined]
-        .fill_null(pl.lit(_NULL, dtype=pl.UInt64))
-        .alias(str(at))
-        for at, key in enumerate(keys)
+        _hashed(frame.schema[key], pl.col(key)).alias(str(at)) for at, key in enumerate(keys)
     )
-    hashed: npt.NDArray[np.uint64] = parts.to_series(0).to_numpy()
-    for part in parts.get_columns()[1:]:
-        hashed = (hashed ^ (hashed >> np.uint64(29))) * _MIX + part.to_numpy()
+    return mixed([part.to_numpy() for part in parts])
+
+
+def column_hash(values: pl.Series) -> npt.NDArray[np.uint64]:
+    """The part of a key's hash that one of its columns has."""
+    return values.to_frame("").select(_hashed(values.dtype, pl.col(""))).to_series().to_numpy()
+
+
+def mixed(parts: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    """The hash of keys, of the parts that their columns have."""
+    hashed = parts[0]
+    for part in parts[1:]:
+        hashed = (hashed ^ (hashed >> np.uint64(29))) * _MIX + part
     return hashed
+
+
+def _hashed(dtype: pl.DataType, expr: pl.Expr) -> pl.Expr:
+    text = _canonical(dtype, expr)
+    hashed: pl.Expr = text.nchash.xxhash64()  # type: ignore[attr-defined]
+    return hashed.fill_null(pl.lit(_NULL, dtype=pl.UInt64))
 
 
 def can_be_key(dtype: pl.DataType) -> bool:
