@@ -18,9 +18,12 @@ import polars as pl
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered, grouped
 from penstock.state.buckets import HASH
+from penstock.state.ranges import members
 
 #: the number of the time window: its start divided by its size
 PANE = "_pane"
+#: up to this share of cells with several rows these are merged apart from the others
+_MOST_MERGED = 0.6
 
 
 def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
@@ -39,9 +42,26 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[Aggrega
     if len(starts) == rows.height:
         parts = [part for function in functions for part in function.parts()]
         return Ordered(rows.select(HASH, *keys, PANE, *parts), ordered.first)
+    merged = _merged(rows, starts, functions)
+    return Ordered(rows.select(HASH, *keys, PANE)[starts].hstack(merged), ordered.first[starts])
+
+
+def _merged(
+    rows: pl.DataFrame, starts: npt.NDArray[np.int64], functions: Sequence[AggregateFunction]
+) -> list[pl.Series]:
+    """The partial answers of stretches of rows, which begin at `starts`; those of one row are taken as they are."""
     ends = np.append(starts[1:], rows.height)
-    merged = [column for function in functions for column in function.over(rows, starts, ends)]
-    return Ordered(rows.select(HASH, *keys, PANE)[starts].with_columns(merged), ordered.first[starts])
+    many = np.flatnonzero(ends - starts > 1)
+    if len(many) > _MOST_MERGED * len(starts):
+        return [column for function in functions for column in function.over(rows, starts, ends)]
+    parts = rows.select(part for function in functions for part in function.parts())
+    low, high = starts[many], ends[many]
+    ends = np.cumsum(high - low)
+    chosen = parts[members(low, high)[1]]
+    made = [column for f in functions for column in f.over(chosen, ends - (high - low), ends)]
+    at = starts.copy()
+    at[many] = rows.height + np.arange(len(many))
+    return pl.concat([parts, pl.DataFrame(made)], rechunk=True)[at].get_columns()
 
 
 def _one_after_the_other(rows: pl.DataFrame) -> bool:

@@ -51,20 +51,19 @@ class Extreme(Piece):
         if not (dtype.is_integer() or dtype.is_float() or dtype.is_temporal()):
             return super().over(rows, low, high)
         plain = column.to_physical()
-        values = plain.fill_null(0).to_numpy()
         by: np.ufunc
         if dtype.is_float():  # fmin and fmax pass over NaN, which can stand for null too
             by, nothing = (np.fmax if self.greatest else np.fmin), np.nan
         else:
-            by, bounds = (np.maximum if self.greatest else np.minimum), np.iinfo(values.dtype)
+            by = np.maximum if self.greatest else np.minimum
+            bounds = np.iinfo(plain.head(0).to_numpy().dtype)
             nothing = bounds.min if self.greatest else bounds.max
-        if column.null_count():
-            values = np.where(column.is_null().to_numpy(), values.dtype.type(nothing), values)
-        least = reduced(by, values, low, high)
+        nulls = column.null_count()
+        least = reduced(by, (plain.fill_null(nothing) if nulls else plain).to_numpy(), low, high)
         made = pl.Series(self.column, least, dtype=plain.dtype).cast(dtype)
-        if column.null_count():
-            known = summed(column.is_not_null().cast(pl.Int64).to_numpy(), low, high)
-            made = made.set(pl.Series(known == 0), None)
+        if nulls and len(at := np.flatnonzero(np.isnan(least) if dtype.is_float() else least == nothing)):
+            known = summed(column.is_not_null().cast(pl.Int64).to_numpy(), low[at], high[at])
+            made = made.scatter(at[known == 0], None)
         return [made]
 
     def _of(self, values: pl.Expr) -> pl.Expr:
