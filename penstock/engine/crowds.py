@@ -33,7 +33,7 @@ class Told:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Rows with the numbers of their jobs."""
-        rows = rows.drop(HASH, strict=False)
+        rows = rows[[name for name in rows.columns if name != HASH]]  # `drop` takes four times as long
         alike = tuple((name, str(dtype)) for name, dtype in rows.schema.items())
         self.frames.setdefault(alike, []).append(rows)
 

@@ -153,9 +153,8 @@ def _columns(frame: pl.DataFrame) -> tuple[str, ...]:
 
 def _apart(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
     """The rows of each job, in their fixed order: put in order together, which is as much work as for one of them."""
-    ordered = rows.sort(JOB, *_order(rows.drop(JOB)))
-    jobs = ordered[JOB].to_numpy()
-    ordered = ordered.drop(JOB)
+    ordered = rows.sort(JOB, *(name for name in _order(rows) if name != JOB))
+    jobs = ordered.drop_in_place(JOB).to_numpy()
     borders = [0, *(np.flatnonzero(jobs[1:] != jobs[:-1]) + 1).tolist(), len(jobs)]
     for start, end in itertools.pairwise(borders):
         yield int(jobs[start]), ordered.slice(start, end - start)
@@ -197,7 +196,7 @@ def answered(
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
     elif in_order and len(frames) == 1 and after is None:
-        return frames[0].select(list(output.schema)), None
+        return frames[0][list(output.schema)], None
     else:
         rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
         order = [] if rows is None else _order(rows)

@@ -164,8 +164,8 @@ def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     for name, frame in told.items():
         alike.setdefault(tuple(f"{n} {t}" for n, t in frame.schema.items()), []).append(name)
     rows = [
-        pl.concat(told[name] for name in names).with_columns(
-            pl.Series(_WHOSE, np.repeat(np.arange(len(names)), [told[name].height for name in names]))
+        pl.concat(told[name] for name in names).hstack(
+            [pl.Series(_WHOSE, np.repeat(np.arange(len(names)), [told[name].height for name in names]))]
         )
         for names in alike.values()
     ]
