@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -10,14 +11,17 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.engine import stages
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.housing import state_place
 from penstock.engine.local_query import LocalStages
+from penstock.engine.message import Message
 from penstock.engine.program import Fixed
-from penstock.engine.stages import dealt
-from penstock.engine.task import kept_store
+from penstock.engine.stages import dealt, slice_task
+from penstock.engine.task import EpochTask, kept_store
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
+from penstock.state import run
 from penstock.state.directory import StateDirectory
 from penstock.testing import inline
 from penstock.testing.inline import run_inline
@@ -159,3 +163,27 @@ def test_the_cache_holds_the_runs_of_the_last_manifest_and_no_older_ones(
     needed = {run.replace("/", "_") + ".arrow" for run in directory.latest().runs()}
     assert {path.name for path in cache.glob("*/*.arrow")} == needed
     assert len(list(directory.run_names())) > len(needed), "older ones stay on disk, to go back to"
+
+
+def test_a_slice_names_its_runs_once_they_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, on_disk, named = tmp_path / "state" / "runs", set[str](), list[str]()
+
+    def synced(paths: list[Path]) -> None:
+        on_disk.update(str(path.relative_to(runs)) for path in paths)
+
+    def sliced(
+        task: EpochTask, level: int, slice_: int, incoming: list[bytes]
+    ) -> Iterator[tuple[int, bytes]]:
+        for to, data in slice_task(task, level, slice_, incoming):
+            facts = Message.from_bytes(data).facts
+            added = [entry for _, _, change in facts.get("changes", ()) for entry in change[0]]
+            named.extend(name for name, *_ in added)
+            assert on_disk.issuperset(name for name, *_ in added)
+            yield to, data
+
+    monkeypatch.setattr(run, "sync_files", synced)
+    monkeypatch.setattr(stages, "PARTS", stages.Parts(stages.scan_task, sliced))
+    run_inline(build(ListSink()), tmp_path / "state", epoch_units=20)
+    assert len(named) > 10
