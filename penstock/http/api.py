@@ -29,6 +29,7 @@ from penstock.http.metrics import CONTENT_TYPE, metrics
 from penstock.http.problems import kind_of, tell_errors, text_of, wrong_kind
 from penstock.http.security import Token
 from penstock.http.wire import ARROW, PROBLEM, answer_json, rows_arrow
+from penstock.ingest.json_events import json_lines
 from penstock.words.errors import UserError
 
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
@@ -56,7 +57,10 @@ _SQL_BODY: dict[str, Any] = {
 _LINES_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+        },
     }
 }
 
@@ -232,12 +236,15 @@ def _streams(api: FastAPI, service: Service) -> None:
         producer: Annotated[str | None, Query(max_length=100)] = None,
         sequence: Annotated[int | None, Query(ge=0, le=2**62)] = None,
     ) -> schemas.Pushed:
-        """Append events to a stream's log, one a line, where it takes any; they are on disk when this is answered. A
-        producer counts its requests up and sends one at a time: what comes under a sequence that is not above its last
-        was taken before, and is left out."""
-        if kind_of(request) not in ("application/x-ndjson", "application/json"):
-            raise wrong_kind("application/x-ndjson")
+        """Append events to a stream's log, where it takes any: lines, or an array of objects as JSON, which become
+        lines. They are on disk when this is answered. A producer counts its requests up and sends one at a time: what
+        comes under a sequence that is not above its last was taken before, and is left out."""
+        kind = kind_of(request)
+        if kind not in ("application/x-ndjson", "application/json"):
+            raise wrong_kind("application/x-ndjson or application/json")
         body = await request.body()
+        if kind == "application/json":
+            body = await asyncio.to_thread(json_lines, body)
         events, taken = await asyncio.to_thread(host.push, name, body, producer, sequence)
         return schemas.Pushed(events=events, taken=taken)
 

@@ -23,6 +23,7 @@ from penstock.ingest.committer import Answer
 from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
+from penstock.ingest.json_events import json_lines
 from penstock.words.errors import ExternalError, PenstockError, UserError
 
 _MOST_HEAD_BYTES = 16 << 10
@@ -117,7 +118,7 @@ class HttpDoor:
             await asyncio.sleep(0.01)
         body = await reader.readexactly(request.length)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
-            body = _json_lines(body)
+            body = json_lines(body)
             if len(body) > most:
                 raise UserError(
                     "TOO_LARGE", f"the events are larger than {most} bytes", hint="Send them in parts."
@@ -154,18 +155,6 @@ def _named(request: _Request) -> tuple[str, int | None]:
     if check_producer(producer) == ANYBODY:
         raise UserError("BAD_PRODUCER", f"{ANYBODY!r} is the gateway's own")
     return producer, int(position)
-
-
-def _json_lines(body: bytes) -> bytes:
-    """Events in JSON, a line each."""
-    try:
-        told = json.loads(body) if body.strip() else []
-    except (ValueError, RecursionError):
-        raise UserError("NOT_JSON", "the body is not JSON") from None
-    events = told if isinstance(told, list) else [told]
-    if not all(isinstance(event, dict) for event in events):
-        raise UserError("NOT_JSON", "an event is a JSON object, and events are an array of them")
-    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
 
 
 async def _request(reader: asyncio.StreamReader) -> _Request | None:

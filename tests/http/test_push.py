@@ -98,6 +98,25 @@ def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
         assert found == [b"a", b"b", b"c", b"last", b"x", b"y", b"y"]
 
 
+def test_an_array_is_its_events(tmp_path: Path) -> None:
+    with service(tmp_path) as running, httpx.Client(base_url=running.url, timeout=20) as http:
+
+        def push(body: str, **query: Any) -> httpx.Response:
+            kind = {"content-type": "application/json; charset=utf-8"}
+            return http.post("/streams/clicks/events", params=query, content=body, headers=kind)
+
+        array = json.dumps([event(1), event(2) | {"word": "Füße\n"}], indent=2)
+        assert push(array, producer="web", sequence=0).json() == {"events": 2, "taken": 2}
+        assert push(array, producer="web", sequence=0).json() == {"events": 2, "taken": 0}
+        assert push(json.dumps(event(3), indent=2)).json() == {"events": 1, "taken": 1}
+        assert push("[]").json() == push("").json() == {"events": 0, "taken": 0}
+        for wrong in ("[1]", "[[{}]]", '{"n": 1}\n{"n": 2}', "[" * 100_000, '"n"'):
+            refused = push(wrong)
+            assert (refused.status_code, refused.json()["condition"]) == (422, "NOT_JSON")
+        found = [json.loads(line) for line in lines_of(tmp_path / "log" / "clicks")]
+        assert found == [event(1), event(2) | {"word": "Füße\n"}, event(3)]
+
+
 def test_a_log_that_a_gateway_writes_is_left_to_it(tmp_path: Path) -> None:
     gateway = Store(tmp_path / "log" / "clicks")
     try:
