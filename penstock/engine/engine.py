@@ -40,7 +40,7 @@ from penstock.engine.rate import rate_of
 from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
-from penstock.engine.spark_query import spark_query
+from penstock.engine.spark_query import SparkQuery, spark_query
 from penstock.engine.stages import SparkStages
 from penstock.engine.waiting import WaitingQuery
 from penstock.query.compile import compiled
@@ -54,6 +54,7 @@ from penstock.words.errors import InternalError, PenstockError
 Watcher = Callable[[EpochReport], None]
 #: told in a word or two what the engine is about while there are no epochs yet
 Teller = Callable[[str], None]
+Query = SparkQuery | StreamingQuery | LocalQuery
 
 
 class Engine:
@@ -265,7 +266,7 @@ class Engine:
         try:
             # Spark prepares the query while the workers warm up
             each = self._each_epoch(runner, admission, run, watch)
-            query: StreamingQuery | LocalQuery
+            query: Query
             if spark is None or desk is None:
                 query = LocalQuery(admission, self._reached(admission), each)
             elif waiting is not None:
@@ -351,11 +352,11 @@ class Engine:
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure
 
-    def _wait(
-        self, query: StreamingQuery | LocalQuery, admission: Admission, for_seconds: float | None
-    ) -> None:
+    def _wait(self, query: Query, admission: Admission, for_seconds: float | None) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        while query.isActive and not self._stop.is_set() and not admission.drained.is_set():
+        while not self._stop.is_set() and not admission.drained.is_set():
+            if not (query.isActive or (isinstance(query, SparkQuery) and query.again())):
+                break
             if deadline is not None and time.monotonic() >= deadline:
                 break
             if self._fence is not None:
@@ -371,7 +372,7 @@ class Engine:
         query.stop()
         self._raise(failure, admission)
 
-    def _let_end(self, query: StreamingQuery | LocalQuery, admission: Admission) -> None:
+    def _let_end(self, query: Query, admission: Admission) -> None:
         """Wait for the epoch under way, also when Spark has its offsets and has not begun it yet."""
         deadline = time.monotonic() + 10
         while query.isActive and self._ended_epoch < admission.admitted and time.monotonic() < deadline:

@@ -10,15 +10,19 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 from pyspark.errors import PySparkException
 
 from penstock.engine.message import Message, error_message
-from penstock.words.errors import InternalError, PenstockError, UserError
+from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
+#: as Spark says it
+_LATE = "Python worker failed to connect back"
+#: what follows an error of a streaming query
+_QUERY_DUMP = "=== Streaming Query ==="
 #: seconds in a task
 _WORTH_TELLING = 0.001
 
@@ -127,14 +131,40 @@ def _unexpected(failure: Exception) -> PenstockError:
     return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")
 
 
+def came_late(failure: BaseException | None) -> bool:
+    """Whether Spark waited in vain for a Python process that it had started."""
+    return failure is not None and _LATE in str(failure)
+
+
 def explained(failure: BaseException) -> PenstockError:
     """What ended an epoch, in our own words, where it was none of our errors."""
-    text = str(failure).strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if came_late(failure):
+        return ExternalError(
+            "WORKER_TOO_LATE",
+            "Spark waited in vain for a Python process it had started (ten seconds)",
+            detail=_LATE,
+            hint="Most likely the machine is overloaded. Nothing is lost: start again with the same state directory "
+            "when it has less to do.",
+        )
+    text = str(failure).partition(_QUERY_DUMP)[0].strip()
+    lines = text.splitlines()
     kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
     return InternalError(
         "EPOCH_FAILED",
-        f"{kind}: {lines[-1] if lines else type(failure).__name__}",
+        f"{kind}: {_said(lines) or type(failure).__name__}",
         detail=text[-2000:] if len(lines) > 1 else None,
         hint="The epoch is not committed; start again with the same state directory to repeat it.",
     )
+
+
+def _said(lines: Sequence[str]) -> str:
+    """The line of an error's text that says what it is: of a traceback what follows the calls, else the first."""
+    tracebacks = [
+        number for number, line in enumerate(lines) if line.strip().startswith("Traceback (most recent")
+    ]
+    if tracebacks:
+        margin = len(lines[tracebacks[-1]]) - len(lines[tracebacks[-1]].lstrip())
+        for line in lines[tracebacks[-1] + 1 :]:
+            if line.strip() and len(line) - len(line.lstrip()) <= margin:
+                return line.strip()
+    return next((line.strip() for line in lines if line.strip()), "")
