@@ -219,7 +219,7 @@ class EpochRunner:
         taken: Mapping[str, int] = {}
         if not told_before or offered.again:
             taken = self.outlet.take(epoch, plan, offered.rows, None if told_before else put_aside)
-        self._program.delivered(epoch, record["end"].get("commands", 0), offered.kept)
+        self._program.delivered(epoch, record["end"].get("commands", 0), offered.kept, result.last)
         reached("delivered", epoch)
         self._may_write()
         self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))

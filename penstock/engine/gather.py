@@ -20,7 +20,8 @@ from penstock.engine.message import Message, as_error, error_of
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.physical import OutputPlan, run_steps, user_columns
+from penstock.query.instants import by_instant, of_last_instant
+from penstock.query.physical import OutputPlan, run_steps
 from penstock.state.bucket_map import Maps
 from penstock.state.collection import Changes
 from penstock.state.ipc import from_stream, stream_bytes
@@ -36,6 +37,8 @@ class Gathered:
     """What an epoch came to."""
 
     rows: dict[str, pl.DataFrame]
+    #: how many of an output's rows, at their end, are its last answer, where it gives one for every instant
+    last: dict[str, int]
     manifest: Manifest
     aside: pl.DataFrame | None
     facts: list[dict[str, Any]]
@@ -81,6 +84,8 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     failures = {m.facts["job"]: as_error(m.facts["error"]) for m in messages if m.kind == "failed"}
     facts = [message.facts for message in messages if message.kind == "facts"]
     rows: dict[str, pl.DataFrame] = {}
+    last: dict[str, int] = {}
+    instants = by_instant(task.plan)
     answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
     told, in_order = _told(task, messages)
     for name, frames in told.items():
@@ -88,6 +93,8 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         try:
             upto = _told_upto(task, before, name) if before.gap else None
             made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=upto)
+            if made is not None and name in instants:
+                last[name] = of_last_instant(made)
         except PenstockError as error:
             if output.job is None:
                 raise
@@ -96,7 +103,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         if answer is not None:
             answers[name] = answer
         if made is not None:
-            rows[name] = made
+            rows[name] = made[[column for column in output.schema if column in made.columns]]
     if failures:
         raise JobsFailed(failures)
     aside = [m.frame for m in messages if m.kind == "aside" and m.frame is not None]
@@ -110,7 +117,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         answers=answers,
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
-    return Gathered(rows, manifest, pl.concat(aside) if aside else None, facts, task.maps)
+    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, facts, task.maps)
 
 
 def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:
@@ -184,8 +191,9 @@ def answered(
     in_order: bool = False,
     after: int | None = None,
 ) -> tuple[pl.DataFrame | None, str | None]:
-    """An output's rows of the epoch, in a fixed order, and its last answer (Arrow, base64). `in_order`: each frame's
-    rows are in that order already. Of rows before the time `after` it is known that they were told, or are lost."""
+    """An output's rows of the epoch, in a fixed order and with what they carry, and its last answer (Arrow, base64).
+    `in_order`: each frame's rows are in that order already. Of rows before the time `after` it is known that they were
+    told, or are lost."""
     answer = None
     if output.top is not None and not (frames or last):
         return None, None
@@ -196,7 +204,7 @@ def answered(
             answer = base64.b64encode(stream_bytes(told)).decode()
         order = [TIME, "rank"]
     elif in_order and len(frames) == 1 and after is None:
-        return frames[0][list(output.schema)], None
+        return frames[0], None
     else:
         rows = pl.concat([_alike(output, frame) for frame in frames], how="diagonal") if frames else None
         order = [] if rows is None else _order(rows)
@@ -204,9 +212,7 @@ def answered(
         rows = rows.filter(pl.col(TIME) >= after)
     if rows is None or not rows.height:
         return None, answer
-    rows = run_steps(output.after, rows.sort(order), f"the rows of {output.name}")
-    mine = user_columns(rows)
-    return rows.select([name for name in output.schema if name in mine]), answer
+    return run_steps(output.after, rows.sort(order), f"the rows of {output.name}"), answer
 
 
 def _alike(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:

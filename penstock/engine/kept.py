@@ -50,8 +50,10 @@ class Kept(Fixed):
         assert isinstance(self._results, FollowedResults)
         return self._results.follow(committed)
 
-    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        self._results.put(epoch, rows)
+    def delivered(
+        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+    ) -> None:
+        self._results.put(epoch, rows, last)
 
     def ask(self, output: str) -> Answer | None:
         """An output's latest answer; None before its first."""

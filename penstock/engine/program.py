@@ -81,9 +81,11 @@ class Program(Protocol):
         """Have the own state of outputs of a plan begin empty: the manifest without it, where that is how; else it is
         gone from a later epoch on. And its bytes, where they are known."""
 
-    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+    def delivered(
+        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+    ) -> None:
         """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
-        committed."""
+        committed; and how many of an output's rows, at their end, are its last answer, where that is not all."""
 
     def settled(self, commands: int) -> None:
         """Told that no epoch is carried out or repeated any more that takes in fewer commands than so many."""
@@ -142,7 +144,9 @@ class Fixed:
     def failures(self, epoch: int, commands: int) -> Mapping[int, bool]:
         return {}
 
-    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+    def delivered(
+        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+    ) -> None:
         pass
 
     def settled(self, commands: int) -> None:

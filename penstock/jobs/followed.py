@@ -60,15 +60,14 @@ class FollowedResults(Results):
                     self._upto = epoch
         return told
 
-    def latest(self, job: str) -> Answer | None:
+    def _told_latest(self, job: str) -> Answer | None:
         with self._lock:
             epoch, known = self._last.get(job), self._latest.get(job)
         if epoch is None or (known is not None and known.epoch == epoch):
             return known
-        rows = next((rows for _, rows in self._of(epoch, [job])), None)
-        if rows is None:
+        answer = next((answer for _, answer in self._of(epoch, [job])), None)
+        if answer is None:
             return known  # it has told something else since, and this is gone
-        answer = Answer(epoch, rows)
         with self._lock:
             self._latest[job] = answer
             for old in list(self._latest)[:-_AT_HAND]:

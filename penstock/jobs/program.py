@@ -366,10 +366,13 @@ class Jobs:
             self._taken(lambda now: Accepted(now).noted(emptying(outputs, then, now)))
             return manifest, bytes_of(outputs, plan, manifest)
 
-    def delivered(self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame]) -> None:
+    def delivered(
+        self, epoch: int, commands: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int]
+    ) -> None:
         with self._lock:
             jobs = self._known.after(commands).jobs
-        self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()})
+        named = {jobs[name].told_as: count for name, count in last.items() if name in rows}
+        self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()}, named)
 
     def settled(self, commands: int) -> None:
         with self._lock:

@@ -2,9 +2,11 @@
 
 Receives the rows of an epoch before it is committed; hands a job's latest answer, and its rows from an epoch on.
 
-    DIR/results/EPOCH.arrow   one file an epoch: names of jobs whose rows are alike, their rows (Arrow IPC)
+    DIR/results/EPOCH.arrow   one file an epoch: names of jobs whose rows are alike, their rows (Arrow IPC), and how
+                              many rows at the end are each job's last answer (none said: all)
 
-A job is named here by what tells it from former ones of its name.
+The latest answer of a job that gives one for every instant is that of the last instant it told of; that of others is
+what they told in the last epoch. A job is named here by what tells it from former ones of its name.
 
 Guarantees: an epoch's rows are there whole or not at all, and offering them again changes nothing. A file goes once
 there are `kept` newer ones, unless a job's latest answer is in it.
@@ -17,7 +19,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +37,15 @@ _RECENT = 4
 
 @dataclass(frozen=True)
 class Answer:
-    """A job's rows of one epoch."""
+    """A job's rows of one epoch; `last`: how many at the end are its last answer, if not all."""
 
     epoch: int
     rows: pl.DataFrame
+    last: int | None = None
+
+    def latest(self) -> Answer:
+        """The last answer among them."""
+        return self if self.last is None else Answer(self.epoch, self.rows.tail(self.last))
 
 
 class Results:
@@ -63,26 +70,31 @@ class Results:
         for epoch in reversed(self._epochs):
             if not missing:
                 break
-            for name, rows in self._of(epoch, missing):
-                self._latest[name] = Answer(epoch, rows)
+            for name, answer in self._of(epoch, missing):
+                self._latest[name] = answer
                 missing.discard(name)
 
-    def put(self, epoch: int, rows: Mapping[str, pl.DataFrame]) -> None:
-        """Keep the rows of an epoch."""
+    def put(
+        self, epoch: int, rows: Mapping[str, pl.DataFrame], last: Mapping[str, int] | None = None
+    ) -> None:
+        """Keep the rows of an epoch; `last`: how many of a job's are its last answer, where it says so."""
         told = {name: frame for name, frame in rows.items() if frame.height}
+        last = {
+            name: count for name, count in (last or {}).items() if name in told and count < told[name].height
+        }
         if not told:
             return
         path = self._path(epoch)
         with self._lock:
             if self._epochs and epoch < self._epochs[-1] and epoch in self._epochs:
                 return  # repeated on the way to where we were
-        packed = _packed(told)
+        packed = _packed(told, last)
         try:
             write_once(path, stream_bytes(packed).to_pybytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         with self._lock:
-            self._latest |= {name: Answer(epoch, frame) for name, frame in told.items()}
+            self._latest |= {name: Answer(epoch, frame, last.get(name)) for name, frame in told.items()}
             if epoch not in self._epochs[-2:]:
                 self._epochs.append(epoch)
             self._forget_old()
@@ -92,23 +104,23 @@ class Results:
 
     def latest(self, job: str) -> Answer | None:
         """A job's latest answer; None before its first."""
-        with self._lock:
-            return self._latest.get(job)
+        told = self._told_latest(job)
+        return None if told is None else told.latest()
 
     def of(self, job: str, epoch: int) -> pl.DataFrame | None:
         """A job's rows of one epoch."""
-        latest = self.latest(job)
+        latest = self._told_latest(job)
         if latest is not None and latest.epoch == epoch:
             return latest.rows
-        return next((rows for _, rows in self._of(epoch, [job])), None)
+        return next((answer.rows for _, answer in self._of(epoch, [job])), None)
 
     def since(self, job: str, epoch: int) -> Iterator[Answer]:
         """A job's rows of the epochs from one on, as far as they are kept."""
         with self._lock:
             epochs = [number for number in self._epochs if number >= epoch]
         for number in epochs:
-            for _, rows in self._of(number, [job]):
-                yield Answer(number, rows)
+            for _, answer in self._of(number, [job]):
+                yield answer
 
     def forget(self, job: str) -> None:
         """A job is gone: its answers need not be kept."""
@@ -120,7 +132,12 @@ class Results:
         for job in jobs:
             answer = self._latest.get(job)
             if answer is not None and answer.epoch == epoch:
-                self._latest[job] = Answer(epoch, from_stream(stream_bytes(answer.rows)))
+                self._latest[job] = replace(answer, rows=from_stream(stream_bytes(answer.rows)))
+
+    def _told_latest(self, job: str) -> Answer | None:
+        """All that a job told in the last epoch in which it did."""
+        with self._lock:
+            return self._latest.get(job)
 
     def _forget_old(self) -> None:
         if len(self._epochs) <= self._kept * 1.1:
@@ -132,19 +149,21 @@ class Results:
             self._path(epoch).unlink(missing_ok=True)
         self._epochs = [epoch for epoch in self._epochs if epoch not in set(old)]
 
-    def _of(self, epoch: int, jobs: Collection[str]) -> Iterator[tuple[str, pl.DataFrame]]:
-        """The rows of some jobs in one epoch."""
+    def _of(self, epoch: int, jobs: Collection[str]) -> Iterator[tuple[str, Answer]]:
+        """What some jobs told in one epoch."""
         try:
             with pa.memory_map(str(self._path(epoch))) as file:
                 wanted = pl.col("jobs").list.set_intersection(list(jobs)).list.len() > 0
                 packed = from_stream(file.read_buffer()).filter(wanted)
         except FileNotFoundError:
             return
-        for names, rows in packed.iter_rows():
+        for names, rows, *last in packed.iter_rows():
             frame = from_stream(rows)
-            for number, name in enumerate(names):
+            counts = last[0] if last else [None] * len(names)  # no such column in files of former versions
+            for number, (name, count) in enumerate(zip(names, counts, strict=True)):
                 if name in jobs:
-                    yield name, frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
+                    mine = frame.filter(pl.col(_WHOSE) == number).drop(_WHOSE)
+                    yield name, Answer(epoch, mine, count)
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.arrow"
@@ -158,7 +177,7 @@ def as_declared(rows: pl.DataFrame, wanted: Mapping[str, pl.DataType]) -> pl.Dat
     )
 
 
-def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def _packed(told: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -> pl.DataFrame:
     """The rows of all jobs, those with the same columns together."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, frame in told.items():
@@ -171,8 +190,12 @@ def _packed(told: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     ]
     packed = [_compressed(frame) for frame in rows]
     return pl.DataFrame(
-        {"jobs": list(alike.values()), "rows": packed},
-        schema={"jobs": pl.List(pl.String), "rows": pl.Binary},
+        {
+            "jobs": list(alike.values()),
+            "rows": packed,
+            "last": [[last.get(name) for name in names] for names in alike.values()],
+        },
+        schema={"jobs": pl.List(pl.String), "rows": pl.Binary, "last": pl.List(pl.Int64)},
     )
 
 
