@@ -42,6 +42,10 @@ def mounted(service: Service) -> None:
     async def front() -> Response:
         return RedirectResponse(f"{PAGES}/", 303)
 
+    @service.api.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return Response(_ICON, media_type="image/svg+xml")
+
     @ui.page("/")
     def _overview(request: Request) -> None:
         overview(board, request)

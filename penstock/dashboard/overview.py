@@ -31,6 +31,7 @@ _STREAMS = (
     Column("stream"),
     Column("waiting", number=True),
     Column("lateness", number=True),
+    Column("watermark"),
     Column("log", wide=True),
 )
 #: events older than this are a replay: their age is no delay
@@ -74,7 +75,7 @@ def overview(board: Board, request: Request) -> None:
                 chart.options.update(options)
                 chart.update()
             put(jobs, _jobs(await read(board.jobs), wanted.value or ""))
-            put(streams, _streams(await read(board.streams)))
+            put(streams, _streams(await read(board.streams), status["watermarks"]))
             put(engine, _engine(status, await read(board.engine)))
 
         every(show)
@@ -147,7 +148,7 @@ def _jobs(jobs: list[dict[str, Any]], wanted: str) -> Markup:
     return told + Markup('<div class="pen-note">and {} more</div>').format(f"{more:,}") if more > 0 else told
 
 
-def _streams(streams: list[dict[str, Any]]) -> Markup:
+def _streams(streams: list[dict[str, Any]], watermarks: dict[str, str | None]) -> Markup:
     rows = [
         (
             stream["name"],
@@ -155,6 +156,7 @@ def _streams(streams: list[dict[str, Any]]) -> Markup:
             if stream["backlog"] is None
             else Markup("{}").format(amount(stream["backlog"], stream["backlog_unit"])),
             Markup("{}").format(lasting(stream["lateness_seconds"])),
+            _instant(watermarks.get(stream["name"])),
             stream["log"],
         )
         for stream in streams
@@ -162,12 +164,16 @@ def _streams(streams: list[dict[str, Any]]) -> Markup:
     return table(_STREAMS, rows, "No stream yet: CREATE STREAM makes one.")
 
 
+def _instant(told: str | None) -> str:
+    return (told or "-").replace("+00:00", "Z")
+
+
 def _engine(status: dict[str, Any], engine: EngineFacts) -> Markup:
     facts = {
         "name": status["name"],
         "phase": chip(status["phase"]),
         "up": clock(status["up_seconds"]),
-        "watermark": (status["watermark"] or "-").replace("+00:00", "Z"),
+        "least watermark": _instant(status["watermark"]),
         "version": status["version"],
         "subscribers": f"{status['subscribers']:,}",
     }

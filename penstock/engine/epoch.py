@@ -233,8 +233,9 @@ class EpochRunner:
             log = plan.scans[stream].stream.log if stream in plan.scans else None
             read = log.units(span.partition, span.start, span.end) if log else span.end - span.start
             units[stream] = units.get(stream, 0) + read
-        marks = [s.watermark for s in result.manifest.streams.values() if s.watermark is not None]
-        seconds, watermark = time.perf_counter() - began, min(marks, default=None)
+        marks = {name: stream.watermark for name, stream in result.manifest.streams.items()}
+        watermark = min((mark for mark in marks.values() if mark is not None), default=None)
+        seconds = time.perf_counter() - began
         return EpochReport(
             epoch=epoch,
             events=result.total("events"),
@@ -245,6 +246,7 @@ class EpochRunner:
             stage_seconds=result.stage_seconds(),
             units=units,
             watermark=watermark,
+            watermarks=marks,
             state_bytes=result.manifest.state_bytes(),
             rows={name: rows for name, rows in result.rows.items() if name not in lost},
             replayed=replayed,

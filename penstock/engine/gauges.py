@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,6 +60,7 @@ class Gauges:
     last_epoch: int | None = None
     state_bytes: int = 0
     watermark: int | None = None
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
     answers: dict[str, pl.DataFrame] = field(default_factory=dict)
     began_at: float | None = None
     ended_at: float | None = None
@@ -81,7 +82,7 @@ class Gauges:
         self.late += report.late
         self.leaped += report.leaped
         self.bad += report.bad
-        self.watermark = report.watermark
+        self.watermark, self.watermarks = report.watermark, report.watermarks
         self.ended_at = report.committed_at
         age = [
             None if instant is None else report.committed_at - instant / 1e6

@@ -27,6 +27,7 @@ _FIGURES = (
     "seconds",
     "units",
     "watermark",
+    "watermarks",
     "state_bytes",
     "repeated",
     "oldest",

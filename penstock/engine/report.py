@@ -55,6 +55,8 @@ class EpochReport:
     newest: int | None = None
     committed_at: float = 0.0
     leaped: int = 0
+    #: that of each stream; `watermark` is the least of them
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
     #: what each task did, and each sub-query
     tasks: tuple[TaskWork, ...] = ()
     work: Mapping[str, Work] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.http.limits import Buckets, Limits
@@ -28,7 +29,9 @@ PAGES = "/ui"
 LOGIN = f"{PAGES}/login"
 COOKIE = "penstock"
 #: pages that need no token: they tell nothing
-_OPEN = frozenset({"/", "/health", LOGIN})
+_OPEN = frozenset({"/", "/health", "/favicon.ico", LOGIN})
+#: what the log says a request was answered with whose client had gone; and where its scope says so
+_GONE, LEFT = 499, "penstock.left"
 
 
 class Refused(Exception):
@@ -65,10 +68,18 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.monotonic(), 0
+        began, status, gone = time.monotonic(), 0, False
+
+        async def received() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = scope[LEFT] = gone or message["type"] == "http.disconnect"
+            return message
 
         async def watched(message: Message) -> None:
             nonlocal status
+            if gone and not status:  # nobody hears it
+                return
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self.answers[status] += 1
@@ -81,15 +92,21 @@ class Gate:
             if (told := self._told(scope)) is not None:
                 await _say(told, watched)
                 return
-            await self._app(scope, self._counted(scope, receive), watched)
+            await self._app(scope, self._counted(scope, received), watched)
         except Refused as refused:
             if status:  # the answer has begun; nothing else can be said
                 raise
             await _refuse(refused, watched, to_login=_asks_for_page(scope))
+        except Exception as failure:
+            if not (gone and for_nobody(failure)):
+                raise
         finally:
+            status = status or (_GONE if gone else 0)
             log(
                 "request",
-                logging.DEBUG if status < 400 and scope["method"] == "GET" else logging.INFO,
+                logging.DEBUG
+                if (status < 400 or status == _GONE) and scope["method"] == "GET"
+                else logging.INFO,
                 method=scope["method"],
                 path=scope["path"],
                 status=status,
@@ -188,6 +205,13 @@ class Gate:
             f"the body is longer than {self._limits.body_bytes:,} bytes",
             hint="Send it in parts.",
         )
+
+
+def for_nobody(failure: Exception) -> bool:
+    """Whether an error says no more than that there is nobody to answer."""
+    if isinstance(failure, ClientDisconnect | OSError):
+        return True
+    return isinstance(failure, RuntimeError) and str(failure) == "No response returned."  # Starlette's
 
 
 def client_of(scope: Scope) -> str:

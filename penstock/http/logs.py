@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
             "from": record.name,
             "event": record.getMessage(),
         }
-        told |= getattr(record, "facts", {})
+        told |= {name: value for name, value in getattr(record, "facts", {}).items() if name not in told}
         if record.exc_info:
             told["traceback"] = self.formatException(record.exc_info)
         return json.dumps(told, ensure_ascii=False, default=str)
@@ -71,7 +71,7 @@ def to_lines(stream: TextIO | None = None, level: int = logging.INFO) -> logging
     """Have all logs of the service and its server written as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("penstock", "uvicorn"):
+    for name in ("penstock", "uvicorn", "nicegui"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler, *(kept for kept in logger.handlers if isinstance(kept, Latest))]
         logger.setLevel(level if name == "penstock" else logging.WARNING)

@@ -26,6 +26,7 @@ def numbers(gauges: Gauges) -> dict[str, Any]:
         "dead": gauges.bad,
         "latency_seconds": None if latency is None else {"p50": latency.p50, "p99": latency.p99},
         "watermark": _instant(gauges.watermark),
+        "watermarks": {name: _instant(mark) for name, mark in gauges.watermarks.items()},
         "state_bytes": gauges.state_bytes,
     }
 

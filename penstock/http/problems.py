@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from penstock.http.gate import Refused
+from penstock.http.gate import LEFT, Refused, for_nobody
 from penstock.http.logs import log
 from penstock.http.wire import PROBLEM, problem, status_of
 from penstock.words.errors import InternalError, PenstockError, UserError
@@ -76,7 +76,9 @@ def tell_errors(api: FastAPI) -> None:
         return _answer(UserError(condition, str(error.detail)), error.status_code, error.headers)
 
     @handle(Exception)
-    async def unexpected(_: Request, error: Exception) -> Response:
+    async def unexpected(request: Request, error: Exception) -> Response:
+        if request.scope.get(LEFT) and for_nobody(error):
+            return Response(status_code=400)  # the gate lets nothing through
         return _unexpected(error)
 
 

@@ -129,7 +129,9 @@ class Status(BaseModel):
     dead: int
     latency_seconds: Seconds | None
     last_epoch_seconds: float | None
+    #: the least of all streams', and that of each
     watermark: str | None
+    watermarks: dict[str, str | None]
     backlog: dict[str, int]
     state_bytes: int
     streams: int

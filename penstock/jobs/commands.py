@@ -257,7 +257,7 @@ class Desk:
             fate = "rebuilt" if said.rebuild else "anew"
         command["state"] = fate
         self._check_readers(said.name, made.catalogue.after(command))
-        told = "it remembers nothing" if new.stateless else _GONE if old is None else _FATES[fate]
+        told = "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
         made.do(command, f"altered job {said.name}; {told}", fate)
 
     def _change(self, said: Change, made: Accepted) -> None:
@@ -289,7 +289,7 @@ class Desk:
                 command["anew"] = entry.lost
                 told = _GONE if entry.lost else "it goes on with the state it had, without the events since"
                 if job.stateless:
-                    told = "it remembers nothing"
+                    told = "it needs no state"
                 made.do(command, f"resumed job {said.name}; {told}", "anew" if entry.lost else "kept")
             case "pause":
                 made.do(

@@ -203,10 +203,10 @@ def serve(
     to_lines()
     with door.server(hosted, pages) as server, contextlib.ExitStack() as spread:
         shown = f"{server.url}{PAGES}/" if ui else None
-        log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
-        door.warn()
 
         def opened() -> None:
+            log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
+            door.warn()
             hosted.opened(engine.state.latest().epoch)
             if coordination is not None:
                 me = coordinator(name, server.url, engine=True)

@@ -86,7 +86,7 @@ def test_what_is_typed_is_checked_and_set_as_one_alter(state: Path) -> None:
         form.typed |= {"least": "500", "but": "/it's; DROP JOB few"}
         would = form.check(board, "few")
         assert would is not None
-        assert (would.says, would.command) == ("altered job few; it remembers nothing", None)
+        assert (would.says, would.command) == ("altered job few; it needs no state", None)
         assert in_force() == {"least": 404, "but": "/a"}, "only checked so far"
         done = form.set(board, "few")
         assert (done.says, done.command) == (would.says, 2)

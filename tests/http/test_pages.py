@@ -62,6 +62,7 @@ def test_health_and_status(shared: kit.Site) -> None:
     assert status["epochs"] == status["epoch"] + 1  # on a slow machine one more: the partition was idle
     assert status["jobs"] == {"running": 1}
     assert status["watermark"].startswith("2026-03-01T12:0")
+    assert status["watermarks"] == {"clicks": status["watermark"]}
     assert status["state_bytes"] > 0
 
 

@@ -52,6 +52,9 @@ def test_a_wrong_token_gets_nothing(guarded: kit.Site, given: str | None, path: 
 def test_the_right_token_gets_in_and_health_needs_none(guarded: kit.Site) -> None:
     assert guarded.get("/status")["name"] == "test"
     assert httpx.get(f"{guarded.url}/health").status_code == 200
+    assert httpx.get(f"{guarded.url}/favicon.ico").status_code == 404, (
+        "a browser asks for it unasked; no pages here"
+    )
 
 
 def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:

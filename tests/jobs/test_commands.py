@@ -228,7 +228,7 @@ def test_the_latest_answer_can_be_asked_for_also_after_a_restart(tmp_path: Path)
         reports = list(engine.steps())
         last = jobs.ask("per_page")
     assert last is not None
-    assert last.rows.equals(reports[-1].rows["per_page"])
+    assert last.rows.equals(reports[-1].rows["per_page"].tail(4)), "the last window's, of four pages"
     with kit.running(tmp_path, kit.clicks(found)) as (jobs, _):
         again = jobs.ask("per_page")
         assert again is not None
