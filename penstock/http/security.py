@@ -14,13 +14,13 @@ import hmac
 import ipaddress
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.http.reach import Reach
 from penstock.sql.statements import Call, CreateJob, CreateStream, Statement
-from penstock.words.errors import ExternalError, UserError
+from penstock.words.errors import UserError
+from penstock.words.token_file import token_in
 
 #: logs and sinks that touch no files and reach no other machine
 _HARMLESS = frozenset({"generated", "call_records", "console"})
@@ -34,7 +34,6 @@ _FILES: Mapping[str, tuple[str, bool]] = {
 }
 _NAME = re.compile(r"[^\W\d][\w-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
-_LEAST_TOKEN = 16
 
 
 class Token:
@@ -70,26 +69,7 @@ def _digest(text: str) -> bytes:
 
 def token_of(file: Path) -> Token:
     """The token of a file that only its owner can read."""
-    try:
-        text = file.read_text().strip()
-        mode = stat.S_IMODE(file.stat().st_mode)
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ExternalError(
-            "TOKEN_FILE_UNREADABLE", f"the token file {file} cannot be read", detail=str(failure)
-        ) from failure
-    if mode & 0o077:
-        raise UserError(
-            "TOKEN_FILE_OPEN",
-            f"others can read the token file {file}",
-            hint=f"chmod 600 {file}, and make a new one.",
-        )
-    if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
-        raise UserError(
-            "TOKEN_TOO_SHORT",
-            f"the token in {file} is not one of at least {_LEAST_TOKEN} letters and digits",
-            hint=f"openssl rand -hex 24 > {file}",
-        )
-    return Token(text)
+    return Token(token_in(file))
 
 
 def loopback(host: str) -> bool:

@@ -1,10 +1,9 @@
-"""Addresses, sizes and tokens as they are written on a command line."""
+"""Addresses and sizes as they are written on a command line."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from pathlib import Path
 
 from penstock.words.errors import UserError
 
@@ -45,16 +44,3 @@ def size(text: str) -> int:
     if not found or found[2].upper() not in _SIZES:
         raise UserError("BAD_SIZE", f"{text!r} is not a size", hint="As in 256MB or 64K.")
     return int(found[1]) * _SIZES[found[2].upper()]
-
-
-def token_in(path: str | None) -> str:
-    """The token that a file holds; no file, no token."""
-    if path is None:
-        return ""
-    try:
-        token = Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("BAD_TOKEN_FILE", f"{path} cannot be read", detail=str(error)) from None
-    if not token or not token.isascii():
-        raise UserError("BAD_TOKEN_FILE", f"{path} holds no token", hint="One line of ASCII text.")
-    return token

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.ingest.addresses import address, size, token_in
+from penstock.ingest.addresses import address, size
 from penstock.ingest.inlet import Overflow, PipeInlet, WhenFull
 from penstock.ingest.intake import check_stream
 from penstock.ingest.journal import Journal
@@ -29,7 +29,8 @@ from penstock.ingest.shipper import Shipper
 from penstock.ingest.tail import TailInlet
 from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
-from penstock.words.errors import ExternalError, UserError
+from penstock.words.errors import ExternalError, PenstockError, UserError
+from penstock.words.token_file import token_in
 
 if TYPE_CHECKING:
     import ssl
@@ -98,8 +99,10 @@ class _Source:
         stop: threading.Event,
         reduce: Reduce | None,
         tls: ssl.SSLContext | None,
+        token: str,
     ) -> None:
         name = "stdin" if path is None else f"{path.name}-{zlib.crc32(os.fsencode(path)):08x}"
+        self.path = path
         most = size(given.spool_bytes)
         file_bytes = max(min(4 << 20, most // 8), 4096)
         _check_kind(spool, name, reduce is not None)
@@ -139,7 +142,7 @@ class _Source:
             self.shipped,
             address(given.to),
             check_stream(given.stream),
-            token=token_in(given.token_file),
+            token=token,
             tls=tls,
             linger_seconds=min(linger_seconds, 0.2) if reduce else linger_seconds,
             finished=finished,
@@ -151,6 +154,11 @@ class _Source:
         ]
         if self._reducing is not None:
             self._threads.append(threading.Thread(target=self._reduce, name=f"reduce {name}", daemon=True))
+
+    @property
+    def missing(self) -> bool:
+        """Whether there was never a file."""
+        return isinstance(self.inlet, TailInlet) and self.inlet.missing
 
     def start(self) -> None:
         """Begin reading and shipping."""
@@ -197,7 +205,7 @@ class _Source:
             "frames": shipped.frames,
             "bytes_sent": shipped.bytes_sent,
             "dropped_lines": self.overflow.dropped_lines,
-            "unacknowledged_bytes": max(self.shipped.end - shipped.acknowledged, 0),
+            "unacknowledged_bytes": self.shipped.bytes_after(shipped.acknowledged),
         }
         return told if self._reducing is None else told | {"reduced_lines": self._reducing.taken}
 
@@ -213,12 +221,16 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
         )
     reduce = _reduce_of(given, reducers)
     tls = _tls(given)
+    token = token_in(Path(given.token_file)) if given.token_file else ""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with _spool(given.spool) as spool:
         paths: list[Path | None] = [Path(os.path.abspath(path)) for path in dict.fromkeys(given.tail)]
-        sources = [_Source(given, spool, path, stop, reduce, tls) for path in paths or [None]]
+        try:
+            sources = [_Source(given, spool, path, stop, reduce, tls, token) for path in paths or [None]]
+        except OSError as error:
+            raise _unwritable(spool, error) from None
         for source in sources:
             source.start()
         tell("started", to=given.to, stream=given.stream, producers=[one.shipped.producer for one in sources])
@@ -234,13 +246,21 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
         for one in sources:
             tell("ended", **one.told())
         if failure := _failed(sources):
+            if isinstance(failure, PenstockError):
+                raise failure
             raise ExternalError("AGENT_FAILED", "the agent cannot go on", detail=repr(failure)) from failure
-        if left and not given.spool:
+        if left and (given.once or not given.spool):
             raise ExternalError(
                 "NOT_SHIPPED",
                 "lines were left that the gateway did not acknowledge",
                 detail=left[0].shipper.shipped.failure or None,
-                hint="With --spool DIR they would be shipped by the next start.",
+                hint="They wait in the spool: the next start ships them."
+                if given.spool
+                else "With --spool DIR they would be shipped by the next start.",
+            )
+        if missing := [one.path for one in sources if one.missing and given.once]:
+            raise ExternalError(
+                "FILE_MISSING", f"there is no {missing[0]}", hint="Without --once the agent waits for it."
             )
     return 0
 
@@ -281,6 +301,15 @@ def _failed(sources: Sequence[_Source]) -> Exception | None:
     return next((one.failure for one in sources if one.failure is not None), None)
 
 
+def _unwritable(spool: Path, error: OSError) -> ExternalError:
+    return ExternalError(
+        "SPOOL_UNWRITABLE",
+        f"{spool} cannot be written to",
+        detail=str(error),
+        hint="Make room there, or give --spool another directory; what it holds is kept.",
+    )
+
+
 @contextlib.contextmanager
 def _spool(given: str | None) -> Iterator[Path]:
     """The spool directory, for this agent alone."""
@@ -296,7 +325,7 @@ def _spool(given: str | None) -> Iterator[Path]:
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(spool / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise ExternalError("SPOOL_UNWRITABLE", f"{spool} cannot be written to", detail=str(error)) from None
+        raise _unwritable(spool, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -14,13 +14,21 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Pruned, Retention, Store
 from penstock.words.errors import ExternalError, PenstockError
 
-Answer = int | PenstockError
+
+class Taken(NamedTuple):
+    """What became of a frame: its producer's durable position, and how many of its lines were new."""
+
+    position: int
+    lines: int
+
+
+Answer = Taken | PenstockError
 T = TypeVar("T")
 
 
@@ -33,6 +41,8 @@ class _Waiting:
     frame: Frame
     answer: Callable[[Answer], None]
     anywhere: bool
+    #: its lines that are new, as far as is known
+    lines: int = 0
 
 
 class Committer:
@@ -60,6 +70,7 @@ class Committer:
         self._syncing = ThreadPoolExecutor(4, thread_name_prefix="sync")
         #: bytes that wait to be written
         self.waiting_bytes = 0
+        #: frames and lines that are on disk
         self.groups = self.frames = self.lines = self.duplicates = 0
 
     def submit(
@@ -159,7 +170,9 @@ class Committer:
                 )
             except OSError as error:
                 raise ExternalError(
-                    "LOG_UNWRITABLE", f"the log of {name} cannot be opened", detail=str(error)
+                    "LOG_UNWRITABLE",
+                    f"the log of {name} cannot be opened: {error.strerror or error}",
+                    detail=str(error),
                 ) from error
         return store
 
@@ -175,11 +188,7 @@ class Committer:
                 store = dirty[one.stream] = self._store(one.stream)
                 if one.anywhere:
                     one.frame = replace(one.frame, first=store.expected(one.frame.producer))
-                if store.take(one.frame, now):
-                    self.frames += 1
-                    self.lines += one.frame.count
-                else:
-                    self.duplicates += 1
+                one.lines = store.take(one.frame, now)
             except PenstockError as error:
                 refused[one.sender] = error
         failed: dict[str, PenstockError] = {}
@@ -188,9 +197,13 @@ class Committer:
                 store.commit()
             except PenstockError as error:
                 failed[name] = error
-        return [
-            refused.get(one.sender)
-            or failed.get(one.stream)
-            or self._stores[one.stream].position(one.frame.producer)
-            for one in group
-        ]
+        return [refused.get(one.sender) or failed.get(one.stream) or self._committed(one) for one in group]
+
+    def _committed(self, one: _Waiting) -> Taken:
+        """Count a frame that is on disk."""
+        if one.lines:
+            self.frames += 1
+            self.lines += one.lines
+        else:
+            self.duplicates += 1
+        return Taken(self._stores[one.stream].position(one.frame.producer), one.lines)

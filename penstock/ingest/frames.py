@@ -145,6 +145,10 @@ class Frame:
             raise FrameError("the payload is not the number of whole lines its head says")
         return raw
 
+    def ends_line(self, position: int) -> bool:
+        """Whether a line of the frame ends at a position of its producer."""
+        return self.lines()[position - self.first - 1 : position - self.first] == b"\n"
+
     def after(self, position: int) -> Frame:
         """What of the frame lies at or after a position of its producer, which must be the end of a line."""
         lines = self.lines()

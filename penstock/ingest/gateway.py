@@ -65,21 +65,22 @@ class Gateway:
         """Whether as much waits to be written as may."""
         return self.committer.waiting_bytes >= self.settings.most_waiting_bytes
 
-    def check_token(self, token: str) -> None:
+    def check_token(self, token: str, hint: str = "Give --token-file with the same token.") -> None:
         """Raise unless the token is the one asked for, or none is."""
         if self.settings.token and not hmac.compare_digest(token.encode(), self.settings.token.encode()):
-            raise UserError(
-                "BAD_TOKEN", "the token is not the gateway's", hint="Give --token-file with the same token."
-            )
+            raise UserError("BAD_TOKEN", "the token is not the gateway's", hint=hint)
 
     def figures(self) -> dict[str, object]:
         """What there is to count."""
         return {"connections": len(self.connections), "refused": self.refused, **self.committer.figures()}
 
-    async def run(self) -> None:
-        """What goes on beside the connections, for ever."""
+    async def open(self) -> None:
+        """Open the logs that there are; nobody is listened to before."""
         for name, cut in (await self.committer.open_all()).items():
             tell("log opened", stream=name, cut_bytes=cut)
+
+    async def run(self) -> None:
+        """What goes on beside the connections, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.committer.run(self._committed))
             tasks.create_task(self._watch())
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, PenstockError):
             self.refuse(answer)
         else:
-            self._durable = answer
+            self._durable = answer.position
 
     def settle(self) -> None:
         """After a group: say how far it is on disk, and listen again."""

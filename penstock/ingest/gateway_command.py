@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.ingest.addresses import address, is_loopback, size, token_in
+from penstock.ingest.addresses import address, is_loopback, size
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpDoor, head_limit
 from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tell import tell
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
+from penstock.words.token_file import token_in
 
 if TYPE_CHECKING:
     import ssl
@@ -69,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway until it is told to stop."""
     given = parser().parse_args(arguments)
-    token = token_in(given.token_file)
+    token = token_in(Path(given.token_file)) if given.token_file else ""
     listens = [
         (name, address(text)) for name, text in (("listen", given.listen), ("http", given.http)) if text
     ]
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UserError(
                 "TOKEN_NEEDED",
                 f"--{name} {host} can be reached from other machines, so a token is needed",
-                hint="Put a long random word into a file and give --token-file to gateway and agents.",
+                hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
             )
     if given.partitions < 1 or given.most_connections < 1:
         raise UserError("BAD_SETTING", "--partitions and --most-connections are at least 1")
@@ -117,6 +118,7 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    await gateway.open()
     working = asyncio.create_task(gateway.run())
     try:
         host, port = listens["listen"]

@@ -24,6 +24,8 @@ from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
+from penstock.ingest.partition import SequenceGap
+from penstock.ingest.tell import tell
 from penstock.words.errors import ExternalError, PenstockError, UserError
 
 _MOST_HEAD_BYTES = 16 << 10
@@ -68,7 +70,7 @@ class HttpDoor:
         self._open += 1
         try:
             if self._open + len(self._gateway.connections) > settings.most_connections:
-                await _say(writer, *_refusal(ExternalError("TOO_MANY_CONNECTIONS", "there are too many")))
+                await self._refuse(writer, ExternalError("TOO_MANY_CONNECTIONS", "there are too many"))
                 return
             while await asyncio.wait_for(self._one(reader, writer), settings.patience_seconds * 2):
                 pass
@@ -80,23 +82,44 @@ class HttpDoor:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; whether there may be another on this connection."""
+        request = None
         try:
             request = await _request(reader)
             if request is None:
                 return False
             status, answer = await self._answer(request, reader)
         except PenstockError as error:
-            self._gateway.refused += 1
-            await _say(writer, *_refusal(error), close=True)
+            await self._refuse(writer, error, request)
             return False
         keep = request.headers.get("connection", "").lower() != "close"
         await _say(writer, status, answer, close=not keep)
         return keep
 
+    async def _refuse(
+        self, writer: asyncio.StreamWriter, error: PenstockError, request: _Request | None = None
+    ) -> None:
+        """Say why, here and there."""
+        self._gateway.refused += 1
+        status, answer = _refusal(error)
+        peer = writer.get_extra_info("peername")
+        tell(
+            "refused",
+            condition=error.condition,
+            reason=error.primary,
+            peer=peer and f"{peer[0]}:{peer[1]}",
+            producer=request and request.headers.get("penstock-producer"),
+            request=request and f"{request.method} {request.path.partition('?')[0]}"[:200],
+            status=status,
+        )
+        await _say(writer, status, answer, close=True)
+
     async def _answer(self, request: _Request, reader: asyncio.StreamReader) -> tuple[int, dict[str, object]]:
         if request.path == "/health":
             return 200, {"ok": True}
-        self._gateway.check_token(request.headers.get("authorization", "").removeprefix("Bearer ").strip())
+        self._gateway.check_token(
+            request.headers.get("authorization", "").removeprefix("Bearer ").strip(),
+            hint="Send the header Authorization: Bearer TOKEN.",
+        )
         if request.path == "/status":
             return 200, self._gateway.figures()
         found = _EVENTS.fullmatch(request.path.partition("?")[0])
@@ -140,8 +163,8 @@ class HttpDoor:
         answer = await done
         if isinstance(answer, PenstockError):
             raise answer
-        told: dict[str, object] = {"lines": frame.count}
-        return told if position is None else told | {"durable": answer}
+        told: dict[str, object] = {"lines": answer.lines}
+        return told if position is None else told | {"durable": answer.position}
 
 
 def _named(request: _Request) -> tuple[str, int | None]:
@@ -183,8 +206,8 @@ async def _request(reader: asyncio.StreamReader) -> _Request | None:
 
 def _refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
     answer: dict[str, object] = {"error": error.condition, "reason": error.primary, "hint": error.hint}
-    if expected := getattr(error, "expected", None):
-        answer["next"] = expected
+    if isinstance(error, SequenceGap):
+        answer["next"] = error.expected
     return _STATUS.get(error.condition, 400), answer
 
 

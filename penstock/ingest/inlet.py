@@ -3,7 +3,8 @@
 Receives a pipe (or anything that can be read); hands its bytes to the journal at once, whatever the network does.
 
 `Overflow` says what happens when the spool is full: wait, so that the writer waits too; or give up the oldest
-lines, or the newest. What is given up is counted and told.
+lines, or the newest. What is given up is counted and told; the newest also leave a hole in the producer's numbers, by
+which the gateway learns of it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _MOST = 256 << 10
 #: how long a pipe may fill up before it is looked at again: few wake-ups, and none waits
 _REST_SECONDS = 0.02
 _PIPE_BYTES = 1 << 20
+#: how long before the same is told again
+TELL_SECONDS = 10.0
 
 
 class Overflow:
@@ -42,37 +45,70 @@ class Overflow:
         #: lines that were given up
         self.dropped_lines = 0
         self.dropped_bytes = 0
+        #: bytes of the newest lines that were given up since the last that was kept
+        self.skipped_bytes = 0
+        self._full = False
         self._told_at = -1e9
+        self._told_lines = 0
 
     def has_room(self) -> bool:
         """Whether more may be appended; makes room if that is the policy."""
+        if self.when_full == "drop-newest":
+            self._full = self._still_full()
+            return not self._full
         while self._journal.disk_bytes >= self._most_bytes:
             if self.when_full == "block":
                 self._tell("spool full")
-            if self.when_full != "drop-oldest":
                 return False
             dropped = self._journal.drop_oldest()
             if dropped is None:
                 return True
             if dropped[1]:
-                self.dropped(*dropped)
+                self._count(*dropped)
         return True
 
+    def _still_full(self) -> bool:
+        """Once full it stays so until a file's worth is free: few holes, and no files of a line each."""
+        used = self._journal.disk_bytes
+        if not self._full or self._journal.is_one_file:
+            return used >= self._most_bytes
+        return used > self._most_bytes - self._journal.file_bytes
+
     def dropped(self, lines: int, size: int) -> None:
-        """Count what was given up."""
+        """Count the newest lines, which were given up."""
+        self.skipped_bytes += size
+        self._count(lines, size)
+
+    def skip(self) -> None:
+        """Before what comes next: leave out the numbers of what was given up."""
+        if self.skipped_bytes:
+            self._journal.give_up(self.skipped_bytes)
+            self.skipped_bytes = 0
+
+    def unwritable(self, error: OSError) -> None:
+        """Tell that the spool's disk takes nothing."""
+        self._tell("spool cannot be written", reason=str(error))
+
+    def remind(self) -> None:
+        """Tell what was given up since it was last told."""
+        if self.dropped_lines > self._told_lines:
+            self._tell("lines dropped")
+
+    def _count(self, lines: int, size: int) -> None:
         self.dropped_lines += lines
         self.dropped_bytes += size
-        self._tell("lines dropped")
+        self.remind()
 
-    def _tell(self, event: str) -> None:
-        if time.monotonic() - self._told_at > 10:
-            self._told_at = time.monotonic()
+    def _tell(self, event: str, **facts: object) -> None:
+        if time.monotonic() - self._told_at > TELL_SECONDS:
+            self._told_at, self._told_lines = time.monotonic(), self.dropped_lines
             tell(
                 event,
                 when_full=self.when_full,
                 dropped_lines=self.dropped_lines,
                 dropped_bytes=self.dropped_bytes,
                 producer=self._journal.producer,
+                **facts,
             )
 
 
@@ -103,6 +139,7 @@ class PipeInlet:
     def run(self) -> None:
         """Read to the end."""
         while True:
+            self._overflow.remind()
             if not select.select([self._fd], [], [], 0.2)[0]:
                 if self._stop.is_set():
                     break
@@ -112,7 +149,7 @@ class PipeInlet:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                     raise
-                tell("spool cannot be written", reason=str(error), producer=self._journal.producer)
+                self._overflow.unwritable(error)
                 moved = -1
             if moved == 0:
                 break
@@ -120,6 +157,8 @@ class PipeInlet:
                 self._stop.wait(_REST_SECONDS)
         if self._journal.ends_inside_a_line and not self._stop.is_set():
             self._journal.append(b"\n")
+        with contextlib.suppress(OSError):  # then only standard error tells
+            self._overflow.skip()
 
     def _move(self) -> int:
         """Take what is there; 0 at the end, less than 0 if there is no room."""
@@ -127,6 +166,8 @@ class PipeInlet:
             if self._overflow.when_full == "block":
                 return -1
             return self._discard()
+        if not self._discarding:
+            self._overflow.skip()
         if self._is_pipe and not self._discarding:
             return self._journal.append_from(self._fd, self._most)
         data = os.read(self._fd, self._most)
@@ -136,7 +177,9 @@ class PipeInlet:
             kept = data[end:] if end else b""
             self._overflow.dropped(1 if end else 0, len(data) - len(kept))
             self._discarding = not end
-        self._journal.append(kept)
+        if kept:
+            self._overflow.skip()
+            self._journal.append(kept)
         return len(data)
 
     def _discard(self) -> int:

@@ -7,6 +7,7 @@ producer's bytes.
     SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
     SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway has been away for a while
     SPOOL/NAME/dropped                  up to where the oldest lines were given up
+    SPOOL/NAME/skipped                  the numbers left out for newest lines that were given up
 
 Invariants:
 - Every file but the last ends with the end of a line. The last is always raw.
@@ -111,6 +112,16 @@ class Journal:
         except (FileNotFoundError, ValueError):
             return 0
 
+    @property
+    def is_one_file(self) -> bool:
+        """Whether there is only the file that is written to."""
+        return len(self._files) == 1
+
+    def bytes_after(self, position: int) -> int:
+        """How much there is from a position on."""
+        with self._lock:
+            return sum(max(file.end - max(file.first, position), 0) for file in self._files)
+
     def append(self, data: bytes) -> None:
         """Add bytes at the end."""
         view = memoryview(data)
@@ -165,6 +176,27 @@ class Journal:
             old = self._fd
             self._start_file(position)
             os.close(old)
+
+    def give_up(self, count: int) -> None:
+        """Leave out the numbers of bytes that were given up before they came here."""
+        position = self.end + count
+        if self.ends_inside_a_line:
+            self.append(b"\n")
+        spans = [span for span in self._skipped() if span[1] > self._released]
+        write_whole(self.directory / "skipped", json.dumps([*spans, (self.end, position)]).encode())
+        self.skip_to(position)
+
+    def gave_up(self, position: int, first: int) -> bool:
+        """Whether lines between a position and the first that follows were given up."""
+        if position < self.dropped_until or self.holds(position):
+            return True
+        return any(begin <= position < end and first - end < _JUMP for begin, end in self._skipped())
+
+    def _skipped(self) -> list[tuple[int, int]]:
+        try:
+            return [(begin, end) for begin, end in json.loads((self.directory / "skipped").read_bytes())]
+        except (FileNotFoundError, ValueError):
+            return []
 
     def sync(self) -> None:
         """Force what was appended to disk."""
@@ -270,6 +302,8 @@ class Journal:
             write_whole(self._path(made), *pieces)
         except FileNotFoundError:
             return True  # given up in the meantime
+        except OSError:
+            return False  # no room for both: it stays as it is
         with self._lock:
             kept = file in self._files
             if kept:

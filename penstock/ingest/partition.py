@@ -42,10 +42,10 @@ FORGOTTEN_AFTER = 30 * 86_400 * 1_000_000
 class SequenceGap(ExternalError):
     """A frame that does not follow what the log has of its producer."""
 
-    def __init__(self, producer: str, expected: int, first: int) -> None:
+    def __init__(self, producer: str, expected: int, first: int, why: str = "") -> None:
         super().__init__(
             "SEQUENCE_GAP",
-            f"{producer} sent from {first} on, but {expected} is next",
+            f"{producer} sent from {first} on, but {expected} is next{why}",
             hint=f"Send from {expected} on.",
         )
         self.expected = expected
@@ -74,7 +74,7 @@ class Partition:
         #: what opening cut from the end: never acknowledged, so it comes again
         self.cut_bytes = 0
         #: bytes that producers gave up
-        self.given_up = 0
+        self.given_up = self._giving_up = 0
         self._commit_fd = -1
         if directory.exists():
             self._open()
@@ -99,24 +99,26 @@ class Partition:
         known = self._taken.get(producer) or self._known.get(producer)
         return known.position if known else 0
 
-    def take(self, frame: Frame, now: int) -> bool:
-        """Put a frame into the group, or leave out what is there already; False if nothing was new."""
+    def take(self, frame: Frame, now: int) -> int:
+        """Put a frame into the group, or leave out what is there already; how many lines were new."""
         expected = self.expected(frame.producer)
         if frame.first < expected:
             if frame.end <= expected:
-                return False
+                return 0
+            if not frame.ends_line(expected):
+                raise SequenceGap(frame.producer, expected, frame.first, ", which is inside of a line")
             frame = frame.after(expected)
         elif frame.first > expected:
             if not frame.flags & (GAP | JUMP):
                 raise SequenceGap(frame.producer, expected, frame.first)
             if frame.flags & GAP:
-                self.given_up += frame.first - expected
+                self._giving_up += frame.first - expected
             frame.lines()
         else:
             frame.lines()
         self._taken[frame.producer] = Producer(frame.end, now)
         self._group.append(replace(frame, arrived_at=now))
-        return True
+        return frame.count
 
     def write(self) -> bool:
         """Write the group's frames to the segment; False if there are none."""
@@ -146,8 +148,8 @@ class Partition:
         """The group is on disk: readers may see it."""
         before, self._written = self._written, self._next
         self._known.update(self._taken)
-        self._group.clear()
-        self._taken.clear()
+        self.given_up += self._giving_up
+        self._forget_group()
         entry = INDEX_ENTRY.pack(before.latest, before.length, self._written.arrived_at)
         with contextlib.suppress(OSError):  # a hint
             os.write(self._index_fd, entry)
@@ -155,10 +157,14 @@ class Partition:
 
     def undo(self) -> None:
         """Forget the group; what part of it was written goes too."""
-        self._group.clear()
-        self._taken.clear()
+        self._forget_group()
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, self._written.length)
+
+    def _forget_group(self) -> None:
+        self._group.clear()
+        self._taken.clear()
+        self._giving_up = 0
 
     def prune(self, first: int) -> int:
         """Remove a segment, never the one that is written to; how many bytes that freed."""
@@ -220,7 +226,7 @@ class Partition:
                 raise (
                     error
                     if isinstance(error, ExternalError) and not isinstance(error, FrameError)
-                    else damaged(path, place, str(error))
+                    else damaged(path, place, error.primary if isinstance(error, FrameError) else str(error))
                 ) from None
         if place == 0:
             os.close(fd)

@@ -85,7 +85,9 @@ class Shipper:
     @property
     def done(self) -> bool:
         """Whether all there will ever be is on the gateway's disk."""
-        return self._finished() and (self._nothing_left or self.shipped.acknowledged >= self._journal.end)
+        return self._finished() and (
+            self._nothing_left or not self._journal.bytes_after(self.shipped.acknowledged)
+        )
 
     def run(self) -> None:
         """Ship until all is done, or `stop` is set; a gateway that is away is tried again and again."""
@@ -184,7 +186,7 @@ class Shipper:
         if frame is None:
             return None
         if frame.first > position:
-            given_up = position < self._journal.dropped_until or self._journal.holds(position)
+            given_up = self._journal.gave_up(position, frame.first)
             frame = replace(frame, flags=GAP if given_up else JUMP)
         data = frame.encoded()
         line.sendall(data)

@@ -125,8 +125,8 @@ class Store:
         home = self._home.get(producer)
         return home.expected(producer) if home else 0
 
-    def take(self, frame: Frame, now: int) -> bool:
-        """Put a frame into the group under way; False if the log has all of it."""
+    def take(self, frame: Frame, now: int) -> int:
+        """Put a frame into the group under way; how many of its lines are new: none if the log has all of it."""
         home = self._home.get(frame.producer)
         if home is None:
             home = min(self.partitions, key=lambda one: self._crowd[one.directory])
@@ -149,7 +149,7 @@ class Store:
                 one.undo()
             raise ExternalError(
                 "LOG_UNWRITABLE",
-                f"{self.directory} cannot be written to",
+                f"{self.directory} cannot be written to: {error.strerror or error}",
                 detail=str(error),
                 hint="Make room or mend the disk; producers send again what was not acknowledged.",
             ) from error

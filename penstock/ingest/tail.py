@@ -6,12 +6,17 @@ The place in the file is not written down line by line: lines go into the journa
 journal's end says how far the file was read. Only a change of file is recorded (`source.json`): "from journal
 position J on it is file F from offset O".
 
+A file that was renamed is done with when it has been left alone for a while: by its own times, so that neither a
+restart nor a rotation long past begins the wait anew.
+
 Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed
 or compressed before it was read.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -25,6 +30,7 @@ from penstock.ingest.inlet import Overflow
 from penstock.ingest.journal import Journal
 from penstock.ingest.tell import tell
 from penstock.state.durable import write_whole
+from penstock.words.errors import ExternalError
 
 _MOST = 256 << 10
 _HEAD_BYTES = 256
@@ -62,8 +68,12 @@ class TailInlet:
         self._settle_seconds, self._poll_seconds, self._once = settle_seconds, poll_seconds, once
         self._record = journal.directory / "source.json"
         self._fd = -1
-        self._grew_at = time.monotonic()
         self._place: _Place | None = None
+        #: when the file was last touched, by its own times, and when that was seen
+        self._touched, self._touched_seen = 0, 0.0
+        self._met = False
+        #: whether it ended without ever having met the file
+        self.missing = False
         if self._record.exists():
             self._resume(_Place(**json.loads(self._record.read_bytes())))
         elif from_end and path.exists():
@@ -72,30 +82,57 @@ class TailInlet:
     def run(self) -> None:
         """Follow the file."""
         while not self._stop.is_set():
-            if self._fd < 0 and not self._open(self._path, 0):
+            self._overflow.remind()
+            try:
+                if not self._step():
+                    break
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._overflow.unwritable(error)
                 self._stop.wait(self._poll_seconds)
-                continue
-            if self._truncated():
-                tell("file truncated", path=self._path)
-                self._leave()
-                continue
-            copied = self._copy()
-            if copied is None:
-                self._stop.wait(self._poll_seconds)
-                continue
-            if copied:
-                self._grew_at = time.monotonic()
-                continue
-            if self._rotated() and time.monotonic() - self._grew_at >= self._settle_seconds:
+        self._end()
+
+    def _end(self) -> None:
+        if self._place is not None:
+            with contextlib.suppress(OSError):  # then only standard error tells
+                self._skip()
+
+    def _step(self) -> bool:
+        """Go on by a little; False at the end."""
+        if self._fd < 0 and not self._open(self._path, 0):
+            return self._absent()
+        if self._truncated():
+            tell("file truncated", path=self._path)
+            self._leave()
+            return True
+        copied = self._copy()
+        if copied:
+            return True
+        if copied is None:
+            self._stop.wait(self._poll_seconds)
+        elif self._rotated():
+            if self._settled():
                 self._finish_line()
                 following = self._following()
                 self._leave()
                 self._open(following, 0)
-                continue
-            if self._once and self._offset >= os.fstat(self._fd).st_size:
-                self._finish_line()
-                return
+            else:
+                self._stop.wait(self._poll_seconds)
+        elif self._once and self._offset >= os.fstat(self._fd).st_size:
+            self._finish_line()
+            return False
+        else:
             self._stop.wait(self._poll_seconds)
+        return True
+
+    def _absent(self) -> bool:
+        """There is no file; whether to wait for it."""
+        if not self._met and not self.missing:
+            self.missing = True
+            tell("file missing", path=self._path, waiting=not self._once)
+        self._stop.wait(0 if self._once else self._poll_seconds)
+        return not self._once
 
     @property
     def _offset(self) -> int:
@@ -108,8 +145,14 @@ class TailInlet:
             self._fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
-        self._grew_at = time.monotonic()
-        self._note(_Place(self._journal.end, os.fstat(self._fd).st_ino, offset))
+        except OSError as error:
+            raise ExternalError("FILE_UNREADABLE", f"{path} cannot be read", detail=str(error)) from None
+        try:
+            self._note(_Place(self._journal.end, os.fstat(self._fd).st_ino, offset))
+        except OSError:
+            self._leave()
+            raise
+        self._met, self.missing = True, False
         return True
 
     def _note(self, place: _Place) -> None:
@@ -123,6 +166,7 @@ class TailInlet:
 
     def _resume(self, place: _Place) -> None:
         """Go on in the file of an earlier life, wherever it is now."""
+        self._met = True
         offset = place.offset + max(self._journal.found_end - place.journal, 0)
         for path in [self._path, *self._siblings()]:
             try:
@@ -167,6 +211,7 @@ class TailInlet:
         if not end:
             return False
         if self._overflow.has_room():
+            self._skip()
             self._journal.append(data[:end])
         elif self._overflow.when_full == "block":
             return None
@@ -176,11 +221,30 @@ class TailInlet:
             self._note(replace(self._place, journal=self._journal.end, offset=self._offset + end))
         return True
 
+    def _skip(self) -> None:
+        """Leave out the numbers of the lines that were given up."""
+        if skipped := self._overflow.skipped_bytes:
+            assert self._place is not None
+            # first the note: these numbers are no bytes of the file
+            self._note(replace(self._place, journal=self._journal.end + skipped, offset=self._offset))
+            self._overflow.skip()
+
     def _rotated(self) -> bool:
         try:
             return self._path.stat().st_ino != os.fstat(self._fd).st_ino
         except FileNotFoundError:
             return False  # between the renaming and the next file
+
+    def _settled(self) -> bool:
+        """Whether a renamed file has been left alone for so long that nobody writes to it any more."""
+        status = os.fstat(self._fd)
+        touched = max(
+            status.st_mtime_ns, status.st_ctime_ns
+        )  # renaming counts: the writer may not know of it yet
+        if touched != self._touched:
+            self._touched, self._touched_seen = touched, time.monotonic()
+        left_alone = max(time.time() - touched / 1e9, time.monotonic() - self._touched_seen)
+        return left_alone >= self._settle_seconds
 
     def _finish_line(self) -> None:
         """The last line will not go on: it ends here."""
