@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,3 +17,15 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     made = Processes(tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 400 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+    if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs to mount a small disk")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=False)

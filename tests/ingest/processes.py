@@ -35,6 +35,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def token_file(path: Path, token: str) -> Path:
+    """A file that only its owner can read."""
+    path.touch(0o600)
+    path.write_text(f"{token}\n")
+    return path
+
+
 class Running:
     """A process of `penstock`, and what it says."""
 

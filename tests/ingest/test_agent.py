@@ -1,4 +1,4 @@
-"""An agent never makes its writer wait while the spool has room, ships every line once, and follows rotated files."""
+"""An agent never makes its writer wait while the spool has room, ships every line once, and says what it gives up."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.ingest.processes import Processes, numbered, until
+from penstock.ingest import inlet
+from penstock.ingest.journal import Journal
+from tests.ingest.processes import Processes, numbered, token_file, until
 
 HEAVY = ("polars", "pyarrow", "pyspark", "numpy", "typer", "rich", "asyncio", "logging")
 
@@ -142,7 +146,7 @@ def test_a_full_spool_drops_the_newest(processes: Processes, tmp_path: Path) -> 
     with open(into, "wb", buffering=0) as pipe:
         pipe.write(b"\n".join(lines) + b"\n")
         until(lambda: agent.said("lines dropped"), what="lines dropped")
-        processes.gateway()
+        gateway = processes.gateway()
         until(lambda: agent.said("connected"), what="connected")
         until(lambda: _empty(tmp_path / "spool"), what="an empty spool")
         pipe.write(b"after\n")
@@ -152,6 +156,86 @@ def test_a_full_spool_drops_the_newest(processes: Processes, tmp_path: Path) -> 
     assert set(found[:-1]) <= set(lines)  # whole lines only
     assert found[:1000] == lines[:1000]
     assert agent.said("ended")[0]["dropped_lines"] == len(lines) + 1 - len(found)
+    assert agent.said("ended")[0]["unacknowledged_bytes"] == 0
+    assert gateway.stop() == 0
+    dropped = sum(map(len, lines)) + len(lines) - sum(len(line) + 1 for line in found[:-1])
+    assert gateway.said("stopped")[0]["streams"]["logs"]["given_up_bytes"] == dropped
+
+
+def test_a_full_disk_is_told_seldom_and_loses_nothing(
+    processes: Processes, tmp_path: Path, small_disk: Path
+) -> None:
+    out, into = os.pipe()
+    agent = processes.agent("--spool", small_disk, "--drain", "20s", stdin=out)
+    os.close(out)
+    os.set_blocking(into, False)
+    lines = list(numbered(0, 100_000))
+    at = 0
+
+    def stuck() -> bool:
+        nonlocal at
+        before, at = at, at + write_lines(into, lines[at:])
+        return bool(at == before and agent.said("spool cannot be written"))
+
+    until(stuck, what="a full disk")
+    time.sleep(1)  # for what is told too often
+    assert len(agent.said("spool cannot be written")) == 1
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    processes.gateway()
+    os.set_blocking(into, True)
+    with open(into, "wb") as pipe:
+        pipe.write(b"\nlast\n")
+    assert agent.wait() == 0
+    found = processes.lines()
+    assert (found[:at], found[-1]) == (lines[:at], b"last")
+
+
+@pytest.mark.parametrize("tailing", [False, True])
+def test_a_disk_that_is_full_from_the_start_is_told(
+    processes: Processes, tmp_path: Path, small_disk: Path, tailing: bool
+) -> None:
+    (small_disk / "spool").mkdir()
+    with pytest.raises(OSError), open(small_disk / "filler", "wb", buffering=0) as filler:  # noqa: PT012
+        while filler.write(b"x" * 4096):
+            pass
+    path = tmp_path / "access.log"
+    path.write_bytes(b"a\n")
+    agent = processes.agent("--spool", small_disk / "spool", *(("--tail", path) if tailing else ()))
+    assert agent.wait() == 3
+    assert "[SPOOL_UNWRITABLE]" in agent.text()
+    assert "No space left" in agent.text()
+    assert "Traceback" not in agent.text()
+
+
+def test_what_was_dropped_since_the_last_word_is_told_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inlet, "TELL_SECONDS", 0.5)
+    out, into = os.pipe()
+    stop = threading.Event()
+    journal = Journal(tmp_path)
+    overflow = inlet.Overflow(journal, 1, "drop-newest")
+    journal.append(b"full\n")
+    reader = inlet.PipeInlet(out, journal, overflow, stop)
+    thread = threading.Thread(target=reader.run)
+    thread.start()
+    said = ""
+
+    def told() -> list[int]:
+        nonlocal said
+        said += capsys.readouterr().err
+        return [json.loads(line)["dropped_lines"] for line in said.splitlines() if "lines dropped" in line]
+
+    try:
+        os.write(into, b"one\n")
+        until(lambda: told() == [1], what="the first word")
+        os.write(into, b"two\nthree\n")  # nothing comes after it
+        until(lambda: told() == [1, 3], what="the second word")
+    finally:
+        os.close(into)
+        thread.join(10)
+        os.close(out)
+        journal.close()
 
 
 def _end(spool: Path) -> int:
@@ -165,8 +249,8 @@ def _empty(spool: Path) -> bool:
 
 
 def test_a_wrong_token_is_told_and_tried_again(processes: Processes, tmp_path: Path) -> None:
-    (tmp_path / "right").write_text("sesame")
-    (tmp_path / "wrong").write_text("barley")
+    token_file(tmp_path / "right", "sesame-sesame-sesame")
+    token_file(tmp_path / "wrong", "barley-barley-barley")
     processes.gateway("--token-file", tmp_path / "right")
     (tmp_path / "input").write_bytes(b"a\n")
     with open(tmp_path / "input", "rb") as file:
@@ -186,109 +270,6 @@ def test_two_agents_do_not_share_a_spool(processes: Processes, tmp_path: Path) -
     assert second.wait() == 2
     assert "[SPOOL_TAKEN]" in second.text()
     os.close(into)
-
-
-class TestTail:
-    """Following a file."""
-
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "www" / "access.log"
-
-    @pytest.fixture
-    def tail(self, processes: Processes, path: Path, tmp_path: Path) -> tuple[object, ...]:
-        path.parent.mkdir()
-        return ("--tail", path, "--spool", tmp_path / "spool", "--settle", "100ms")
-
-    def test_it_follows_renaming_truncating_and_unfinished_lines(
-        self, processes: Processes, path: Path, tail: tuple[object, ...]
-    ) -> None:
-        processes.gateway()
-        agent = processes.agent(*tail)
-        path.write_bytes(b"a 1\na 2\na 3 begun")
-        until(lambda: len(processes.lines()) == 2)
-        with open(path, "ab") as file:
-            file.write(b" and ended\na 4 never ended")
-        until(lambda: len(processes.lines()) == 3)
-        path.rename(path.with_name("access.log.1"))
-        path.write_bytes(b"b 1\nb 2\n")
-        until(lambda: len(processes.lines()) == 6)
-        path.write_bytes(b"c 1\n")  # as copytruncate does
-        until(lambda: len(processes.lines()) == 7)
-        path.write_bytes(b"d 1, in a file longer than the one before it was truncated\n")
-        until(lambda: len(processes.lines()) == 8)
-        assert agent.stop() == 0
-        assert processes.lines() == [
-            b"a 1",
-            b"a 2",
-            b"a 3 begun and ended",
-            b"a 4 never ended",
-            b"b 1",
-            b"b 2",
-            b"c 1",
-            b"d 1, in a file longer than the one before it was truncated",
-        ]
-
-    def test_it_reads_what_was_rotated_while_it_was_away(
-        self, processes: Processes, path: Path, tail: tuple[object, ...]
-    ) -> None:
-        processes.gateway()
-        path.write_bytes(b"a 1\n")
-        agent = processes.agent(*tail)
-        until(lambda: len(processes.lines()) == 1)
-        agent.kill()
-        with open(path, "ab") as file:
-            file.write(b"a 2\n")
-        for number, name in ((2, "b"), (1, "c")):
-            path.rename(path.with_name(f"access.log.{number}"))
-            path.write_bytes(name.encode() + b" 1\n")
-            os.utime(path, ns=(0, path.with_name(f"access.log.{number}").stat().st_mtime_ns + 10**6))
-        path.with_name("access.log_ssl").write_bytes(b"another file\n")
-        processes.agent(*tail)
-        until(lambda: len(processes.lines()) == 4, what="four lines")
-        assert processes.lines() == [b"a 1", b"a 2", b"b 1", b"c 1"]
-
-    def test_a_file_waits_with_a_full_spool_also_when_it_is_rotated(
-        self, processes: Processes, path: Path, tail: tuple[object, ...]
-    ) -> None:
-        sent = list(numbered(0, 10_000))
-        path.write_bytes(b"\n".join(sent) + b"\n")
-        agent = processes.agent(*tail, "--spool-bytes", "100K")
-        until(lambda: agent.said("spool full"), what="a full spool")
-        path.rename(path.with_name("access.log.1"))
-        path.write_bytes(b"after\n")
-        processes.gateway()
-        until(lambda: len(processes.lines()) > len(sent), what="all lines")
-        assert processes.lines() == [*sent, b"after"]
-
-    def test_it_can_begin_at_the_end_and_end_at_the_end(
-        self, processes: Processes, path: Path, tail: tuple[object, ...]
-    ) -> None:
-        processes.gateway()
-        path.write_bytes(b"old\n")
-        assert processes.agent(*tail, "--from-end", "--once").wait() == 0
-        with open(path, "ab") as file:
-            file.write(b"new\n")
-        assert processes.agent(*tail, "--from-end", "--once").wait() == 0
-        assert processes.agent(*tail, "--from-end", "--once").wait() == 0
-        assert processes.lines() == [b"new"]
-
-    def test_several_files_are_producers_of_their_own(
-        self, processes: Processes, path: Path, tail: tuple[object, ...]
-    ) -> None:
-        gateway = processes.gateway()
-        other = path.with_name("error.log")
-        path.write_bytes(b"a 1\na 2\n")
-        other.write_bytes(b"e 1\n")
-        assert processes.agent(*tail, "--tail", other, "--once").wait() == 0
-        assert sorted(processes.lines()) == [b"a 1", b"a 2", b"e 1"]
-        assert gateway.stop() == 0
-        assert gateway.said("stopped")[0]["streams"]["logs"]["producers"] == 2
-
-    def test_it_needs_a_spool(self, processes: Processes, path: Path) -> None:
-        agent = processes.agent("--tail", path)
-        assert agent.wait() == 2
-        assert "[SPOOL_NEEDED]" in agent.text()
 
 
 def test_what_it_says_is_json(processes: Processes) -> None:

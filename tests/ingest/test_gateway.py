@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.ingest.frames import Frame
+from penstock.ingest.frames import GAP, Frame
 from penstock.ingest.gateway_command import main as gateway_main
 from penstock.ingest.intake import Hello
-from penstock.words.errors import UserError
-from tests.ingest.processes import Line, Processes, Running, until
+from penstock.ingest.store import Store
+from penstock.words.errors import ExternalError, UserError
+from tests.ingest.processes import Line, Processes, Running, token_file, until
 
 WEB1 = Hello("clicks", "web1")
 
@@ -175,16 +177,59 @@ def test_lines_and_json_come_over_http(shared: Processes) -> None:
 
 
 def test_a_request_with_a_position_can_be_repeated(shared: Processes) -> None:
-    for _ in range(3):
+    for new in (2, 0, 0):
         answer = request(
             shared, "POST", "/streams/repeat/events", b"a\nb\n", Penstock_Producer="me", Penstock_Position="0"
         )
-        assert answer == (200, {"lines": 2, "durable": 4})
+        assert answer == (200, {"lines": new, "durable": 4})
     status, told = request(
         shared, "POST", "/streams/repeat/events", b"d\n", Penstock_Producer="me", Penstock_Position="6"
     )
     assert (status, told["error"], told["next"]) == (409, "SEQUENCE_GAP", 4)
     assert shared.lines("repeat") == [b"a", b"b"]
+
+
+def test_a_body_without_its_last_newline_counts_with_it(shared: Processes) -> None:
+    def sent(body: bytes, position: int) -> tuple[int, dict[str, object]]:
+        headers = {"Penstock_Producer": "unended", "Penstock_Position": str(position)}
+        return request(shared, "POST", "/streams/unended/events", body, **headers)
+
+    assert sent(b"a", 7)[1]["next"] == 0
+    assert sent(b"a\nb", 0) == (200, {"lines": 2, "durable": 4})
+    status, told = sent(b"c\n", 3)
+    assert (status, told["error"], told["next"]) == (409, "SEQUENCE_GAP", 4)
+    assert sent(b"b\nc\n", 2) == (200, {"lines": 1, "durable": 6})
+    assert shared.lines("unended") == [b"a", b"b", b"c"]
+
+
+def test_what_a_full_disk_refused_is_not_counted_and_is_told(processes: Processes, small_disk: Path) -> None:
+    processes.log.symlink_to(small_disk)
+    gateway = processes.gateway(http=True)
+    line = os.urandom(30_000).hex().encode() + b"\n"
+    taken = []
+    for _ in range(20):
+        taken.append(request(processes, "POST", "/streams/web/events", line)[0])
+    assert set(taken) == {200, 503}
+    figures = request(processes, "GET", "/status")[1]
+    assert figures["lines"] == figures["frames"] == taken.count(200) == len(processes.lines("web"))
+    refused = gateway.said("refused")
+    assert len(refused) == taken.count(503)
+    assert refused[0]["condition"] == "LOG_UNWRITABLE"
+    assert "No space left on device" in refused[0]["reason"]
+
+
+def test_what_was_given_up_counts_once_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, partitions=1)
+    store.append([Frame.of("a", 0, b"a 1\n")])
+    later = Frame.of("a", 10, b"a 3\n", flags=GAP)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(ExternalError, match="LOG_UNWRITABLE"):
+            store.append([later])
+    assert store.given_up == 0
+    store.append([later])
+    assert store.given_up == 6
+    store.close()
 
 
 @pytest.mark.parametrize(
@@ -220,19 +265,24 @@ def test_requests_are_refused_by_their_status(
 
 
 def test_a_token_is_asked_for(processes: Processes, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("open sesame\n")
+    token_file(tmp_path / "token", "open-sesame-open-sesame")
     gateway = processes.gateway("--token-file", tmp_path / "token", http=True)
     with Line(processes.port, Hello("clicks", "p", "wrong")) as line:
         assert line.greeting["error"] == "BAD_TOKEN"
-    with Line(processes.port, Hello("clicks", "p", "open sesame")) as line:
+    with Line(processes.port, Hello("clicks", "p", "open-sesame-open-sesame")) as line:
         assert line.greeting["next"] == 0
     assert request(processes, "POST", "/streams/clicks/events", b"x\n")[0] == 401
     assert request(processes, "GET", "/status")[0] == 401
     assert request(processes, "GET", "/health")[0] == 200
-    answer = request(processes, "POST", "/streams/clicks/events", b"x\n", Authorization="Bearer open sesame")
+    answer = request(
+        processes, "POST", "/streams/clicks/events", b"x\n", Authorization="Bearer open-sesame-open-sesame"
+    )
     assert answer == (200, {"lines": 1})
-    assert gateway.said("refused")[0]["condition"] == "BAD_TOKEN"
-    assert "open sesame" not in gateway.text()
+    by_agent, by_http, *_ = gateway.said("refused")
+    assert by_agent["condition"] == by_http["condition"] == "BAD_TOKEN"
+    assert (by_http["status"], by_http["request"]) == (401, "POST /streams/clicks/events")
+    assert "Bearer" in str(request(processes, "GET", "/status")[1]["hint"])
+    assert "open-sesame-open-sesame" not in gateway.text()
     agent = processes.agent("--drain", "500ms")
     assert agent.wait() == 0  # it had nothing to say
     assert gateway.stop() == 0
@@ -242,6 +292,24 @@ def test_other_machines_need_a_token(tmp_path: Path) -> None:
     for option in ("--listen", "--http"):
         with pytest.raises(UserError, match="TOKEN_NEEDED"):
             gateway_main(["--dir", str(tmp_path), option, "0.0.0.0:0"])
+
+
+@pytest.mark.parametrize("command", ["gateway", "agent"])
+def test_a_token_file_is_as_the_services(tmp_path: Path, command: str) -> None:
+    file = token_file(tmp_path / "token", "x")
+    rest = ["--dir", tmp_path] if command == "gateway" else ["--to", "127.0.0.1:1", "--drain", "0s"]
+    listen = ["--listen", "127.0.0.1:0"] if command == "gateway" else []
+    for condition, code in (("TOKEN_TOO_SHORT", 2), ("TOKEN_FILE_OPEN", 2), ("TOKEN_FILE_UNREADABLE", 3)):
+        running = Running(command, *rest, *listen, "--token-file", file)
+        try:
+            assert running.wait() == code
+        finally:
+            running.kill()
+        assert f"[{condition}]" in running.text()
+        token_file(file, "long enough to be one".replace(" ", "-"))
+        file.chmod(0o644)
+        if condition == "TOKEN_FILE_OPEN":
+            file.unlink()
 
 
 def test_there_are_not_more_connections_than_allowed(processes: Processes) -> None:
@@ -273,6 +341,7 @@ def test_a_second_gateway_on_the_same_logs_takes_nothing(processes: Processes) -
     other = Running("gateway", "--dir", processes.log, "--listen", "127.0.0.1:0")
     assert other.wait() == 3
     assert "[LOG_TAKEN]" in other.text()
+    assert not other.said("listening")
 
 
 def test_a_restart_in_the_middle_of_a_batch_takes_it_whole_or_not_at_all(processes: Processes) -> None:

@@ -153,6 +153,8 @@ def test_damage_is_told_with_its_place_by_writer_and_reader(tmp_path: Path, comm
     with pytest.raises(ExternalError, match="LOG_DAMAGED") as caught:
         Store(tmp_path, partitions=1)
     assert str(path) in str(caught.value)
+    assert ".." not in str(caught.value)
+    assert "BAD_FRAME" not in str(caught.value)
 
 
 def test_a_segment_that_was_being_begun_is_begun_again(tmp_path: Path) -> None:

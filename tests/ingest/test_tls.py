@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.processes import Processes, numbered, until
+from tests.ingest.processes import Processes, numbered, token_file, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
@@ -69,8 +69,7 @@ def test_a_gateway_that_cannot_prove_who_it_is_gets_nothing(
 
 
 def _token(folder: Path) -> Path:
-    (folder / "token").write_text("a-long-enough-token")
-    return folder / "token"
+    return token_file(folder / "token", "a-long-enough-token")
 
 
 def test_http_speaks_tls_too(processes: Processes, tmp_path: Path) -> None:
