@@ -71,6 +71,8 @@ class TailInlet:
         self._place: _Place | None = None
         #: when the file was last touched, by its own times, and when that was seen
         self._touched, self._touched_seen = 0, 0.0
+        #: what is read after the file that is done with
+        self._next: Path | None = None
         self._met = False
         #: whether it ended without ever having met the file
         self.missing = False
@@ -100,8 +102,12 @@ class TailInlet:
 
     def _step(self) -> bool:
         """Go on by a little; False at the end."""
-        if self._fd < 0 and not self._open(self._path, 0):
-            return self._absent()
+        if self._fd < 0:
+            opened = self._open(self._next or self._path, 0)
+            if not opened and self._next is None:
+                return self._absent()
+            self._next = None
+            return True
         if self._truncated():
             tell("file truncated", path=self._path)
             self._leave()
@@ -114,9 +120,8 @@ class TailInlet:
         elif self._rotated():
             if self._settled():
                 self._finish_line()
-                following = self._following()
+                self._next = self._following()
                 self._leave()
-                self._open(following, 0)
             else:
                 self._stop.wait(self._poll_seconds)
         elif self._once and self._offset >= os.fstat(self._fd).st_size:
@@ -131,7 +136,8 @@ class TailInlet:
         if not self._met and not self.missing:
             self.missing = True
             tell("file missing", path=self._path, waiting=not self._once)
-        self._stop.wait(0 if self._once else self._poll_seconds)
+        if not self._once:
+            self._stop.wait(self._poll_seconds)
         return not self._once
 
     @property
@@ -146,7 +152,7 @@ class TailInlet:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise ExternalError("FILE_UNREADABLE", f"{path} cannot be read", detail=str(error)) from None
+            raise _unreadable(path, error) from None
         try:
             self._note(_Place(self._journal.end, os.fstat(self._fd).st_ino, offset))
         except OSError:
@@ -175,6 +181,8 @@ class TailInlet:
                     break
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise _unreadable(path, error) from None
         else:
             tell("file gone", path=self._path, read=offset)
             if self._journal.ends_inside_a_line:
@@ -238,9 +246,8 @@ class TailInlet:
     def _settled(self) -> bool:
         """Whether a renamed file has been left alone for so long that nobody writes to it any more."""
         status = os.fstat(self._fd)
-        touched = max(
-            status.st_mtime_ns, status.st_ctime_ns
-        )  # renaming counts: the writer may not know of it yet
+        # renaming counts too: the writer may not know of it yet
+        touched = max(status.st_mtime_ns, status.st_ctime_ns)
         if touched != self._touched:
             self._touched, self._touched_seen = touched, time.monotonic()
         left_alone = max(time.time() - touched / 1e9, time.monotonic() - self._touched_seen)
@@ -273,3 +280,7 @@ class TailInlet:
             if status.st_ino != done.st_ino and status.st_mtime_ns > done.st_mtime_ns:
                 later.append((status.st_mtime_ns, path))
         return min(later)[1] if later else self._path
+
+
+def _unreadable(path: Path, error: OSError) -> ExternalError:
+    return ExternalError("FILE_UNREADABLE", f"{path} cannot be read", detail=str(error))

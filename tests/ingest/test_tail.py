@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.ingest import tail as tail_module
 from penstock.ingest.inlet import Overflow
 from penstock.ingest.journal import Journal
 from penstock.ingest.tail import TailInlet
@@ -137,23 +139,48 @@ def test_once_goes_past_a_rotation_to_the_end_of_the_last_file(
     assert processes.lines() == [b"a 1", b"a 2", b"b 1"]
 
 
-def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> None:
-    """Neither a new life of the agent nor a file that it has only now come to begins the wait anew."""
+def rotated_twice(path: Path, journal: Journal) -> None:
+    """Three files, of which the oldest was being read in another life."""
     path.parent.mkdir()
     for number, text in ((2, b"a\n"), (1, b"b\n")):
         path.write_bytes(text)
         path.rename(path.with_name(f"access.log.{number}"))
     path.write_bytes(b"c\n")
+    place = {"journal": 0, "inode": path.with_name("access.log.2").stat().st_ino, "offset": 0}
+    (journal.directory / "source.json").write_text(json.dumps(place))
+
+
+def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> None:
+    """Neither a new life of the agent nor a file that it has only now come to begins the wait anew."""
+    journal = Journal(tmp_path / "journal")
+    rotated_twice(path, journal)
     touched = path.with_name("access.log.1").stat().st_ctime
     until(lambda: time.time() > touched + 2, what="two seconds")
-    journal = Journal(tmp_path / "journal")
-    oldest = path.with_name("access.log.2")
-    place = {"journal": 0, "inode": oldest.stat().st_ino, "offset": 0}
-    (journal.directory / "source.json").write_text(json.dumps(place))
-    settled = Overflow(journal, 1 << 20, "block")
+    overflow = Overflow(journal, 1 << 20, "block")
     began = time.monotonic()
-    TailInlet(path, journal, settled, threading.Event(), settle_seconds=2, once=True).run()
+    TailInlet(path, journal, overflow, threading.Event(), settle_seconds=2, once=True).run()
     assert time.monotonic() - began < 2
+    assert journal.lines(0) == (0, b"a\nb\nc\n")
+    journal.close()
+
+
+def test_no_file_is_passed_over_while_the_disk_is_full(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    rotated_twice(path, journal)
+    overflow = Overflow(journal, 1 << 20, "block")
+    inlet = TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
+    write, full = tail_module.write_whole, [OSError(errno.ENOSPC, "full")] * 2
+
+    def failing(*told: object) -> None:
+        if full:
+            raise full.pop()
+        write(*told)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tail_module, "write_whole", failing)
+    inlet.run()
+    assert not full
     assert journal.lines(0) == (0, b"a\nb\nc\n")
     journal.close()
 
