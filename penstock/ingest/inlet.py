@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from penstock.ingest.journal import Journal, boot_id
+from penstock.ingest.journal import Journal
+from penstock.ingest.machine import boot_id
 from penstock.ingest.tell import tell
 from penstock.state.durable import write_whole
 
@@ -86,7 +87,9 @@ class Overflow:
             self.skipped_bytes = 0
 
     def unwritable(self, error: OSError) -> None:
-        """Tell that the spool's disk takes nothing."""
+        """The spool's disk takes nothing: tell it, and make room if something is there for nothing."""
+        with contextlib.suppress(OSError):
+            self._journal.relieve()
         self._tell("spool cannot be written", reason=str(error))
 
     def remind(self) -> None:

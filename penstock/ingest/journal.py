@@ -7,6 +7,7 @@ producer's bytes.
     SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
     SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway has been away for a while
     SPOOL/NAME/dropped                  up to where the oldest lines were given up
+    SPOOL/NAME/spare                    room for a new file on a disk that is full
     SPOOL/NAME/skipped                  the numbers left out for newest lines that were given up
 
 Invariants:
@@ -22,7 +23,6 @@ import contextlib
 import errno
 import json
 import os
-import socket
 import threading
 import time
 import uuid
@@ -30,13 +30,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.ingest.frames import Frame
+from penstock.ingest.machine import boot_id, host
 from penstock.ingest.segments import frames_from
+from penstock.ingest.skipped import Skipped
+from penstock.ingest.spare import Spare
 from penstock.state.durable import sync_directory, write_whole
 
 #: what a frame holds at most, unpacked
 FRAME_BYTES = 256 << 10
 #: how much further numbering goes on after a power loss
 _JUMP = 1 << 32
+#: where a new file looks for the beginning of its first line
+_BACK = 64 << 10
 
 
 class _File(NamedTuple):
@@ -71,7 +76,8 @@ class Journal:
         boot = boot_id() if boot is None else boot
         facts = directory / "producer.json"
         known = json.loads(facts.read_bytes()) if facts.exists() else {}
-        self.producer: str = known.get("producer") or f"{_host()}-{uuid.uuid4().hex[:12]}"
+        self.producer: str = known.get("producer") or f"{host()}-{uuid.uuid4().hex[:12]}"
+        self._skipped = Skipped(directory / "skipped")
         self._files: list[_File] = []
         self._released = 0
         self._fd = -1
@@ -81,6 +87,7 @@ class Journal:
         if known.get("boot", boot) != boot:
             self.skip_to((self.end // _JUMP + 2) * _JUMP)
         write_whole(facts, json.dumps({"producer": self.producer, "boot": boot}).encode())
+        self._spare = Spare(directory / "spare", _BACK)
 
     @property
     def first(self) -> int:
@@ -146,7 +153,7 @@ class Journal:
     def roll(self) -> None:
         """Begin a new file with the line that is not whole; what is before it stays."""
         first, size = self._files[-1].first, self._files[-1].size
-        back = min(size, 64 << 10)
+        back = min(size, _BACK)
         tail = os.pread(self._fd, back, size - back)
         whole = tail.rfind(b"\n") + 1
         if not whole:
@@ -159,9 +166,13 @@ class Journal:
     def _start_file(self, first: int, content: bytes = b"", before: _File | None = None) -> None:
         """A new last file; `before`: what the one that was last is from now on."""
         fd = os.open(self._path(_raw(first, 0)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        if os.write(fd, content) < len(content):
+        try:
+            if os.write(fd, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
             os.close(fd)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._path(_raw(first, 0)).unlink()
+            raise
         with self._lock:
             if before is not None:
                 self._files[-1] = before
@@ -182,21 +193,13 @@ class Journal:
         position = self.end + count
         if self.ends_inside_a_line:
             self.append(b"\n")
-        spans = [span for span in self._skipped() if span[1] > self._released]
-        write_whole(self.directory / "skipped", json.dumps([*spans, (self.end, position)]).encode())
+        self._skipped.add(self.end, position, self._released)
         self.skip_to(position)
 
     def gave_up(self, position: int, first: int) -> bool:
         """Whether lines between a position and the first that follows were given up."""
-        if position < self.dropped_until or self.holds(position):
-            return True
-        return any(begin <= position < end and first - end < _JUMP for begin, end in self._skipped())
-
-    def _skipped(self) -> list[tuple[int, int]]:
-        try:
-            return [(begin, end) for begin, end in json.loads((self.directory / "skipped").read_bytes())]
-        except (FileNotFoundError, ValueError):
-            return []
+        dropped = position < self.dropped_until or self.holds(position)
+        return dropped or self._skipped.covers(position, first, _JUMP)
 
     def sync(self) -> None:
         """Force what was appended to disk."""
@@ -319,6 +322,15 @@ class Journal:
             while len(self._files) > 1 and self._files[0].end <= position:
                 self._path(self._files.pop(0)).unlink(missing_ok=True)
 
+    def relieve(self) -> None:
+        """The disk is full: if all whole lines are acknowledged, let go of the file they are in."""
+        if self.is_one_file and self._released > self.first:
+            tail = os.pread(self._fd, _BACK, self._released - self.first)
+            if len(tail) < _BACK and b"\n" not in tail:
+                with self._spare.lent():
+                    self.roll()
+                    self.release(self._released)
+
     def drop_oldest(self) -> tuple[int, int] | None:
         """Give up the oldest file: how many lines and bytes that were, acknowledged ones aside."""
         if len(self._files) == 1:
@@ -385,15 +397,3 @@ class Journal:
             return
         self._fd = os.open(self._path(self._files[-1]), os.O_RDWR)
         os.lseek(self._fd, 0, os.SEEK_END)
-
-
-def boot_id() -> str:
-    """Which start of the machine this is."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _host() -> str:
-    return "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"

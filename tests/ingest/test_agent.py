@@ -180,7 +180,6 @@ def test_a_full_disk_is_told_seldom_and_loses_nothing(
     until(stuck, what="a full disk")
     time.sleep(1)  # for what is told too often
     assert len(agent.said("spool cannot be written")) == 1
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     processes.gateway()
     os.set_blocking(into, True)
     with open(into, "wb") as pipe:

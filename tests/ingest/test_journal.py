@@ -136,3 +136,38 @@ def test_the_oldest_goes_when_it_must(tmp_path: Path, pack: bool) -> None:
     assert journal.disk_bytes < 2600
     assert journal.dropped_until == journal.first == len(put) - len(kept)
     assert overflow.dropped_lines == put.count(b"\n") - kept.count(b"\n")
+
+
+def test_what_was_given_up_before_it_came_is_told_from_a_jump(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, boot="one")
+    journal.append(b"a\n")
+    journal.give_up(100)
+    journal.append(b"b\n")
+    journal.close()
+    journal = Journal(tmp_path, boot="two")
+    journal.append(b"c\n")
+    assert [found[0] for position in (0, 2, 104) if (found := journal.lines(position))] == [0, 102, 2 << 32]
+    assert journal.gave_up(2, 102)
+    assert not journal.gave_up(104, 2 << 32)
+    assert journal.bytes_after(2) == 4
+    journal.close()
+
+
+def test_a_full_disk_is_relieved_of_what_is_acknowledged(small_disk: Path) -> None:
+    journal = Journal(small_disk)
+    written = 0
+    with pytest.raises(OSError, match="No space"):  # noqa: PT012
+        while True:
+            journal.append(b"%06d\n" % (written // 7) * 100)
+            written += 700
+    whole = journal.end - journal.end % 7
+    rest = journal.end - whole
+    journal.release(whole - 7)
+    journal.relieve()
+    assert journal.first == 0  # a line is not acknowledged yet
+    journal.release(whole)
+    journal.relieve()
+    assert (journal.first, journal.end) == (whole, whole + rest)
+    journal.append(b"x" * 1000 + b"\n")
+    journal.close()
+    assert Journal(small_disk).bytes_after(whole) == rest + 1001
