@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -54,7 +55,7 @@ from penstock.words.errors import InternalError, PenstockError
 Watcher = Callable[[EpochReport], None]
 #: told in a word or two what the engine is about while there are no epochs yet
 Teller = Callable[[str], None]
-Query = SparkQuery | StreamingQuery | LocalQuery
+Query: TypeAlias = SparkQuery | StreamingQuery | LocalQuery
 
 
 class Engine:

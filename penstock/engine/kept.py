@@ -62,6 +62,10 @@ class Kept(Fixed):
             raise UserError("UNKNOWN_JOB", f"there is no output {output}", hint=f"There are {there_are}.")
         return self._results.latest(output)
 
+    def whole(self, output: str) -> Answer | None:
+        """All that an output told in the last epoch in which it did."""
+        return self._results.whole(output)
+
     def since(self, output: str, epoch: int, most: int | None = None) -> list[Answer]:
         """An output's rows of the epochs from one on, as far as they are kept."""
         return list(islice(self._results.since(output, epoch), most))

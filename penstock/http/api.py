@@ -301,8 +301,8 @@ def _answers(api: FastAPI, service: Service) -> None:
 
     @api.get("/jobs/{name}/answer", tags=["answers"], responses={200: {"model": schemas.Told}})
     async def answer(name: Name, accept: Annotated[str | None, Header()] = None) -> Response:
-        """A job's latest answer: what it told in the last epoch in which it told anything. As JSON, or as an Arrow
-        stream if the Accept header says so."""
+        """A job's latest answer: what it told of its last window, or (where it has none) in the last epoch in which it
+        told anything. As JSON, or as an Arrow stream if the Accept header says so."""
         if accept is not None and ARROW in accept:
             return await asyncio.to_thread(_arrow, host, name)
         told = host.answered(name) or await service.answer(name)

@@ -154,7 +154,8 @@ class Hub:
 
     def _new(self, ring: Ring, upto: int) -> list[tuple[int, bytes]]:
         """What a job told after the ring's last epoch."""
-        latest = self.host.ask(ring.job)
+        self.host.check_open()
+        latest = self.host.program.whole(ring.job)
         if self.host.identity(ring.job) != ring.identity:
             raise _job_dropped(ring.job)
         if latest is None or latest.epoch <= ring.upto or ring.upto >= upto:

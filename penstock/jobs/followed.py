@@ -60,7 +60,7 @@ class FollowedResults(Results):
                     self._upto = epoch
         return told
 
-    def _told_latest(self, job: str) -> Answer | None:
+    def whole(self, job: str) -> Answer | None:
         with self._lock:
             epoch, known = self._last.get(job), self._latest.get(job)
         if epoch is None or (known is not None and known.epoch == epoch):

@@ -222,6 +222,10 @@ class Jobs:
         """A job's latest answer; None before its first."""
         return self._results.latest(self._told_as(job))
 
+    def whole(self, job: str) -> Answer | None:
+        """All that a job told in the last epoch in which it did."""
+        return self._results.whole(self._told_as(job))
+
     def route(self, job: str, message: Any = None) -> Any:
         """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
         have the values the message says."""

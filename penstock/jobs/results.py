@@ -104,12 +104,17 @@ class Results:
 
     def latest(self, job: str) -> Answer | None:
         """A job's latest answer; None before its first."""
-        told = self._told_latest(job)
+        told = self.whole(job)
         return None if told is None else told.latest()
+
+    def whole(self, job: str) -> Answer | None:
+        """All that a job told in the last epoch in which it did."""
+        with self._lock:
+            return self._latest.get(job)
 
     def of(self, job: str, epoch: int) -> pl.DataFrame | None:
         """A job's rows of one epoch."""
-        latest = self._told_latest(job)
+        latest = self.whole(job)
         if latest is not None and latest.epoch == epoch:
             return latest.rows
         return next((answer.rows for _, answer in self._of(epoch, [job])), None)
@@ -133,11 +138,6 @@ class Results:
             answer = self._latest.get(job)
             if answer is not None and answer.epoch == epoch:
                 self._latest[job] = replace(answer, rows=from_stream(stream_bytes(answer.rows)))
-
-    def _told_latest(self, job: str) -> Answer | None:
-        """All that a job told in the last epoch in which it did."""
-        with self._lock:
-            return self._latest.get(job)
 
     def _forget_old(self) -> None:
         if len(self._epochs) <= self._kept * 1.1:

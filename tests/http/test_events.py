@@ -66,6 +66,20 @@ def test_a_subscriber_gets_what_is_told_from_now_on(state: Path) -> None:
         assert rows[1] | {"kind": "", "rows": []} == site.get("/jobs/seen/answer") | {"kind": "", "rows": []}
 
 
+def test_a_subscriber_gets_all_windows_that_an_epoch_closes(state: Path) -> None:
+    sql = "CREATE JOB counts AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
+    with kit.site(state, sql) as site:
+        with subscribed(site, "/jobs/counts/events") as found:
+            assert next(found)["kind"] == "begun"
+            for line in kit.LATER[:200]:
+                site.log.add("p0", line)
+            site.running.steps()
+            told = next(event for event in found if event["kind"] == "rows")
+        last = site.get("/jobs/counts/answer")
+        assert (told["epoch"], told["rows"][-len(last["rows"]) :]) == (last["epoch"], last["rows"])
+        assert len(told["rows"]) > 3 * len(last["rows"])
+
+
 def test_one_that_comes_back_goes_on_where_it_was(state: Path) -> None:
     with kit.site(state, kit.ALL) as site:
         with subscribed(site) as found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -36,7 +37,7 @@ def last_window(key: str, size: int, every: int | None = None) -> Counter[str]:
     return Counter({name: len(found) for (start, name), found in groups.items() if start == last})
 
 
-def asked(jobs: Jobs, name: str) -> list[tuple[object, ...]]:
+def asked(jobs: Jobs, name: str) -> list[Any]:
     answer = jobs.ask(name)
     assert answer is not None
     return answer.rows.rows()
