@@ -20,7 +20,7 @@ from penstock.engine.message import Message, as_error, error_of
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.instants import by_instant, of_last_instant
+from penstock.query.instants import of_last_instant
 from penstock.query.physical import OutputPlan, run_steps
 from penstock.state.bucket_map import Maps
 from penstock.state.collection import Changes
@@ -85,7 +85,6 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     facts = [message.facts for message in messages if message.kind == "facts"]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
-    instants = by_instant(task.plan)
     answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
     told, in_order = _told(task, messages)
     for name, frames in told.items():
@@ -93,7 +92,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         try:
             upto = _told_upto(task, before, name) if before.gap else None
             made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=upto)
-            if made is not None and name in instants:
+            if made is not None and name in task.plan.by_instant:
                 last[name] = of_last_instant(made)
         except PenstockError as error:
             if output.job is None:

@@ -22,6 +22,7 @@ from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
+from penstock.query.instants import tells_whole_answers
 from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
@@ -286,6 +287,20 @@ class Plan:
         for sub in self.subqueries:
             together.setdefault(found(sub), []).append(sub)
         return [tuple(family) for family in together.values()]
+
+    @cached_property
+    def by_instant(self) -> frozenset[str]:
+        """The outputs whose rows of one instant are a whole answer: those that rank, or aggregate over windows."""
+        sources: dict[str, set[str]] = {}
+        for edge in self.edges:
+            if edge.target.startswith("out:"):
+                sources.setdefault(edge.target[4:], set()).add(edge.source)
+        for source, members in {} if self.jobs is None else self.jobs.members.items():
+            for member in members.values():
+                sources.setdefault(member.output, set()).add(source)
+        whole = {name for name, sub in self.subqueries.items() if tells_whole_answers(sub.operator)}
+        ranked = {name for name, output in self.outputs.items() if output.top is not None}
+        return frozenset(ranked | {name for name, found in sources.items() if found <= whole})
 
     @cached_property
     def _by_source(self) -> dict[str, list[Edge]]:
