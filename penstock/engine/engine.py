@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -274,7 +275,10 @@ class Engine:
                 query = waiting.take_over(admission, self._reached(admission), each)
             else:
                 name = f"{self.program.name}-{os.urandom(3).hex()}"
-                query = spark_query(spark, desk, name, self.seat.spark_log(), each, self._fail)
+                try:
+                    query = spark_query(spark, desk, name, self.seat.spark_log(), each, self._fail)
+                except PySparkException as failure:
+                    raise explained(failure) from failure
             try:
                 get_ready()
             except BaseException as failure:
@@ -356,7 +360,11 @@ class Engine:
     def _wait(self, query: Query, admission: Admission, for_seconds: float | None) -> None:
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
         while not self._stop.is_set() and not admission.drained.is_set():
-            if not (query.isActive or (isinstance(query, SparkQuery) and query.again())):
+            try:
+                if not (query.isActive or (isinstance(query, SparkQuery) and query.again())):
+                    break
+            except PySparkException as refused:  # it could not be begun again
+                self._failure = self._failure or refused
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 break

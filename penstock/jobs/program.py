@@ -257,8 +257,9 @@ class Jobs:
 
     def begun(self) -> None:
         """Have the streams and jobs of the text it begins with, whatever there is already: create what is missing,
-        alter what is said otherwise now. What the text does not name is left."""
-        statements = parse(self._first)
+        alter what is said otherwise now. What the text does not name is left. Where other processes take in commands,
+        one of those says the text: an engine may have read another version of it."""
+        statements = [] if self._shared else parse(self._first)
         with self._lock:
             self._known.load(ours=True)
             self.answers = self._taken(
@@ -269,7 +270,7 @@ class Jobs:
 
     def joined(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
-        it begins with, of which that engine then finds that it was said."""
+        it begins with."""
         statements = parse(self._first) if begin else []
         with self._lock:
             self._known.load(ours=False)

@@ -52,7 +52,7 @@ def _merged(
     """The partial answers of stretches of rows, which begin at `starts`; those of one row are taken as they are."""
     ends = np.append(starts[1:], rows.height)
     many = np.flatnonzero(ends - starts > 1)
-    if len(many) > _MOST_MERGED * len(starts):
+    if not functions or len(many) > _MOST_MERGED * len(starts):
         return [column for function in functions for column in function.over(rows, starts, ends)]
     parts = rows.select(part for function in functions for part in function.parts())
     low, high = starts[many], ends[many]

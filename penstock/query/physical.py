@@ -300,7 +300,10 @@ class Plan:
                 sources.setdefault(member.output, set()).add(source)
         whole = {name for name, sub in self.subqueries.items() if tells_whole_answers(sub.operator)}
         ranked = {name for name, output in self.outputs.items() if output.top is not None}
-        return frozenset(ranked | {name for name, found in sources.items() if found <= whole})
+        # of several that are united, one may tell of an instant at which another has nothing to say yet
+        return frozenset(
+            ranked | {name for name, found in sources.items() if len(found) == 1 and found <= whole}
+        )
 
     @cached_property
     def _by_source(self) -> dict[str, list[Edge]]:

@@ -59,13 +59,14 @@ _OWN = [
 ]
 #: what a writer that was killed leaves beside penstock.json
 _DRAFT = re.compile(r"\.penstock\.json.*")
+_COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 
 
 def forget(state: Path) -> None:
     """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
     directory = StateDirectory(state)
     begun = directory.facts() is not None
-    if not begun and not (state / "commands").exists():
+    if not begun and not _only_commands(state / "commands"):
         return
     others = [
         entry.name
@@ -88,8 +89,14 @@ def forget(state: Path) -> None:
             unit.forget()
         finally:
             unit.close()
-    with directory.held() if begun else contextlib.nullcontext():  # commands may be there before any engine
+    with directory.held() if begun else contextlib.nullcontext():
         shutil.rmtree(state)
+
+
+def _only_commands(folder: Path) -> bool:
+    """Whether commands were taken in for an engine that never began; they are all that a directory is known by then."""
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return bool(names) and all(map(_COMMAND.match, names))
 
 
 @state_app.command()

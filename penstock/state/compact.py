@@ -78,8 +78,10 @@ def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn
     that is merged with anything newer; so all buckets have the same tiers again afterwards.
     """
     found: list[Turn] = []
-    newest = max((run.upto for run in runs), default=-1)
-    fresh = sum(sum(run.rows.values()) for run in runs if run.upto == newest)
+    # the epoch's own, or that of the one before where it is not there yet; not what a merge made of older ones
+    came = [run for run in runs if run.upto == run.epoch >= epoch - 1]
+    newest = max((run.upto for run in came), default=-1)
+    fresh = sum(sum(run.rows.values()) for run in came if run.upto == newest)
     most = max(ROWS_AN_EPOCH, ROWS_FOR_ONE * fresh)
     above = -1
     for line in sorted({run.upto for run in runs if run.upto < run.epoch}, reverse=True):

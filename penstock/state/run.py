@@ -186,10 +186,10 @@ class RunStore:
         if self._memory is not None:
             with contextlib.suppress(ExternalError):  # no room: then on disk at once
                 return write_run(self._memory / name, table, header)
-        path = self.directory / name
-        size = write_run(path, table, header, synced=self._unsynced is None)
-        if self._unsynced is not None:
-            self._unsynced.append(path)
+        path, later = self.directory / name, self._unsynced
+        size = write_run(path, table, header, synced=later is None)
+        if later is not None:
+            later.append(path)
         return size
 
     def _path(self, name: str) -> Path:

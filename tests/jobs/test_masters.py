@@ -380,3 +380,20 @@ def test_a_job_that_was_taken_in_without_an_engine_fails_alone(tmp_path: Path) -
     with pytest.raises(PenstockError):
         InlineEngine(Jobs("t", state, streams=streams, begin=SQL, shared=True), state)
     assert served.catalogue.jobs["good"].master.life == "running"
+
+
+def test_an_engine_with_another_text_than_the_service_does_not_undo_what_that_said(tmp_path: Path) -> None:
+    def of(size: int, **more: bool) -> Jobs:
+        said = f"""
+        CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time;
+        CREATE JOB j AS SELECT path, COUNT(*) AS n FROM s GROUP BY path WINDOWING {size} SECONDS"""
+        return Jobs("t", tmp_path / "state", begin=said, **more)
+
+    of(10, follows=True).joined(begin=True)
+    standby = of(10, shared=True)  # it has read the text before it was changed
+    service = of(20, follows=True)
+    service.joined(begin=True)
+    known = service.commands
+    standby.begun()
+    assert "20 SECONDS" in standby.catalogue.jobs["j"].select
+    assert standby.commands == known

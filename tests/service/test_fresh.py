@@ -50,6 +50,13 @@ def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
     assert not state.exists()
 
 
+def test_a_folder_that_is_only_named_as_ours_is_left(tmp_path: Path) -> None:
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "commands" / "deploy.sh").write_text("by hand")
+    forget(tmp_path)
+    assert (tmp_path / "commands" / "deploy.sh").exists()
+
+
 def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(UserError, match="NOT_A_STATE_DIRECTORY"):

@@ -102,6 +102,11 @@ class Site:
                 return members
         return None
 
+    def coordinated_again(self) -> bool:
+        """Whether a service that was started anew coordinates: first it waits whether the one that was killed lives."""
+        record = self.record()
+        return len(self.logged(f"engine {record.leader} leads (generation {record.generation})")) == 2
+
     def when(self, what: Callable[[], Any]) -> Any:
         """What comes of a question, once it is something."""
         try:
@@ -307,6 +312,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
             assert httpx.get(f"{unit.url}{page}").status_code == 200
 
         pids = {member.pid for member in unit.members().values()}
+        unit.when(unit.coordinated_again)
         service.terminate()
         assert service.wait(60) == 0
         assert other.poll() is None, "it waits for the unit to be back"
@@ -366,10 +372,7 @@ def test_what_an_app_tells_is_served_whoever_leads(
         assert client.recovery().scheme == options[1]
         with pytest.raises(PenstockError, match="NO_COMMANDS"):
             client.sql("PAUSE JOB seen")
-        leads = f"engine {unit.record().leader} leads (generation 2)"
-        unit.when(
-            lambda: len(unit.logged(leads)) == 2
-        )  # before, it waits whether the one that was killed lives
+        unit.when(unit.coordinated_again)
         service.send_signal(signal.SIGINT)
         assert service.wait(60) == 0
     assert not unit.members()

@@ -96,6 +96,18 @@ def test_a_merge_goes_on_until_all_buckets_have_had_their_turn_and_new_runs_wait
     assert merging.merged[-1] == 0, "all have had their turn"
 
 
+@pytest.mark.parametrize("quiet", [1, 2, 5])
+def test_no_more_is_merged_in_an_epoch_when_nothing_comes_any_more(
+    quiet: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "ROWS_FOR_ONE", 8)
+    left = dict.fromkeys(range(1, 8), 1_000)
+    # the merge up to epoch 2 was begun in epoch 3 with bucket 0, and a few rows came with that
+    begun = [Held(epoch, epoch, left) for epoch in range(3)] + [Held(2, 3, {0: 3_000}), Held(3, 3, {5: 2})]
+    assert due(begun[:-1], 3 + quiet) == [Turn(0, 2, frozenset({1}))]
+    assert due(begun, 3 + quiet) == [Turn(0, 2, frozenset({1}))]
+
+
 def test_runs_that_slices_wrote_side_by_side_count_as_one() -> None:
     sides = [Held(epoch, epoch, {bucket: 3}) for epoch in range(4) for bucket in range(8)]
     assert due(sides[:24], 2) == []
