@@ -207,6 +207,8 @@ class _Source:
             "dropped_lines": self.overflow.dropped_lines,
             "unacknowledged_bytes": self.shipped.bytes_after(shipped.acknowledged),
         }
+        if isinstance(self.inlet, PipeInlet) and self.inlet.held_bytes:
+            told["unwritten_bytes"] = self.inlet.held_bytes
         return told if self._reducing is None else told | {"reduced_lines": self._reducing.taken}
 
 

@@ -123,6 +123,7 @@ class PipeInlet:
         self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
         self._most = min(_MOST, journal.file_bytes)
         self._discarding = False  # inside of a line whose beginning was given up
+        self._held = b""  # read, but neither in the journal nor given up
         self._begin()
         if self._is_pipe:
             with contextlib.suppress(OSError):
@@ -139,11 +140,16 @@ class PipeInlet:
                 self._journal.append(b"\n")
             write_whole(place, json.dumps(source).encode())
 
+    @property
+    def held_bytes(self) -> int:
+        """What was read and is not in the journal yet: its disk takes nothing."""
+        return len(self._held)
+
     def run(self) -> None:
         """Read to the end."""
         while True:
             self._overflow.remind()
-            if not select.select([self._fd], [], [], 0.2)[0]:
+            if not self._held and not select.select([self._fd], [], [], 0.2)[0]:
                 if self._stop.is_set():
                     break
                 continue
@@ -171,29 +177,41 @@ class PipeInlet:
             return self._discard()
         if not self._discarding:
             self._overflow.skip()
-        if self._is_pipe and not self._discarding:
-            return self._journal.append_from(self._fd, self._most)
-        data = os.read(self._fd, self._most)
-        kept = data
+            if self._is_pipe and not self._held:
+                return self._journal.append_from(self._fd, self._most)
+        data = self._hold(self._most)
         if self._discarding:
             end = data.find(b"\n") + 1
-            kept = data[end:] if end else b""
-            self._overflow.dropped(1 if end else 0, len(data) - len(kept))
+            self._let_go(1 if end else 0, end or len(data))
             self._discarding = not end
-        if kept:
+        if self._held:
             self._overflow.skip()
-            self._journal.append(kept)
+            self._append(len(self._held))
         return len(data)
 
     def _discard(self) -> int:
         """Give up the newest lines; one that has begun is finished first."""
-        data = os.read(self._fd, _MOST)
-        rest = data
+        data = self._hold(_MOST)
         if not self._discarding and self._journal.ends_inside_a_line:
-            end = data.find(b"\n") + 1 or len(data)
-            self._journal.append(data[:end])
-            rest = data[end:]
-        if rest:
+            self._append(data.find(b"\n") + 1 or len(data))
+        if rest := self._held:
             self._discarding = not rest.endswith(b"\n")
-            self._overflow.dropped(rest.count(b"\n"), len(rest))
+            self._let_go(rest.count(b"\n"), len(rest))
         return len(data)
+
+    def _hold(self, most: int) -> bytes:
+        """What comes next: first what a full disk did not take."""
+        self._held = self._held or os.read(self._fd, most)
+        return self._held
+
+    def _append(self, count: int) -> None:
+        """Move the first bytes that are held to the journal; those that it does not take stay."""
+        before = self._journal.end
+        try:
+            self._journal.append(self._held[:count])
+        finally:
+            self._held = self._held[self._journal.end - before :]
+
+    def _let_go(self, lines: int, size: int) -> None:
+        self._held = self._held[size:]
+        self._overflow.dropped(lines, size)
