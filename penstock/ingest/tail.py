@@ -34,7 +34,12 @@ from penstock.words.errors import ExternalError
 
 _MOST = 256 << 10
 _HEAD_BYTES = 256
+#: a rotated file's number with as many digits is a date
+_DATE_DIGITS = 6
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
+
+#: how a rotated file's name says when it was written: by numbers, else by itself
+_Age = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ class TailInlet:
         self._place: _Place | None = None
         #: when the file was last touched, by its own times, and when that was seen
         self._touched, self._touched_seen = 0, 0.0
-        #: what is read after the file that is done with
-        self._next: Path | None = None
+        #: the file that is done with, while the one after it is not open yet
+        self._done: os.stat_result | None = None
         self._met = False
         #: whether it ended without ever having met the file
         self.missing = False
@@ -103,11 +108,12 @@ class TailInlet:
     def _step(self) -> bool:
         """Go on by a little; False at the end."""
         if self._fd < 0:
-            opened = self._open(self._next or self._path, 0)
-            if not opened and self._next is None:
+            path = self._path if self._done is None else self._following(self._done)
+            if self._open(path, 0):
+                self._done = None
+            elif path == self._path:
                 return self._absent()
-            self._next = None
-            return True
+            return True  # one that was renamed meanwhile is looked for again
         if self._truncated():
             tell("file truncated", path=self._path)
             self._leave()
@@ -120,7 +126,7 @@ class TailInlet:
         elif self._rotated():
             if self._settled():
                 self._finish_line()
-                self._next = self._following()
+                self._done = os.fstat(self._fd)
                 self._leave()
             else:
                 self._stop.wait(self._poll_seconds)
@@ -264,22 +270,38 @@ class TailInlet:
         found = self._path.parent.glob(f"{self._path.name}*")
         return [path for path in found if path != self._path and path.suffix not in _PACKED]
 
-    def _is_rotation(self, path: Path) -> bool:
-        """Whether a file is called as this one when it was rotated: by a number or a date, or as old."""
-        return bool(re.fullmatch(re.escape(self._path.name) + r"[.\-_]?(\d[\d.\-_:TZ]*|old|prev)", path.name))
+    def _age(self, path: Path) -> _Age | None:
+        """Where a file stands among the rotated ones by its name, if it is called as one: later ones are more."""
+        pattern = re.escape(self._path.name) + r"[.\-_]?(\d[\d.\-_:TZ]*|old|prev)"
+        called = re.fullmatch(pattern, path.name)
+        if called is None:
+            return None
+        numbers = tuple(map(int, re.findall(r"\d+", called[1])))
+        if len(numbers) == 1 and len(called[1]) < _DATE_DIGITS:
+            numbers = (-numbers[0],)  # .2 was written before .1
+        return numbers, path.name
 
-    def _following(self) -> Path:
-        """What was written after the file that is done with: mostly the path, after a long absence others before it."""
-        done = os.fstat(self._fd)
-        later: list[tuple[int, Path]] = []
-        for path in filter(self._is_rotation, self._siblings()):
+    def _following(self, done: os.stat_result) -> Path:
+        """What was written after the file that is done with: mostly the path, after a long absence others before it.
+
+        Of files with the same time the names tell which is later.
+        """
+        rotated: list[tuple[int, _Age, Path]] = []
+        least: _Age = ((), "")  # done with and removed: then it was the oldest
+        for path in self._siblings():
+            age = self._age(path)
+            if age is None:
+                continue
             try:
                 status = path.stat()
             except FileNotFoundError:
                 continue
-            if status.st_ino != done.st_ino and status.st_mtime_ns > done.st_mtime_ns:
-                later.append((status.st_mtime_ns, path))
-        return min(later)[1] if later else self._path
+            if status.st_ino == done.st_ino:
+                least = age
+            else:
+                rotated.append((status.st_mtime_ns, age, path))
+        later = [one for one in rotated if one[:2] > (done.st_mtime_ns, least)]
+        return min(later)[2] if later else self._path
 
 
 def _unreadable(path: Path, error: OSError) -> ExternalError:

@@ -185,6 +185,50 @@ def test_no_file_is_passed_over_while_the_disk_is_full(
     journal.close()
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["access.log.10", "access.log.9", "access.log.1"], ["access.log-20261109", "access.log-20261110"]],
+)
+def test_files_with_the_same_time_are_all_read_once(path: Path, tmp_path: Path, names: list[str]) -> None:
+    """Copied ones, or those of a file system with coarse times; begun with any of them."""
+    path.parent.mkdir()
+    written = [path.with_name(name) for name in names] + [path]
+    for number, file in enumerate(written):
+        file.write_bytes(b"%d\n" % number)
+        os.utime(file, (1e9, 1e9))
+    for begun, file in enumerate(written):
+        journal = Journal(tmp_path / f"journal {begun}")
+        place = {"journal": 0, "inode": file.stat().st_ino, "offset": 0}
+        (journal.directory / "source.json").write_text(json.dumps(place))
+        overflow = Overflow(journal, 1 << 20, "block")
+        TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True).run()
+        assert journal.lines(0) == (0, b"".join(b"%d\n" % number for number in range(begun, len(written))))
+        journal.close()
+
+
+def test_a_file_that_is_renamed_before_it_is_opened_is_found_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    rotated_twice(path, journal)
+    overflow = Overflow(journal, 1 << 20, "block")
+    inlet = TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
+    opened = os.open
+    renamed: list[Path] = []
+
+    def renaming(name: Path, *how: int) -> int:
+        if name == path.with_name("access.log.1") and not renamed:
+            for number in (2, 1):
+                renamed.append(path.with_name(f"access.log.{number}").rename(f"{path}.{number + 1}"))
+        return opened(name, *how)
+
+    monkeypatch.setattr(os, "open", renaming)
+    inlet.run()
+    assert renamed
+    assert journal.lines(0) == (0, b"a\nb\nc\n")
+    journal.close()
+
+
 def test_a_file_that_was_renamed_just_now_may_still_be_written_to(
     processes: Processes, path: Path, tail: tuple[object, ...]
 ) -> None:
