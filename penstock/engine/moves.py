@@ -28,7 +28,7 @@ from penstock.operators.contract import FOREVER, NEVER
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.manifest import Manifest
-from penstock.state.run import Piece
+from penstock.state.run import Piece, epoch_of
 
 #: bytes of runs an executor reads a second, as long as none has been seen to
 READ_BYTES_PER_SECOND = 150e6
@@ -305,7 +305,7 @@ class Moves:
 
     def _circumstances(self, found: Moving, manifest: Manifest, fresh_at: int | None) -> Circumstances:
         sizes = [
-            sum(size for piece, size in pieces.items() if _epoch_of(piece.name) == manifest.epoch)
+            sum(size for piece, size in pieces.items() if epoch_of(piece.name) == manifest.epoch)
             for pieces in found.wanted.values()
         ]
         usual = statistics.median(self._usual) if self._usual else USUAL_SECONDS
@@ -358,7 +358,3 @@ def _watermark(plan: Plan, manifest: Manifest, found: Moving) -> int:
 def _mark(plan: Plan, manifest: Manifest, sub: str) -> int:
     streams = [manifest.streams.get(name) for name in plan.subqueries[sub].streams]
     return min((NEVER if s is None or s.watermark is None else s.watermark for s in streams), default=FOREVER)
-
-
-def _epoch_of(run: str) -> int:
-    return int(run.rpartition("/")[2].split("-")[0])

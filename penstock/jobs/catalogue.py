@@ -6,7 +6,7 @@ state is kept) was decided when the command was accepted and stands in it, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -167,3 +167,13 @@ def _semantics(command: Command) -> Semantics | None:
 
 def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {other: entry for other, entry in entries.items() if other != name}
+
+
+def named(commands: Sequence[Command]) -> set[str]:
+    """What commands are about whose carrying out may need something opened."""
+    return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
+
+
+def alike(then: JobEntry | None, now: JobEntry) -> bool:
+    """Whether a job reads and writes what it did."""
+    return then is not None and (then.created, then.select) == (now.created, now.select)

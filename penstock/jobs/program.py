@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from penstock.jobs.broken import broken, failing
-from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.catalogue import Catalogue, Command, alike, named
 from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.failures import Failures
@@ -170,7 +170,7 @@ class Jobs:
                 # where another may be first, nothing is opened before it is certain
                 shared = self._shared or self._desk.carrier is not None
                 if self._opening.begun and not shared:
-                    self._opening.open(made.catalogue, _named(made.commands) & made.catalogue.jobs.keys())
+                    self._opening.open(made.catalogue, named(made.commands) & made.catalogue.jobs.keys())
                 number = self._known.log.append(made.commands)
                 if number is not None:
                     self._add([made.commands], made.catalogue)
@@ -190,7 +190,7 @@ class Jobs:
     def _admit(self, commands: Sequence[Command]) -> None:
         """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
         if self._opening.begun:
-            self._try(_named(commands))
+            self._try(named(commands))
 
     def _try(self, names: Collection[str]) -> None:
         if not names:
@@ -288,7 +288,7 @@ class Jobs:
             self._opening.begin(state, start_log)
             known = self._known
             then = known.after(min(max(taken, known.folded), known.count)) if self._shared else catalogue
-            tried = [name for name, entry in catalogue.jobs.items() if _alike(then.jobs.get(name), entry)]
+            tried = [name for name, entry in catalogue.jobs.items() if alike(then.jobs.get(name), entry)]
             self._opening.open(catalogue, tried)
             self._try(catalogue.jobs.keys() - set(tried))
 
@@ -400,13 +400,3 @@ class Jobs:
             if not without.get(entry.number, entry.left_out)
         ]
         return planned_resting(self.name, jobs, rest)
-
-
-def _named(commands: Sequence[Command]) -> set[str]:
-    """What commands are about whose carrying out may need something opened."""
-    return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
-
-
-def _alike(then: JobEntry | None, now: JobEntry) -> bool:
-    """Whether a job reads and writes what it did."""
-    return then is not None and (then.created, then.select) == (now.created, now.select)

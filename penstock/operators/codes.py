@@ -69,11 +69,6 @@ class Keys:
             made = made * column.count + column.codes
         return made
 
-    def values(self, codes: Codes) -> list[pl.Series]:
-        """The keys of numbers, column by column."""
-        places = zip(self.columns, self.places(codes), strict=True)
-        return [column.values.gather(at) for column, at in places]
-
     def places(self, codes: Codes) -> list[Codes]:
         """Which of a column's values the keys of numbers have, column by column."""
         made: list[Codes] = []

@@ -25,13 +25,14 @@ import socket
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
 from penstock.state.agreed import Agreed, numbered
+from penstock.state.difference import first_difference
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
+from penstock.state.run import epoch_of
 from penstock.state.run_file import check_run, unwritable
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
@@ -338,11 +339,11 @@ class StateDirectory:
         needed = set().union(*(self.manifest(epoch).runs() for epoch in kept))
         gone = []
         for run in self.run_names():
-            if run not in needed and _epoch_of(run) <= kept[-1]:
+            if run not in needed and epoch_of(run) <= kept[-1]:
                 (self.runs / run).unlink(missing_ok=True)
                 gone.append(run)
         for torn in self.runs.glob("*/.*.run.*.tmp"):  # left by a writer that was killed
-            if _epoch_of(torn.name[1:]) <= kept[-1]:
+            if epoch_of(torn.name[1:]) <= kept[-1]:
                 torn.unlink(missing_ok=True)
         for epoch in epochs[:-keep]:
             self._manifest_path(epoch).unlink(missing_ok=True)
@@ -377,30 +378,3 @@ class StateDirectory:
 
     def _manifest_path(self, epoch: int) -> Path:
         return self.path / "manifests" / f"{epoch:012d}.json"
-
-
-def _epoch_of(run: str) -> int:
-    return int(run.rpartition("/")[2].split("-")[0])
-
-
-def first_difference(held: str, said: str) -> str:
-    """Where two summaries of queries begin to differ: they are outputs, each a path of steps."""
-    for then, now in zip_longest(held.split("; "), said.split("; ")):
-        if then == now:
-            continue
-        if then is None or now is None:
-            return f"it holds no {now}" if then is None else f"this one has no {then}"
-        before, after = then.split(" -> "), now.split(" -> ")
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-        if not same:
-            return f"it holds: {then}; this one is: {now}"
-        steps = [" -> ".join(rest[same : same + 1]) or "nothing more" for rest in (before, after)]
-        return f"after {before[same - 1]!r} it has: {steps[0]}; this one has: {steps[1]}"
-    return (
-        f"both are {_short(said)}, but what they keep differs: a column's type, an option of an operator or the "
-        "application's name"
-    )
-
-
-def _short(text: str, most: int = 120) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -32,8 +32,6 @@ from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
-#: how long the number of an epoch is in the name of a run
-EPOCH_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class RunEntry:
     @property
     def epoch(self) -> int:
         """The epoch that wrote it: later than `upto` where old changes were merged in turns."""
-        return int(self.name.rpartition("/")[2][:EPOCH_DIGITS])
+        return epoch_of(self.name)
 
     def bucket_rows(self, buckets: frozenset[int]) -> dict[int, int]:
         """The rows of every one of these buckets that it holds."""
@@ -155,7 +153,7 @@ class RunStore:
         self, frame: pl.DataFrame, *, collection: str, epoch: int, upto: int, buckets: int, time: str | None
     ) -> RunEntry:
         """Write a frame sorted by `_hash` as a new run."""
-        name = f"{collection}/{epoch:0{EPOCH_DIGITS}d}-{uuid.uuid4().hex[:12]}.run"
+        name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
         table = dense_table(frame)
         header = {"collection": collection, "epoch": epoch, "rows": frame.height}
         size = self._written(name, table, header)
@@ -287,6 +285,11 @@ class RunStore:
         self._held_bytes += int(frame.estimated_size())
         while self._held_bytes > self._remembered_bytes and len(self._open) > 1:
             self._held_bytes -= int(self._open.popitem(last=False)[1].estimated_size())
+
+
+def epoch_of(run: str) -> int:
+    """The epoch that wrote a run, by its name."""
+    return int(run.rpartition("/")[2].partition("-")[0])
 
 
 def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple[int, int]]:

@@ -34,7 +34,7 @@ def test_totals_are_those_of_plain_python(
             wanted[key, at - (at - offset) % step + 7].append(value)
     found: dict[tuple[str | None, int], list[tuple[int, ...]]] = defaultdict(list)
     if cells is not None:
-        named = keys.values(cells.codes)[0]
+        named = keys.columns[0].values.gather(keys.places(cells.codes)[0])
         n, total, least, most = cells.columns[0]
         for row, key in enumerate(named):
             found[key, int(cells.panes[row])].append(

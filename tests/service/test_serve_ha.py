@@ -9,27 +9,21 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from penstock.client import Told, connect
+from penstock.client import connect
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 from penstock.words.errors import PenstockError
-from tests.http.kit import until
+from tests.service.served_unit import WAIT, Feeder, Listener, Site, alive, event
 
-COMMAND = [sys.executable, "-c", "from penstock.service.cli import main; main()"]
-WAIT = 90.0
 STREAM = """CREATE STREAM clicks FROM segments('{folder}/clicks') FORMAT json(at TIMESTAMP, n BIGINT)
     EVENT TIME at LATENESS 1 HOUR"""
 APP = """
@@ -39,161 +33,6 @@ columns = {"at": ps.Datetime("us", "UTC"), "n": ps.Int64()}
 clicks = ps.stream("clicks", ps.files("in/*.jsonl"), ps.json_lines(columns), time="at", lateness="1h")
 app = ps.app("numbers", ps.output("seen", clicks.select("n"), ps.jsonl("out")))
 """
-
-
-def event(n: int) -> dict[str, Any]:
-    return {"at": f"2026-03-01T12:{n // 60 % 60:02}:{n % 60:02}Z", "n": n}
-
-
-class Site:
-    """A unit that is served, in a folder. To be closed."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.folder, self.state = folder, folder / "state"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self._arguments = [*arguments, "--epoch", "200ms", "--master", "inline", "--lease-timeout", "1500ms"]
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._pids: set[int] = set()
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """The service."""
-        return self.command(
-            "serve", *self._arguments, "--ha", "--state", "state", "--listen", self.url.partition("//")[2]
-        )
-
-    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [*COMMAND, *arguments],
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-            )
-        self._started.append(process)
-        return process
-
-    def members(self) -> dict[str, Member]:
-        """The engines that are up."""
-        unit = Unit.at(self.state)
-        try:
-            found = {name: member for name, member in unit.members().items() if member.seems_up}
-            self._pids |= {member.pid for member in found.values()}
-            return found
-        finally:
-            unit.close()
-
-    def record(self) -> UnitRecord:
-        unit = Unit.at(self.state)
-        try:
-            return unit.record()
-        finally:
-            unit.close()
-
-    def settled(self, *phases: str) -> dict[str, Member] | None:
-        """The engines, once one leads and another is ready for it."""
-        with suppress(PenstockError):
-            members, leader = self.members(), self.record().leader
-            others = [member.phase for name, member in members.items() if name != leader]
-            if leader in members and members[leader].phase == "primary" and others == [*phases]:
-                return members
-        return None
-
-    def coordinated_again(self) -> bool:
-        """Whether a service that was started anew coordinates: first it waits whether the one that was killed lives."""
-        record = self.record()
-        return len(self.logged(f"engine {record.leader} leads (generation {record.generation})")) == 2
-
-    def when(self, what: Callable[[], Any]) -> Any:
-        """What comes of a question, once it is something."""
-        try:
-            return until(what, WAIT)
-        except AssertionError:
-            logs = sorted((self.state / "ha" / "logs").glob("*.log"))
-            said = "\n".join(f"== {log}\n{log.read_text()[-2_000:]}" for log in [*logs, self.folder / "log"])
-            raise AssertionError(said) from None
-
-    def kill(self, *names: str) -> None:
-        """SIGKILL to engines."""
-        members = self.members()
-        for name in names:
-            os.kill(members[name].pid, signal.SIGKILL)
-
-    def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = (self.folder / "log").read_text().splitlines()
-        return [one for line in lines if line.startswith("{") and (one := json.loads(line))["event"] == event]
-
-    def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-        with suppress(PenstockError):
-            unit = Unit.at(self.state)
-            unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
-            unit.close()
-            until(lambda: not self.members(), 20)  # those that are still starting end by themselves
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-class Listener:
-    """Subscribes on a thread, for good."""
-
-    def __init__(self, url: str, job: str) -> None:
-        self.told: list[Told] = []
-        self.error: Exception | None = None
-        self._url, self._job = url, job
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        try:
-            with connect(self._url) as client:
-                for one in client.subscribe(self._job, since=0):
-                    self.told.append(one)
-        except Exception as error:
-            self.error = error
-
-    def numbers(self) -> list[int]:
-        """All that was told, as it came."""
-        assert self.error is None, self.error
-        return [row["n"] for one in list(self.told) for row in one.dicts()]
-
-
-class Feeder:
-    """Counts, on a thread, and hands every number to whoever takes it."""
-
-    def __init__(self, give: Callable[[int], None]) -> None:
-        self.given = 0
-        self.error: Exception | None = None
-        self._give, self._stop = give, threading.Event()
-        self._thread = threading.Thread(target=self._feed, daemon=True)
-        self._thread.start()
-
-    def _feed(self) -> None:
-        try:
-            while not self._stop.wait(0.03):
-                self._give(self.given)
-                self.given += 1
-        except Exception as error:
-            self.error = error
-
-    def stop(self) -> int:
-        self._stop.set()
-        self._thread.join(WAIT)
-        assert self.error is None, self.error
-        return self.given
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has asked for its end does not."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 Start = Callable[..., Site]
@@ -300,8 +139,8 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         assert status.last_epoch_seconds is not None
         assert sum(one.events for one in client.epochs()) == status.events
         assert "penstock_events_total" in client.metrics()
-        engine = client.engine()
-        assert engine.pid == unit.members()[unit.record().leader or ""].pid
+        # the service looks at its engine now and then, and who leads may have changed since
+        unit.when(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
         recovery = client.recovery()
         assert recovery.scheme == "passive-hot"
         assert recovery.unit is not None

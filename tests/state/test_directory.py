@@ -12,7 +12,8 @@ import pytest
 
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
-from penstock.state.directory import FORMAT, StateDirectory, first_difference
+from penstock.state.difference import first_difference
+from penstock.state.directory import FORMAT, StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -50,7 +51,8 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
 CLAIM = """
 import sys
 from pathlib import Path
-from penstock.state.directory import FORMAT, StateDirectory, first_difference
+from penstock.state.difference import first_difference
+from penstock.state.directory import FORMAT, StateDirectory
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
 sys.stdin.read()
@@ -243,7 +245,8 @@ import resource, signal, sys
 from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
-from penstock.state.directory import FORMAT, StateDirectory, first_difference
+from penstock.state.difference import first_difference
+from penstock.state.directory import FORMAT, StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
 from penstock.words.errors import PenstockError
