@@ -129,14 +129,21 @@ _SHARES: dict[tuple[str, str], float] = {
     ("pathway", "patterns"): 0.1,
     ("pathway", "*"): 0.5,
     ("flink-sql", "patterns"): 0.25,
+    ("flink-sql", "jobs-100"): 0.1,
+    ("flink-sql", "jobs-1000"): 0.02,
+    ("pyspark", "jobs-100"): 0.1,
+    ("pyspark", "jobs-1000"): 0.02,
+    ("bytewax", "jobs-1000"): 0.02,
+    ("pathway", "jobs-1000"): 0.02,
 }
 
 
 def events_of(peer: Peer, workload: Workload, events: int) -> int:
     """How many events a peer gets of a workload, if the largest workloads have so many."""
-    every = _SHARES.get((peer.name, "*"), 1.0)
-    share = 1.0 if workload.program == "taxi" and peer.name != "pyspark" else every
-    return max(1_000, round(events * workload.share * _SHARES.get((peer.name, workload.program), share)))
+    every = 1.0 if workload.program == "taxi" else _SHARES.get((peer.name, "*"), 1.0)
+    of_program = _SHARES.get((peer.name, workload.program), every)
+    share = _SHARES.get((peer.name, workload.name), of_program)
+    return max(1_000, round(events * workload.share * share))
 
 
 def left_out(peer: Peer, workload: Workload) -> str | None:
