@@ -5,6 +5,7 @@ import random
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -142,3 +143,19 @@ def test_zero_as_a_key_has_one_spelling():
         "p1": [ev(1, x=0.0), ev(3, x=-0.0), ev(4, x=-0.0)],
     }
     same(lambda: stream(rows).key_by("x").window("1m").count())
+
+
+def test_a_part_of_a_state_that_is_in_it_twice_stays_one_wherever_epochs_are_cut() -> None:
+    def pages(state: Any, row: dict[str, Any], emit: Any) -> Any:
+        if state is None:
+            seen: list[str] = []
+            state = {"seen": seen, "by name": {"seen": seen}}
+        state["seen"].append(row["page"])
+        emit({"pages": len(state["by name"]["seen"])})
+        return state
+
+    def told(units: int) -> Any:
+        events = stream([ev(second, user="a", page="/p") for second in range(6)])
+        return run(events.key_by("user").apply_rows(pages, {"pages": pl.Int64}), units=units)
+
+    assert told(1) == told(1 << 40) == [{"pages": n} for n in range(1, 7)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
 from collections import OrderedDict, deque
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -84,16 +88,65 @@ def test_frames_and_arrays_anywhere() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), OrderedDict(), {"a": {1: print}}, np.int64(1), np.array([object()]), pl.Series([1]), type],
-    ids=["object", "ordered dict", "function", "numpy number", "object array", "series", "class"],
+    [
+        object(),
+        OrderedDict(),
+        {"a": {1: print}},
+        np.int64(1),
+        np.array([object()]),
+        pl.Series([1]),
+        type,
+        bytearray(b"a"),
+        to_bytes,
+        [deque([Path("a")])],
+    ],
+    ids=[
+        "object",
+        "ordered dict",
+        "function",
+        "numpy number",
+        "object array",
+        "series",
+        "class",
+        "bytearray",
+        "function of ours",
+        "deep inside",
+    ],
 )
 def test_what_is_not_plain_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="plain value"):
         to_bytes(value)
 
 
-def test_sets_have_one_spelling() -> None:
-    assert to_bytes({"a", "b", "c", 1, 2}) == to_bytes({2, "c", 1, "b", "a"})
+def test_what_is_there_twice_is_one_object_afterwards() -> None:
+    entry = [1, "a"]
+    found = from_bytes(to_bytes({"by name": {"a": entry}, "ranking": [entry], "copy": [1, "a"]}))
+    found["by name"]["a"][0] = 2
+    assert found["ranking"] == [[2, "a"]]
+    assert found["copy"] == [1, "a"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [os.system, eval, getattr, subprocess.Popen, OrderedDict([("a", 1)]), pl.Series([1]), np.int64(1)],
+    ids=["system", "eval", "getattr", "process", "ordered dict", "series", "numpy number"],
+)
+def test_bytes_from_anywhere_become_nothing_else(value: Any) -> None:
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(pickle.UnpicklingError, match="plain value"):
+            from_bytes(pickle.dumps([1, value], protocol))
+
+
+def test_bytes_that_call_something_do_not_get_to_it(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    class Calls:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(made),)
+
+    with pytest.raises(pickle.UnpicklingError, match="plain value"):
+        from_bytes(pickle.dumps(Calls()))
+    assert not made.exists()
 
 
 def test_dates_and_instants_stay_apart() -> None:
