@@ -10,6 +10,7 @@ that two engines are lost at once is more than any scheme of two engines makes u
 from __future__ import annotations
 
 import random
+import statistics
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from typing import Any
 
 from penstock.bench.findings import Finding, Target
 from penstock.bench.recovery_unit import Kill, LoadedUnit
-from penstock.ha.cost import CostWeights, overhead
+from penstock.ha.cost import RESOURCES, CostWeights, Use, overhead
 from penstock.ha.history import Load
 from penstock.ha.processes import taken
 from penstock.ha.schemes import Scheme
@@ -42,8 +43,9 @@ class Ledger(threading.Thread):
         self.looks: Counter[Scheme] = Counter()
         #: and by the epochs from one durable manifest to the next
         self.intervals: Counter[int] = Counter()
-        #: cost of what was in force, and of active replication then
-        self.costs: list[tuple[float, float]] = []
+        #: what was in force took, and what active replication would have taken then
+        self.uses: list[tuple[Use, Use]] = []
+        self.weights = CostWeights()
         #: what the engines took, by their part in the unit: CPU seconds, and bytes of memory at each look
         self.cpu_seconds: dict[str, float] = defaultdict(float)
         self.memory: dict[str, float] = defaultdict(float)
@@ -58,7 +60,7 @@ class Ledger(threading.Thread):
                 continue
             self.looks[record.scheme] += 1
             self.intervals[record.checkpoint_every] += 1
-            self.costs.append(in_force(controller, record.scheme, record.checkpoint_every))
+            self.uses.append(in_force(controller, record.scheme, record.checkpoint_every))
             for part, pid in pids.items():
                 if part != "coordinator":
                     used = taken(pid)
@@ -70,23 +72,30 @@ class Ledger(threading.Thread):
         self._over.set()
         self.join()
 
+    def means(self) -> tuple[Use, Use]:
+        """What was in force took in the mean, and what active replication would have, in multiples of the primary's."""
+        ours, active = zip(*self.uses, strict=True)
+        return _mean(ours), _mean(active)
+
     def cost_shares(self) -> tuple[float, float]:
         """What fault tolerance cost, and what everything cost, as shares of those of active replication."""
-        ours, active = (sum(column) for column in zip(*self.costs, strict=True))
-        primary = float(len(self.costs))
-        return ours / active, (primary + ours) / (primary + active)
+        ours, active = map(self.weights.cost, self.means())
+        return ours / active, (1.0 + ours) / (1.0 + active)
 
 
-def in_force(controller: Mapping[str, Any], scheme: Scheme, every: int) -> tuple[float, float]:
-    """The cost of a scheme and interval, and of active replication with a durable manifest every epoch, at the load
-    that the controller saw last; before it has seen one, that they are the same."""
+def in_force(controller: Mapping[str, Any], scheme: Scheme, every: int) -> tuple[Use, Use]:
+    """What a scheme and interval take, and active replication with a durable manifest every epoch, at the load that
+    the controller saw last; before it has seen one, that they take the same."""
     loads = controller.get("loads", ())
     cpu = controller.get("decision", {}).get("inputs", {}).get("safe_manifest")
     if not loads or cpu is None:
-        return 1.0, 1.0
-    load, weights = Load(**loads[-1]), CostWeights(**controller["settings"]["costs"])
-    active = Scheme.active_replication
-    return weights.cost(overhead(scheme, load, every, cpu)), weights.cost(overhead(active, load, 1, cpu))
+        return Use(1.0, 1.0, 1.0, 1.0), Use(1.0, 1.0, 1.0, 1.0)
+    load = Load(**loads[-1])
+    return overhead(scheme, load, every, cpu), overhead(Scheme.active_replication, load, 1, cpu)
+
+
+def _mean(uses: Sequence[Use]) -> Use:
+    return Use(*(statistics.fmean(column) for column in zip(*uses, strict=True)))
 
 
 def steered(
@@ -130,6 +139,10 @@ def steered(
     most = Target(_MOST_COST, "at most")
     yield _finding("cost over that of constant active replication", "times", alone, target=most)
     yield _finding("the same with the primary's own cost", "times", whole)
+    ours, active = ledger.means()
+    for resource, part, beside in zip(RESOURCES, ours, active, strict=True):
+        yield _finding(f"taken in the mean: {resource}", "of the primary's", part)
+        yield _finding(f"taken in the mean: {resource}", "of the primary's", beside, of="active-replication")
     for what, by_part in (("CPU", ledger.cpu_seconds), ("memory", ledger.memory)):
         share = by_part["secondary"] / by_part["primary"]
         yield _finding(f"{what} of the secondaries over the primaries'", "times", share)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from penstock.engine.epoch import EpochReport
+from penstock.engine.run_growth import RunGrowth
 
 #: figures are written down this far apart, in seconds
 _FIGURES_SECONDS = 10.0
@@ -28,6 +29,7 @@ class LoadGauge:
         self._since = clock()
         self._figures_at = clock()
         self._last: dict[str, float] = {}
+        self._growth = RunGrowth()
         self._figures: dict[str, float] = {}
 
     def add(self, report: EpochReport) -> None:
@@ -36,6 +38,7 @@ class LoadGauge:
             return
         with self._lock:
             self._reports.append(report)
+            self._growth.add(report)
             if report.durable_epoch == report.epoch:
                 self._figures["manifest"] = report.manifest_cpu_seconds
             scanning = report.stage_seconds.get("scan", 0.0)
@@ -66,6 +69,7 @@ class LoadGauge:
             "output_bytes_per_second": told / passed,
             "state_bytes": float(reports[-1].state_bytes),
             "run_bytes": sum(report.run_bytes for report in reports) / len(reports),
+            "run_growth": self._growth.power,
             "epoch_seconds": max(working, passed) / len(reports),
             "work_seconds": working / len(reports),
         }

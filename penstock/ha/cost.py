@@ -100,10 +100,11 @@ def _bad(why: str) -> UserError:
 
 
 def checkpoint_bytes(load: Load, checkpoint_every: int) -> float:
-    """What one durable manifest of several epochs writes: a row that changed several times is written once."""
+    """What one durable manifest of several epochs writes: a row that changed several times is written once, and what
+    was merged meanwhile not at all."""
     if load.state_bytes <= 0:
         return _MANIFEST_BYTES
-    changed = load.run_bytes * checkpoint_every / load.state_bytes
+    changed = load.run_bytes * checkpoint_every**load.run_growth / load.state_bytes
     return load.state_bytes * -math.expm1(-changed) + _MANIFEST_BYTES
 
 

@@ -92,6 +92,9 @@ class Load:
     lag_seconds: float = 0.0
     #: what processing an epoch takes; 0: as its events and the speed say. Of small epochs it is more than that
     work_seconds: float = 0.0
+    #: by which power of the epochs between two durable manifests the runs grow that one of them brings to disk: 1 if
+    #: nothing is saved; less, since what was merged or dropped meanwhile is not written
+    run_growth: float = 1.0
     #: whether a secondary was starting, or still catching up with epochs that were over when it began to follow
     settling: bool = False
 

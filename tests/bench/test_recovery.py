@@ -15,7 +15,7 @@ from penstock.bench.recovery import QUICK, Recovery
 from penstock.bench.recovery_controlled import Ledger, in_force
 from penstock.bench.recovery_load import Feeder, query
 from penstock.bench.recovery_unit import Kill, LoadedUnit, outage
-from penstock.ha.cost import CostWeights
+from penstock.ha.cost import CostWeights, Use
 from penstock.ha.history import Load
 from penstock.ha.processes import taken
 from penstock.ha.schemes import SCHEMES, Scheme
@@ -72,13 +72,18 @@ def test_the_cost_of_what_is_in_force_beside_active_replication() -> None:
         "settings": {"costs": CostWeights().to_plain()},
     }
     ours, active = in_force(seen, Scheme.active_replication, 1)
-    assert ours == active > 1.0
+    cost = CostWeights().cost
+    assert ours == active
+    assert cost(active) > 1.0
     hot, _ = in_force(seen, Scheme.passive_hot, 1)
     seldom, same = in_force(seen, Scheme.passive_hot, 16)
-    assert seldom < hot < active == same
-    assert in_force({}, Scheme.active_replication, 1) == (1.0, 1.0), "nothing is measured yet"
+    assert cost(seldom) < cost(hot) < cost(active)
+    assert active == same
+    alike, as_active = in_force({}, Scheme.active_replication, 1)
+    assert alike == as_active == Use(1.0, 1.0, 1.0, 1.0), "nothing is measured yet"
     ledger = Ledger(cast(LoadedUnit, None))
-    ledger.costs = [(1.0, 1.0), (0.2, 1.0)]
+    whole_use = Use(1.0, 1.0, 1.0, 1.0)
+    ledger.uses = [(whole_use, whole_use), (Use(0.3, 0.5, 0.0, 0.0), whole_use)]
     alone, whole = ledger.cost_shares()
     assert alone == pytest.approx(0.6)
     assert whole == pytest.approx(3.2 / 4.0)

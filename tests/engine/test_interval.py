@@ -19,6 +19,7 @@ import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.program import Fixed
+from penstock.engine.run_growth import RunGrowth
 from penstock.engine.settings import Settings
 from penstock.engine.steps import STEPS, StepName
 from penstock.query.compile import compiled
@@ -136,6 +137,16 @@ def test_what_is_dropped_before_the_manifest_never_reaches_the_disk(tmp_path: Pa
         run_inline(build(folder / "out"), folder / "state", epoch_units=UNITS, checkpoint_every=every)
         written[every] = sum(1 for _ in (folder / "state" / "runs").rglob("*.run"))
     assert written[10] < written[1] / 2
+
+
+def test_the_controller_is_told_how_much_never_reaches_the_disk(tmp_path: Path) -> None:
+    growth = {}
+    for every in (1, 10):
+        folder, seen = tmp_path / str(every), RunGrowth()
+        app = build(folder / "out")
+        run_inline(app, folder / "state", epoch_units=UNITS, checkpoint_every=every, watch=seen.add)
+        growth[every] = seen.power
+    assert growth[10] < 0.9 < growth[1] == 1.0
 
 
 def test_records_of_epochs_in_between_are_recycled(tmp_path: Path) -> None:
