@@ -1,7 +1,7 @@
 """A unit of real engine processes over two files that grow: what its tests share.
 
 The engines run without Spark (`master="inline"`) unless asked otherwise: then an engine starts in a second or two, and
-everything but Spark is as it is. `python -m tests.ha.unit_kit ROOT` is the coordinator, as a process of its own.
+everything but Spark is as it is. The coordinator is a process of its own: `tests.ha.coordinating`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.ha.coordinator import Coordinator
-from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
 from penstock.service.load import load_app
@@ -187,7 +185,7 @@ class Kit:
     def start_coordinator(self) -> None:
         with open(self.folder / "coordinator.log", "ab") as log:
             self.coordinator = subprocess.Popen(
-                [sys.executable, "-m", "tests.ha.unit_kit", str(self.root)],
+                [sys.executable, "-m", "tests.ha.coordinating", str(self.root)],
                 cwd=Path(__file__).parents[2],
                 env=os.environ
                 | self._environment
@@ -277,8 +275,8 @@ class Kit:
         return f"{self.record()}\n{self.members()}\n{said}"
 
     def expected(self) -> Rows:
-        """What an undisturbed run puts out; the files must be complete."""
-        run_inline(load_app(self.folder / "straight.py"), self.folder / "straight-state", epoch_units=12_000)
+        """What an undisturbed run puts out, in one epoch; the files must be complete."""
+        run_inline(load_app(self.folder / "straight.py"), self.folder / "straight-state")
         return rows_below(self.folder / "straight") | aside(self.folder / "straight-state")
 
     def found(self) -> Rows:
@@ -303,8 +301,3 @@ def aside(state: Path) -> Rows:
     return {
         f"{why}-{name}": rows for why in ("dead", "late") for name, rows in rows_below(state / why).items()
     }
-
-
-if __name__ == "__main__":
-    said = lambda line: print(time.time(), line, flush=True)  # noqa: E731
-    Coordinator(Unit.at(Path(sys.argv[1])), on_nodes, said, given_up).run()
