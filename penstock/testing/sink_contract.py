@@ -14,7 +14,8 @@ Receives a sink through `make` and what its readers see through `read`; hands ve
 `make` and `read` are static, so that a child process can be handed them. A sink that keeps nothing
 after its process has ended sets `persists = False`; the crash and full-disk tests are then left out. One whose
 files a server writes sets `writes_files = False`, and one that takes rows of any generation `fences = False`. The
-writer that is killed waits for `pause_seconds` after each epoch: more, where reading takes longer than writing.
+writer that is killed waits for `pause_seconds` after each epoch, and for its reader once it is `AHEAD` epochs ahead
+of it: what is there is read again at every look.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable
+from ctypes import c_longlong
 from datetime import UTC, datetime
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,8 +52,11 @@ RICH: dict[str, pl.DataType] = {
     "name": pl.String(),
     "new": pl.Boolean(),
 }
+#: epochs that the writer may write which its reader has not seen
+AHEAD = 30
 _DEADLINE_SECONDS = 60.0
 _LIMIT_BYTES = 96 * 1024
+_SPAWNED = multiprocessing.get_context("spawn")
 
 
 class SinkContract:
@@ -150,9 +155,13 @@ class SinkContract:
         last = -1
         for _ in range(self.kills):
             again = max(0, last - 2)  # some epochs are offered again
-            writer = _child(_write_on, self.make, tmp_path, again, self.pause_seconds)
+            until = _SPAWNED.RawValue(c_longlong, last + AHEAD)
+            writer = _child(_write_on, self.make, tmp_path, again, self.pause_seconds, until)
             try:
-                last = self._watch(tmp_path, beyond=last, looks=chance.randint(1, 8), writer=writer)
+                last = self._watch(
+                    tmp_path, beyond=last, looks=chance.randint(1, 8), writer=writer, until=until
+                )
+                time.sleep(chance.uniform(0.001, 0.02))  # by now it writes again
             finally:
                 writer.kill()
                 writer.join()
@@ -199,14 +208,16 @@ class SinkContract:
         """What a reader that is not the writer sees now."""
         return self._counted(self.make(folder))
 
-    def _watch(self, folder: Path, beyond: int, looks: int, writer: BaseProcess) -> int:
-        """Look again and again until the child has written something new; then `looks` more times."""
+    def _watch(self, folder: Path, beyond: int, looks: int, writer: BaseProcess, until: c_longlong) -> int:
+        """Look again and again until the child has written something new; then `looks` more times. After each look it
+        may write further."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         newest = beyond
         while looks > 0:
             assert writer.is_alive(), f"the writer ended by itself ({writer.exitcode})"
             assert time.monotonic() < deadline, "the writer wrote nothing new"
             newest = max(self._whole(folder), default=-1)
+            until.value = max(until.value, newest + AHEAD)
             looks -= newest > beyond
         return newest
 
@@ -247,16 +258,18 @@ def _decoded(value: Any) -> Any:
 
 
 def _child(work: Callable[..., None], *arguments: object) -> BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    process = _SPAWNED.Process(target=work, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def _write_on(make: Make, folder: Path, epoch: int, pause_seconds: float) -> None:
-    """Write epochs without end; somebody will kill this process."""
+def _write_on(make: Make, folder: Path, epoch: int, pause_seconds: float, until: c_longlong) -> None:
+    """Write epochs, as far as its reader lets it; somebody will kill this process."""
     sink = make(folder)
     sink.open("job", SCHEMA)
     while True:
+        while epoch > until.value:
+            time.sleep(0.001)
         sink.write(epoch, epoch_rows(epoch))
         epoch += 1
         time.sleep(pause_seconds)
