@@ -80,7 +80,7 @@ class Elasticity:
         maps: Callable[[], Maps],
         plan: Callable[[], Plan],
         meter: Meter,
-        greet: Callable[[Place, int], object],
+        greet: Callable[[Place, int, Callable[[], bool]], object],
         folder: Path,
         manager: Manager | None = None,
     ) -> None:
@@ -186,6 +186,8 @@ class Elasticity:
     def _meet(self, workers: Mapping[str, tuple[Worker, Place]]) -> None:
         """Notice who has come and who is gone."""
         self._workers = workers
+        for name in set(self._greeting) - set(workers):
+            self._greeting.pop(name).cancel()  # others wait to be greeted
         known = self._seated | self._spare | self._leaving
         first = not self._placement
         for name in sorted(known - set(workers)):
@@ -223,7 +225,9 @@ class Elasticity:
         """Whether an executor that has come is ready: its Python workers have loaded what tasks need."""
         if name not in self._greeting:
             worker, place = self._workers[name]
-            self._greeting[name] = self._greeters.submit(self._greet, place, worker.cores)
+            self._greeting[name] = self._greeters.submit(
+                self._greet, place, worker.cores, lambda: name in self._workers
+            )
         if not self._greeting[name].done():
             return False
         if (failure := self._greeting.pop(name).exception()) is not None:

@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,12 +141,14 @@ class EpochRunner:
         """Have the maps changed between two epochs to come. May be called from any thread."""
         return self._moves.ask(change)
 
-    def greet(self, place: Place, cores: int = 1) -> None:
+    def greet(self, place: Place, cores: int = 1, there: Callable[[], bool] = lambda: True) -> None:
         """Have an executor that has just come load what tasks need, and rehearse an epoch, so that its first real one
-        is like any other. From any thread, while epochs go on."""
-        self._stages.warm(self._place, {place: ()})
+        is like any other; as long as it is there: tasks for one that has died wait many seconds for it. From any
+        thread, while epochs go on."""
+        if there():
+            self._stages.warm(self._place, {place: ()})
         for _ in range(REHEARSALS):
-            if self._last is None:
+            if self._last is None or not there():
                 return
             began, (task, spans) = time.perf_counter(), self._last
             self._stages.rehearse(rehearsal(task, place, cores), a_little(spans))

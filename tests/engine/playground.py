@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,9 +85,12 @@ class Playground:
     under_way: list[tuple[moves.Change, Future[moves.Moved]]] = field(default_factory=list)
     plan: Plan = PLAN
     greeted: list[Place] = field(default_factory=list)
+    #: cleared, greetings do not come to an end
+    greets: threading.Event = field(default_factory=threading.Event)
     epoch: int = 0
 
     def __post_init__(self) -> None:
+        self.greets.set()
         self.come("1")
         self.meter = Meter(lambda: {"clicks": self.backlog}, 1.0, lambda: self.now)
         self.loop = Elasticity(
@@ -115,8 +119,10 @@ class Playground:
         for name in executors:
             self.workers_.pop(name, None)
 
-    def greet(self, place: Place, cores: int) -> None:
-        self.greeted.append(place)
+    def greet(self, place: Place, cores: int, there: Callable[[], bool]) -> None:
+        self.greets.wait()
+        if there():
+            self.greeted.append(place)
 
     def remap(self, change: moves.Change) -> Future[moves.Moved]:
         ticket: Future[moves.Moved] = Future()
@@ -141,7 +147,7 @@ class Playground:
             self.meter.add(report(self.epoch, self.maps, seconds=busy, events=events))
             self.epoch += 1
             self.loop.turn()
-            while any(not future.done() for future in self.loop._greeting.values()):
+            while self.greets.is_set() and any(not one.done() for one in self.loop._greeting.values()):
                 pass
 
     def owners(self) -> set[str]:

@@ -45,6 +45,22 @@ def test_work_that_piles_up_brings_executors_and_they_get_buckets_once_they_are_
     assert entry.outcome in (Outcome.watched, Outcome.helped)
 
 
+def test_one_that_dies_while_it_is_greeted_keeps_nobody_waiting(playground: Playground) -> None:
+    overload(playground)
+    playground.greets.clear()
+    playground.come("2")
+    playground.turn(busy=2.0)
+    assert playground.loop.rehearsing == ("2",)
+    del playground.workers_["2"]
+    playground.come("3")
+    playground.turn(busy=2.0)
+    assert playground.loop.rehearsing == ("3",)
+    playground.greets.set()
+    playground.turn(busy=2.0, times=2)
+    assert playground.greeted == [Place("here", "3")], "there was nobody left to greet"
+    assert "3" in playground.loop.placement
+
+
 def test_a_cluster_that_refuses_is_told_of_and_the_stream_goes_on(playground: Playground) -> None:
     playground.deaf = True
     overload(playground, times=6)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.engine import greeting
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
+from penstock.engine.epoch import REHEARSALS, EpochReport
 from penstock.engine.greeting import a_little, rehearsal
 from penstock.engine.settings import Settings
 from penstock.engine.slices import work
@@ -89,6 +89,26 @@ def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path:
     assert list(placed.maps.default).count(2) == 1
     assert not placed.collections
     assert greeting.shares_of(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [[]]
+
+
+def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(
+        query.build(tmp_path / "out"),
+        Settings(state=tmp_path / "state", master="inline", drain=True, cache_root=None),
+    )
+    engine.run()
+    runner = engine._runner
+    assert runner is not None
+    done: list[str] = []
+    monkeypatch.setattr(runner._stages, "warm", lambda place, wanted: done.append("warm"))
+    monkeypatch.setattr(runner._stages, "rehearse", lambda task, spans: done.append("rehearse"))
+    there = iter([True, True, False])
+    runner.greet(NEW, 1, lambda: next(there))
+    assert done == ["warm", "rehearse"]
+    runner.greet(NEW, 1, lambda: False)
+    assert done == ["warm", "rehearse"]
+    runner.greet(NEW)
+    assert done[2:] == ["warm", *["rehearse"] * REHEARSALS]
 
 
 def test_a_little_of_every_stream_is_read() -> None:
