@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import polars as pl
-from rich.console import Console as Terminal
-from rich.live import Live
-from rich.table import Table
 
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
 from penstock.words.errors import ExternalError
+
+if TYPE_CHECKING:  # loaded at a terminal: every engine and every worker loads this module
+    from rich.live import Live
+    from rich.table import Table
 
 
 class Console(Sink):
@@ -69,6 +70,9 @@ class Console(Sink):
         return "the console"
 
     def _replace_table(self, output: TextIO, epoch: int, rows: pl.DataFrame) -> None:
+        from rich.console import Console as Terminal
+        from rich.live import Live
+
         if self._live is None:
             self._live = Live(console=Terminal(file=output), auto_refresh=False)
             self._live.start()
@@ -76,6 +80,8 @@ class Console(Sink):
 
 
 def _table(job: str, epoch: int, rows: pl.DataFrame, most_rows: int) -> Table:
+    from rich.table import Table
+
     hidden = rows.height - most_rows
     table = Table(
         title=f"{job}  epoch {epoch}",

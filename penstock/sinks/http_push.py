@@ -25,14 +25,17 @@ import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import httpx
 import polars as pl
 
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
 from penstock.state.generation import fenced
 from penstock.words.errors import ExternalError, UserError
+
+if TYPE_CHECKING:
+    import httpx  # loaded by who posts: every engine and every worker loads this module
 
 _AGAIN = frozenset({408, 409, 425, 429})
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
@@ -50,6 +53,8 @@ class HttpPush(Sink):
         token_file: str | os.PathLike[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        import httpx
+
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, TypeError):
@@ -70,6 +75,8 @@ class HttpPush(Sink):
 
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Make ready; nothing is sent before the first rows."""
+        import httpx
+
         self.close()
         self._job, self._generation, self._columns, self._last = job, 0, list(schema), -1
         headers = {"Content-Type": "application/x-ndjson", "User-Agent": "penstock"} | self._headers
@@ -112,6 +119,8 @@ class HttpPush(Sink):
 
     def _posted(self, epoch: int, body: bytes) -> bool:
         """Whether the rows were new to the receiver, as far as it says: it may have had them from a try that failed."""
+        import httpx
+
         assert self._client is not None
         headers = {
             "Idempotency-Key": f'"{self._job}:{epoch}"',
