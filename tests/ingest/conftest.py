@@ -1,4 +1,4 @@
-"""Processes that end with their tests."""
+"""Processes that end with their tests; what they read is rotated, on a disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk import tmp_path
 from tests.ingest.processes import Processes
+
+__all__ = ["processes", "small_disk", "tmp_path"]  # fixtures
 
 
 @pytest.fixture

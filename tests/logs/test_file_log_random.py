@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.logs import FileLog, Span
+from tests.disk import DISK
 
 WRITERS = 3
 STEPS = st.lists(
@@ -90,7 +91,7 @@ class Shop:
 def test_every_whole_line_is_read_once_and_in_order(
     steps: list[tuple[str, int, int | bool]], glob: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=DISK) as directory:
         shop = Shop(Path(directory), glob)
         for what, number, value in steps:
             if what == "write":
