@@ -1,4 +1,5 @@
-"""The engines of the benchmark give the right answers on a small data set, each in its own process."""
+"""The engines of the benchmark give the right answers on a small data set: each once in a process of its own, as they
+are run there, and otherwise in the session of the tests."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 from penstock.bench import reference
 from penstock.bench.dataset import Dataset, Parameters, materialised
 from penstock.bench.decode import decoded
-from penstock.bench.outcome import agree
-from penstock.bench.worker import Task, performed
+from penstock.bench.outcome import Outcome, agree, read
+from penstock.bench.worker import Task, main, performed
 from penstock.words.errors import InternalError
 
 
@@ -19,24 +20,44 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return materialised(Parameters(5_000, rate=50), tmp_path_factory.mktemp("clicks"))
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("engine", "case"), [("penstock", "patterns"), ("penstock", "windows"), ("pyspark", "windows")]
-)
-@pytest.mark.timeout(240)
-def test_an_engine_agrees_with_plain_batch_code(engine: str, case: str, small: Dataset) -> None:
-    (outcome,) = performed(Task(engine, case, (small,)))
-    right = reference.patterns(small) if case == "patterns" else reference.windows(small)
-    agree(case, engine, outcome.answer, right)
+def performed_here(task: Task, place: Path) -> list[Outcome]:
+    """The outcomes of a task, in the session of the tests."""
+    place.mkdir()
+    main(task.to_json(), place)
+    return read(place / "outcomes.json")
+
+
+def check(task: Task, outcome: Outcome, small: Dataset) -> None:
+    right = reference.patterns(small) if task.case == "patterns" else reference.windows(small)
+    agree(task.case, task.engine, outcome.answer, right)
     assert outcome.events == small.events
     assert outcome.seconds > 0
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(("engine", "case"), [("penstock", "patterns"), ("pyspark", "windows")])
 @pytest.mark.timeout(240)
-def test_epochs_are_measured_one_by_one() -> None:
-    (empty,) = performed(Task("pyspark", "small epochs", warm_epochs=1, epochs=3))
-    (ours,) = performed(Task("penstock", "small epochs", warm_epochs=1, epochs=3, epoch_events=100))
+def test_an_engine_agrees_with_plain_batch_code(engine: str, case: str, small: Dataset) -> None:
+    task = Task(engine, case, (small,))
+    (outcome,) = performed(task)
+    check(task, outcome, small)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_so_do_our_windows(small: Dataset, tmp_path: Path) -> None:
+    task = Task("penstock", "windows", (small,))
+    (outcome,) = performed_here(task, tmp_path / "here")
+    check(task, outcome, small)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.timeout(240)
+def test_epochs_are_measured_one_by_one(tmp_path: Path) -> None:
+    (empty,) = performed_here(Task("pyspark", "small epochs", warm_epochs=1, epochs=3), tmp_path / "empty")
+    ours_too = Task("penstock", "small epochs", warm_epochs=1, epochs=3, epoch_events=100)
+    (ours,) = performed_here(ours_too, tmp_path / "ours")
     assert len(empty.samples) == len(ours.samples) == 3
     assert all(sample > 0 for sample in empty.samples + ours.samples)
 

@@ -1,7 +1,8 @@
-"""The engines of the operator benchmark give the right answers on a small data set, each in its own process."""
+"""The engines of the operator benchmark give the right answers on a small data set."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,11 +15,11 @@ from penstock.bench.call_data import CallParameters
 from penstock.bench.dataset import Dataset, materialised
 from penstock.bench.operator_queries import Query, answer
 from penstock.bench.operators import ORDERS
-from penstock.bench.outcome import agree
+from penstock.bench.outcome import Outcome, agree, read
 from penstock.bench.penstock_operators import condition, kilometres, operator_app
 from penstock.bench.penstock_runs import files_of
 from penstock.bench.pyspark_operators import refused_product
-from penstock.bench.worker import Task, performed
+from penstock.bench.worker import Task, main, performed
 from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk
@@ -32,9 +33,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return materialised(parameters, tmp_path_factory.mktemp("calls"))
 
 
-def check(engine: str, queries: tuple[Query, ...], dataset: Dataset) -> None:
+def check(
+    engine: str, queries: tuple[Query, ...], dataset: Dataset, done: Callable[[Task], list[Outcome]]
+) -> None:
     task = Task(engine, "operators", (dataset,) * len(queries), queries=queries, cores=1)
-    for query, outcome in zip(queries, performed(task), strict=True):
+    for query, outcome in zip(queries, done(task), strict=True):
         agree(str(query), engine, outcome.answer, answer(query, reference.rows(query, dataset)))
         assert outcome.events == dataset.events
 
@@ -43,7 +46,7 @@ def check(engine: str, queries: tuple[Query, ...], dataset: Dataset) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.soak
 def test_plain_pyspark(small: Dataset) -> None:
-    check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small)
+    check("pyspark", (Query("map"), Query("aggregate"), Query("join", 30)), small, performed)
 
 
 @pytest.mark.spark
@@ -53,9 +56,15 @@ def test_plain_pyspark_has_no_product_of_streams(spark: SparkSession, small: Dat
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @pytest.mark.timeout(300)
-def test_penstock(small: Dataset) -> None:
-    check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small)
+def test_penstock(small: Dataset, tmp_path: Path) -> None:
+    def here(task: Task) -> list[Outcome]:
+        """In the session of the tests, not in a process of its own."""
+        main(task.to_json(), tmp_path)
+        return read(tmp_path / "outcomes.json")
+
+    check("penstock", (Query("map"), Query("aggregate"), Query("join", 30)), small, here)
 
 
 @pytest.mark.parametrize(
