@@ -16,13 +16,15 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.engine.lines import LineServer
 from penstock.engine.message import error_message
-from penstock.jobs.program import Jobs
-from penstock.jobs.results import Answer
 from penstock.words.errors import InternalError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.jobs.program import Jobs
+    from penstock.jobs.results import Answer
 
 _AT = "at-"
 

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.elastic.decisions import what
 from penstock.elastic.measurements import Snapshot
@@ -24,8 +24,11 @@ from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer, socket_of
 from penstock.engine.lines import LineServer
+from penstock.engine.program import Fixed
 from penstock.engine.recent import Recent
-from penstock.jobs.program import Jobs
+
+if TYPE_CHECKING:
+    from penstock.jobs.program import Jobs
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
@@ -66,8 +69,10 @@ class StatusServer:
 def answering(engine: Engine, recent: Recent) -> Iterator[None]:
     """Answer questions about an engine of a unit, and take commands in where it has jobs, for the length of a block."""
     with contextlib.ExitStack() as serving:
-        if isinstance(engine.program, Jobs):
-            serving.enter_context(JobServer(engine.program, engine.settings.state))
+        if not isinstance(
+            engine.program, Fixed
+        ):  # one of jobs, which is not loaded here for those that have none
+            serving.enter_context(JobServer(cast("Jobs", engine.program), engine.settings.state))
         serving.enter_context(StatusServer(engine, recent))
         yield
 

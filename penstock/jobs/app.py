@@ -1,18 +1,22 @@
-"""A description of jobs, for a file to hold: SQL, and what Python gives to it. Building it runs nothing."""
+"""A description of jobs, for a file to hold: SQL, and what Python gives to it. Building it runs nothing.
+
+What understands SQL is loaded once a description is used: an engine without jobs starts sooner, and whoever waits for
+one that takes over waits for that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.jobs.commands import Answered
-from penstock.jobs.messages import Deliver
-from penstock.jobs.program import Jobs
-from penstock.jobs.script import explained, script
-from penstock.jobs.workshop import Given
-from penstock.query.stream import Stream
-from penstock.sql.scope import UserFunction
+if TYPE_CHECKING:
+    from penstock.jobs.commands import Answered
+    from penstock.jobs.messages import Deliver
+    from penstock.jobs.program import Jobs
+    from penstock.query.stream import Stream
+    from penstock.sql.scope import UserFunction
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +32,16 @@ class JobsApp:
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
+        from penstock.jobs.script import explained, script
+        from penstock.jobs.workshop import Given
+
         return explained([script(self.sql)], Given(self.streams, self.queries, self.functions))
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Jobs:
         """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take
         in commands too."""
+        from penstock.jobs.program import Jobs
+
         return Jobs(
             self.name,
             state,
