@@ -17,6 +17,7 @@ import pytest
 
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import kind_of
+from penstock.state.directory import StateDirectory
 from penstock.testing.three_ways import rows_below
 from tests.engine import golden
 from tests.ha.unit_kit import APP, Kit
@@ -48,6 +49,11 @@ def stands(kit: Kit, scheme: Scheme) -> bool:
     if leader is None or wanted is None:
         return leader is not None and not others
     return [member.kind for member in others] == [wanted] and others[0].phase in ("ready", "following")
+
+
+def in_memory(kit: Kit) -> int:
+    """How many epochs no durable manifest tells of."""
+    return kit.epoch() - max(StateDirectory(Path(kit.record().directory)).epochs(), default=-1)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -111,6 +117,7 @@ def test_a_unit_with_an_interval_loses_and_repeats_nothing(scheme: Scheme, make:
     kit.until("the unit stands", lambda: stands(kit, scheme))
     for epochs in (9, 4):
         kit.flowing(epochs)
+        kit.until("there is something to lose", lambda: in_memory(kit) >= 2)
         first = kit.leader()
         assert first is not None
         kit.kill(first)
@@ -129,6 +136,7 @@ def test_a_gap_in_a_unit_is_counted(make: Make) -> None:
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, Scheme.deployed))
     kit.flowing(8)
+    kit.until("there is something to lose", lambda: in_memory(kit) >= 2)
     first = kit.leader()
     assert first is not None
     kit.kill(first)
