@@ -26,4 +26,4 @@ def must_resync(reached: int, recorded: Sequence[int], kept: Sequence[int], ever
 
 def was_left_behind(error: PenstockError) -> bool:
     """Whether a follower's error says that what it had to repeat is gone, or in no copy of the log that it reaches."""
-    return error.condition in ("LOG_SPAN_GONE", "COPY_BEHIND")
+    return error.condition in ("LOG_SPAN_GONE", "COPY_BEHIND", "COMMANDS_GONE")

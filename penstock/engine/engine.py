@@ -161,12 +161,13 @@ class Engine:
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
         facts = self.seat.claimed(self.program, self._fence)
         try:
-            self.program.begun()
+            leads = self.seat.decides.is_set()
+            self.program.begun(follows=not leads)
             self.seat.come_back(self.program)
-            logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets)
-            taken = self.state.last_commands()
+            logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
+            taken = self.seat.taken()
             # what newer commands read, the program itself finds out about: it may cost one job alone
-            if self.seat.decides.is_set() and self.program.commands == taken:
+            if leads and self.program.commands == taken:
                 logs.start(self.plan)  # a wrong path is told before Spark is started
             self.program.opened(facts["id"], logs.start_one, taken)
             spark = self._spark
@@ -203,7 +204,7 @@ class Engine:
         """
         self._ready.wait()
         with self._busy:
-            self.seat.promoted(fence, self.plan)
+            self.seat.promoted(fence, self.program)
             self._fence = fence
             self._paused.clear()
             if self._runner is not None:
@@ -255,7 +256,7 @@ class Engine:
         admission = self.admission = Admission(
             self.program,
             lambda scan: rate_of(self.settings, scan),
-            self.state.recorded_end,
+            self.seat.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
             ready=lambda: self._ready.is_set() and not self._paused.is_set(),
@@ -333,13 +334,14 @@ class Engine:
                 raise self._failure
             with self._busy:
                 try:
-                    self.seat.follow_logs(number, self.plan)
+                    self.seat.follow(self.program, number, end.get("commands", 0))
                     report = runner.run(number, start, end)
                     admission.observed(report.units, report.seconds)
                     run.add(report)
                     self.meter.add(report)
                     self.seat.came_on(report)
-                    self._keep_house(runner, number)
+                    if number % 10 == 9:
+                        runner.recycle(self.settings.manifests_kept)
                     if watch is not None:
                         watch(report)
                 except BaseException as failure:
@@ -349,10 +351,6 @@ class Engine:
                     self._ended_epoch = number
 
         return epoch
-
-    def _keep_house(self, runner: EpochRunner, epoch: int) -> None:
-        if epoch % 10 == 9:
-            runner.recycle(self.settings.manifests_kept)
 
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure

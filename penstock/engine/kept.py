@@ -37,7 +37,7 @@ class Kept(Fixed):
         """What was told before this epoch may be gone."""
         return self._results.kept_from
 
-    def begun(self) -> None:
+    def begun(self, *, follows: bool = False) -> None:
         self._results.load(self._plan.outputs)
 
     def joined(self) -> None:

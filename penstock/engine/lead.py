@@ -13,10 +13,8 @@ from pathlib import Path
 
 from penstock.engine.comeback import Comeback
 from penstock.engine.epoch import EpochReport
-from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import KEPT, Recovery, UnitRecord
 from penstock.state.directory import StateDirectory
-from penstock.words.errors import UserError
 
 #: jobs of a recovery that are kept in the unit's record: it is read and written whole
 JOBS_KEPT = 50
@@ -103,14 +101,3 @@ def last_commit(directory: Path) -> float | None:
         if epochs:
             return (directory / "manifests" / f"{epochs[-1]:012d}.json").stat().st_mtime
     return None
-
-
-def refuse_jobs(scheme: Scheme) -> None:
-    """Jobs that come and go keep their commands in the one state directory: no engine can follow on another."""
-    if SCHEMES[scheme].runs_epochs:
-        raise UserError(
-            "SCHEME_NOT_FOR_JOBS",
-            f"{scheme} cannot run jobs that come and go",
-            detail="Their commands lie in the state directory, which the engines of this scheme do not share.",
-            hint="Use passive-hot, passive-cold, deployed or passive-replication.",
-        )

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from penstock.engine.epoch import EpochReport
 from penstock.engine.run_growth import RunGrowth
 
+#: loads are asked for this far apart, in seconds
+_LOAD_SECONDS = 1.0
 #: figures are written down this far apart, in seconds
 _FIGURES_SECONDS = 10.0
 #: reading less input says more about opening files than about reading, in bytes
@@ -44,6 +46,11 @@ class LoadGauge:
             scanning = report.stage_seconds.get("scan", 0.0)
             if report.bytes >= _WORTH_MEASURING and scanning > 0:
                 self._figures["fetch"] = report.bytes / scanning
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to ask for the load again."""
+        return self._clock() >= self._since + _LOAD_SECONDS
 
     def load(self) -> dict[str, float]:
         """What was done since the last question; nothing before the first epoch."""

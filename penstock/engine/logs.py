@@ -14,14 +14,16 @@ from penstock.words.errors import InternalError
 class Logs:
     """Starts the logs of streams, each once, and keeps what they want remembered in the state directory."""
 
-    def __init__(self, state: StateDirectory, facts: dict[str, Any], buckets: int) -> None:
+    def __init__(
+        self, state: StateDirectory, facts: dict[str, Any], buckets: int, *, leads: bool = True
+    ) -> None:
         if facts.setdefault("buckets", buckets) != buckets:
             raise InternalError(
                 "BUCKETS_CHANGED",
                 f"this state was made with {facts['buckets']} buckets, not {buckets}",
                 hint=f"Start with buckets={facts['buckets']}: the number is fixed for the life of a state.",
             )
-        self._state, self._facts = state, facts
+        self._state, self._facts, self._leads = state, facts, leads
         self._known, self._reached = dict(facts["logs"]), state.last_offsets()
         self._started: dict[str, Log] = {}
 
@@ -34,8 +36,8 @@ class Logs:
 
     def start_one(self, name: str, scan: ScanPlan) -> None:
         """Start the log of a stream unless it is. One of its name may have been started for a command that was
-        refused in the end."""
-        if self._started.get(name) is not scan.stream.log:
+        refused in the end. Who follows starts none: it reads them as the leader does."""
+        if self._leads and self._started.get(name) is not scan.stream.log:
             self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
             self._started[name] = scan.stream.log
             self._state.remember(self._facts)
@@ -45,10 +47,18 @@ class Logs:
         for name, scan in plan.scans.items():
             if name in memory:
                 scan.stream.log.resumed(memory[name])
+                self._started[name] = scan.stream.log
         self._facts["logs"] = {**self._facts["logs"], **memory}
         self._state.remember(self._facts)
 
-    def lead(self, plan: Plan) -> None:
-        """Begin a life of their own where the followed one's records end."""
+    def lacks(self, plan: Plan) -> bool:
+        """Whether a plan has streams whose logs are neither started nor followed."""
+        return any(self._started.get(name) is not scan.stream.log for name, scan in plan.scans.items())
+
+    def lead(self, plan: Plan, memory: Mapping[str, Any]) -> None:
+        """Begin a life of their own where the followed one's records end; `memory`: what that one remembers, also of
+        logs in epochs that are not carried out here yet."""
+        self._leads = True
+        self._facts["logs"] = {**memory, **self._facts["logs"]}
         self._known, self._reached = dict(self._facts["logs"]), self._state.last_offsets()
         self.start(plan, again=True)

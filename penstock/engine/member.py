@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import SparkSession
 
@@ -27,29 +27,31 @@ from penstock.engine.copies import Hearing, Reporter
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
+from penstock.engine.job_server import JobServer
 from penstock.engine.lead import Lead
 from penstock.engine.load_gauge import LoadGauge
-from penstock.engine.pace import Pace, followers
-from penstock.engine.program import Program
+from penstock.engine.pace import Pace
+from penstock.engine.program import Fixed, Program
 from penstock.engine.ran import Run
 from penstock.engine.recent import Recent
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
-from penstock.engine.status import answering
+from penstock.engine.status import StatusServer
 from penstock.engine.voice import Voice
 from penstock.engine.waiting import WaitingQuery
-from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.ha.seed import rates, seeded
+from penstock.ha.schemes import Scheme
+from penstock.ha.seed import measured
 from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, PenstockError
 
+if TYPE_CHECKING:
+    from penstock.jobs.program import Jobs
+
 #: how often it looks at the unit, in seconds
 LOOK_SECONDS = 0.1
-#: how often it says what it does, in seconds
-_GAUGE_SECONDS = 1.0
 
 
 class EngineMember:
@@ -60,7 +62,7 @@ class EngineMember:
         unit: Unit,
         name: str,
         kind: Kind,
-        program: Callable[[Path], Program],
+        program: Callable[[], Program],
         settings: Settings,
         tell: Callable[[str], None] = print,
     ) -> None:
@@ -78,8 +80,9 @@ class EngineMember:
         self._lease: Lease | None = None
         self._leads: Lead | None = None
         self._hearing: Hearing | None = None
+        #: where questions and commands come in
+        self._serving = contextlib.ExitStack()
         self._gauge, self._pace, self._recent = LoadGauge(), Pace(), Recent()
-        self._gauged_at = time.monotonic()
         self._resync = False
         #: whether it has been started and not yet warmed up
         self._cold = False
@@ -129,8 +132,7 @@ class EngineMember:
         """Wait for the lease, with as much at hand as the scheme asks for; None when there is no more need for us."""
         self._say(phase="ready")
         standby = Standby(self._name, self._unit, self._program, self._settings, self._spark, self._say)
-        directory, found = Path(self._unit.record().directory), list[Lease]()
-        reporter = Reporter(self._program(directory), self._unit.agreed, self._say)
+        found, reporter = list[Lease](), Reporter(self._program(), self._unit.agreed, self._say)
 
         def look() -> bool:
             if (lease := self._acquired()) is not None:
@@ -207,7 +209,7 @@ class EngineMember:
     def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
         settings = replace(self._settings, state=directory, warm_up=self._cold)
         waiting, self._waiting = self._waiting, None
-        return Engine(self._program(directory), settings, self._spark, lease, duty, waiting)
+        return Engine(self._program(), settings, self._spark, lease, duty, waiting)
 
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""
@@ -236,22 +238,27 @@ class EngineMember:
 
         thread = threading.Thread(target=look, name="unit", daemon=True)
         thread.start()
-        serving = contextlib.ExitStack()
 
         def running(phase: str) -> None:
+            if phase == "running":
+                self._serving.enter_context(StatusServer(engine, self._recent))
             if phase == "running" and self._leads is not None:
                 self._leads.ready_at = time.time()
-            if phase == "running":
-                serving.enter_context(answering(engine, self._recent))
+                self._serve(engine)
 
         try:
-            with serving:
+            with self._serving:
                 return engine.run(partial(self._epoch, engine), tell=running)
         finally:
             over.set()
             thread.join(timeout=10)
             if failure:
                 raise failure[0]
+
+    def _serve(self, engine: Engine) -> None:
+        """Take commands in where it has jobs: people know the directory that the unit was started on."""
+        if not isinstance(engine.program, Fixed):  # what jobs are is not loaded where there are none
+            self._serving.enter_context(JobServer(cast("Jobs", engine.program), self._unit.root))
 
     def _epoch(self, engine: Engine, report: EpochReport) -> None:
         waiting = {} if engine.admission is None else engine.admission.backlog
@@ -285,12 +292,10 @@ class EngineMember:
         if self._hearing is not None:
             self._hearing.hear()
         if self._leads is not None and engine.admission is not None:
-            following = followers(self._unit, record) if SCHEMES[record.scheme].runs_epochs else {}
-            seconds = self._pace.seconds(engine.admission.admitted, following, time.monotonic())
+            seconds = self._pace.wanted(self._unit, record, engine.admission.admitted, engine.program)
             engine.admission.pace_seconds = seconds
-        if self._leads is None or time.monotonic() < self._gauged_at + _GAUGE_SECONDS:
+        if self._leads is None or not self._gauge.due:
             return
-        self._gauged_at = time.monotonic()
         if load := self._gauge.load():
             self._say(load=load)
         if figures := self._gauge.figures():
@@ -313,16 +318,13 @@ class EngineMember:
         own = self._unit.replica(self._name)
         while True:
             self._say(phase="ready", directory=str(own), epoch=-1)
-            while not self._unit.agreed.epochs() or self._unit.record().leader is None:
-                # nothing to follow: whoever is up leads
+            while not self._unit.followable():  # whoever is up leads
                 if (lease := self._acquired(own)) is not None:
                     self._lead(lease)
                     return
                 if self._dismissed(self._unit.record()):
                     return
-            began = time.perf_counter()
-            epoch = seeded(own, StateDirectory(Path(self._unit.record().directory)))
-            figures = rates(StateDirectory(own), time.perf_counter() - began)
+            epoch, figures = measured(own, StateDirectory(Path(self._unit.record().directory)))
             self._unit.change(lambda now, figures=figures: now.measuring(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
@@ -335,6 +337,7 @@ class EngineMember:
                 holds=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._engine(own, duty, None)
+            engine.seat.committed = self._unit.committed()
             reporter = Reporter(engine.program, self._unit.agreed, self._say)
             try:
                 run = self._watched(engine, partial(self._beside, reporter))
@@ -354,6 +357,7 @@ class EngineMember:
         reporter.look()
         record = self._unit.record()
         done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
+        engine.seat.committed = self._unit.committed()
         primary = self._unit.primary(self._name)
         behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None
         if (paused := pauses(self._voice.me.paused, behind)) != self._voice.me.paused:
@@ -369,8 +373,7 @@ class EngineMember:
         if (lease := self._acquired(engine.state.path)) is not None:
             self._promote(engine, lease)
             return
-        # whoever recorded an epoch had delivered the one before
-        engine.outlet.forget(max(done[-1] if done else -1, epochs[-1] - 1 if epochs else -1))
+        engine.outlet.forget(engine.seat.committed)
         if record.scheme is Scheme.active_replication:
             engine.outlet.open()
         else:
@@ -380,16 +383,13 @@ class EngineMember:
             self._say(held=held)
 
     def _promote(self, engine: Engine, lease: Lease) -> None:
-        began, at = time.monotonic(), time.time()
-
-        def settle() -> None:
-            self._installed(lease, engine, at, promoted=True)
-
+        began, settle = time.monotonic(), partial(self._installed, lease, engine, time.time(), promoted=True)
         self._tell(f"has the lease, generation {lease.generation}")
         self._lease = lease
         engine.promote(lease, settle)
         took = time.monotonic() - began
         self._say(held=0)
+        self._serve(engine)
         with contextlib.suppress(ExternalError):
             self._unit.change(lambda now: now.measuring(deliver=took))
 

@@ -8,9 +8,12 @@ longer. So the leader waits a little between epochs: these grow larger instead, 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.engine.program import Fixed, Program
+from penstock.ha.schemes import SCHEMES
 from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.state.directory import StateDirectory
 
@@ -29,6 +32,13 @@ class Pace:
     def __init__(self) -> None:
         #: how far each follower has come, and since when
         self._reached: dict[str, tuple[int, float]] = {}
+
+    def wanted(self, unit: Unit, record: UnitRecord, admitted: int, program: Program) -> float:
+        """The least time from one epoch to the next, by the last one of the leader of a unit and by its followers.
+        Those of jobs that come and go begin an epoch when the leader has committed it (see `seat`)."""
+        following = followers(unit, record) if SCHEMES[record.scheme].runs_epochs else {}
+        expected = admitted if isinstance(program, Fixed) else admitted - 1
+        return self.seconds(expected, following, time.monotonic())
 
     def seconds(self, admitted: int, followers: Mapping[str, int], now: float) -> float:
         """The least time from one epoch to the next, by the last epoch of the leader and of those that follow it."""

@@ -42,12 +42,20 @@ class Program(Protocol):
     def commands(self) -> int:
         """The number of the newest command there is; 0 before the first."""
 
-    def begun(self) -> None:
-        """Told once, first of all: the state directory is ours now."""
+    def begun(self, *, follows: bool = False) -> None:
+        """Told once, first of all: the state directory is ours now. `follows`: another engine decides what there is to
+        run, until this one is told that it leads."""
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
         """Told once, before anything runs, the name of the state it runs on, how the logs of streams that come later
-        are started, and how many commands recorded epochs take in: the sinks are opened."""
+        are started, and how many commands recorded epochs take in: the sinks are opened. For one that follows, these
+        are the epochs that it has done."""
+
+    def caught_up(self, commands: int) -> None:
+        """Told, while it follows, before an epoch that takes in so many commands: the sinks of new jobs are opened."""
+
+    def led(self, taken: int) -> None:
+        """Told, if it followed, that this engine decides from now on, and how many commands recorded epochs take in."""
 
     def closed(self) -> None:
         """Told once, after everything: the sinks are closed."""
@@ -99,12 +107,18 @@ class Fixed:
         self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
         self.commands = 0
 
-    def begun(self) -> None:
+    def begun(self, *, follows: bool = False) -> None:
         pass
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
         for output in self._plan.outputs.values():
             open_sinks(output, state)
+
+    def caught_up(self, commands: int) -> None:
+        pass
+
+    def led(self, taken: int) -> None:
+        pass
 
     def closed(self) -> None:
         for output in self._plan.outputs.values():

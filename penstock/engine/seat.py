@@ -6,7 +6,9 @@ promoted.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,8 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.fates import Fates
 from penstock.engine.logs import Logs
 from penstock.engine.outlet import Outlet
-from penstock.engine.program import Program
+from penstock.engine.program import Fixed, Program
 from penstock.ha.schemes import Semantics
-from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
@@ -42,6 +43,9 @@ class Seat:
         self.decides = threading.Event()
         self.logs: Logs | None = None
         self._followed_generation = -1
+        #: the last epoch that whoever leads is known to have committed
+        self.committed = -1
+        self._waits = False
 
     @property
     def owner(self) -> str:
@@ -66,6 +70,7 @@ class Seat:
             if self.state.agreed is not None and generation is not None:
                 self.state.agreed.take(generation)
         else:
+            self._waits = not isinstance(program, Fixed)
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
@@ -91,7 +96,23 @@ class Seat:
         except InternalError:
             rolled_back(self.state)
 
-    def promoted(self, fence: Fence, plan: Plan) -> None:
+    def taken(self) -> int:
+        """How many commands are taken in by recorded epochs; for one that follows, by those it has done."""
+        if self.decides.is_set():
+            return self.state.last_commands()
+        done = self.state.recorded_end(self.state.latest().epoch)
+        return 0 if done is None else int(done.get("commands", 0))
+
+    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+        """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
+        fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
+        if self._waits and not self.decides.is_set() and epoch > self.committed:
+            book = self.state.agreed  # whoever records an epoch has committed the one before
+            if book is None or not book.has(epoch + 1):
+                return None
+        return self.state.recorded_end(epoch)
+
+    def promoted(self, fence: Fence, program: Program) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
         self.state.take(fence.generation)
         if self.state.agreed is not None:
@@ -99,15 +120,25 @@ class Seat:
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
-            self.logs.lead(plan)
+            self.logs.lead(program.plan(program.commands), self._remembered())
+        program.led(self.state.last_commands())
 
-    def follow_logs(self, epoch: int, plan: Plan) -> None:
-        """Read the logs as whoever recorded an epoch did: with each leader a new life of theirs may have begun."""
+    def _remembered(self) -> Mapping[str, Any]:
+        """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
+        if self._duty is not None and self._duty.follows is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                return self._duty.follows.logs()
+        return {}
+
+    def follow(self, program: Program, epoch: int, commands: int) -> None:
+        """Before an epoch that another has recorded: know the commands it takes in, and read the logs as that one did:
+        with each leader a new life of theirs may have begun."""
         if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
             return
-        record = self.state.recorded(epoch)
+        program.caught_up(commands)
+        plan, record = program.plan(commands), self.state.recorded(epoch)
         recorded = 0 if record is None else record.get("generation", 0)
-        if recorded != self._followed_generation:
+        if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded
 

@@ -33,7 +33,7 @@ class Standby:
         self,
         name: str,
         unit: Unit,
-        program: Callable[[Path], Program],
+        program: Callable[[], Program],
         settings: Settings,
         spark: SparkSession | None,
         say: Callable[..., None],
@@ -59,7 +59,7 @@ class Standby:
             if rate := follower.read_rate:
                 self._unit.change(lambda now: now.measuring(load=rate))
             self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
-        program = self._program(directory)
+        program = self._program()
         if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows
             logs = {name: scan.stream.log for name, scan in program.plan(0).scans.items()}
             follower.read_ahead(directory, logs)

@@ -7,13 +7,11 @@ executors and buckets do, what the elastic loop has decided and, where that is k
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from penstock.elastic.decisions import what
 from penstock.elastic.measurements import Snapshot
@@ -22,13 +20,9 @@ from penstock.elastic.prometheus import exposition
 from penstock.elastic.record import Entry
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
-from penstock.engine.job_server import JobServer, socket_of
+from penstock.engine.job_server import socket_of
 from penstock.engine.lines import LineServer
-from penstock.engine.program import Fixed
 from penstock.engine.recent import Recent
-
-if TYPE_CHECKING:
-    from penstock.jobs.program import Jobs
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
@@ -63,18 +57,6 @@ class StatusServer:
             case [b"epochs", first] if first.isdigit():
                 return json.dumps([] if self._recent is None else self._recent.since(int(first))).encode()
         return json.dumps(status(self._engine, measured(self._engine))).encode()
-
-
-@contextlib.contextmanager
-def answering(engine: Engine, recent: Recent) -> Iterator[None]:
-    """Answer questions about an engine of a unit, and take commands in where it has jobs, for the length of a block."""
-    with contextlib.ExitStack() as serving:
-        if not isinstance(
-            engine.program, Fixed
-        ):  # one of jobs, which is not loaded here for those that have none
-            serving.enter_context(JobServer(cast("Jobs", engine.program), engine.settings.state))
-        serving.enter_context(StatusServer(engine, recent))
-        yield
 
 
 def measured(engine: Engine) -> Snapshot | None:

@@ -42,6 +42,13 @@ def seeded(target: Path, leader: StateDirectory) -> int:
     )
 
 
+def measured(target: Path, leader: StateDirectory) -> tuple[int, dict[str, float]]:
+    """As `seeded`, and what that has measured."""
+    began = time.perf_counter()
+    epoch = seeded(target, leader)
+    return epoch, rates(StateDirectory(target), time.perf_counter() - began)
+
+
 def rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
     """What a seeding that took so long has measured, in bytes a second; nothing where there was little to seed."""
     size = seed.latest().state_bytes()

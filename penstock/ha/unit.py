@@ -63,8 +63,7 @@ class Launch:
     epoch_seconds: float = 1.0
     drain: bool = False
     lease_seconds: float = TIMEOUT_SECONDS
-    #: whether it runs jobs that come and go; and whether a service hands out what they, or an app's outputs, tell
-    jobs: bool = False
+    #: whether a service hands out what jobs, or an app's outputs, tell
     served: bool = False
     #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
     recovery: Mapping[str, Any] = field(default_factory=dict)
@@ -227,14 +226,16 @@ class Unit:
         root = root.resolve()
         path = root / SHARED / "unit.json"
         try:
-            launch = Launch(**json.loads(path.read_bytes()))
+            known = {one.name for one in fields(Launch)}
+            said = json.loads(path.read_bytes())
+            launch = Launch(**{name: value for name, value in said.items() if name in known})
         except FileNotFoundError:
             raise UserError(
                 "NO_UNIT",
                 f"no HA unit was started on {root}",
                 hint="Start one with `penstock run APP --ha --state DIR`.",
             ) from None
-        except (ValueError, TypeError) as failure:
+        except (ValueError, TypeError, AttributeError) as failure:
             raise InternalError("STATE_DAMAGED", f"{path} is damaged", detail=repr(failure)) from failure
         return Unit(root, launch, store_at(launch.coordination))
 
@@ -329,6 +330,20 @@ class Unit:
             self.store.create(self._controller, content)
         else:
             self.store.replace(self._controller, content, found.version)
+
+    def committed(self) -> int:
+        """The last epoch that whoever leads is known to have committed, and so delivered; -1 before the first."""
+        record = self.record()
+        leads = self.members().get(record.leader or "")
+        said = leads.epoch if leads is not None and leads.phase == "primary" else -1
+        kept, recorded = StateDirectory(Path(record.directory)).epochs(), self.agreed.epochs()
+        # whoever records an epoch has committed the one before
+        return max(*kept[-1:], *(epoch - 1 for epoch in recorded[-1:]), said, -1)
+
+    def followable(self) -> bool:
+        """Whether somebody has led, and committed an epoch that is in the unit's book."""
+        epochs = self.agreed.epochs()
+        return bool(epochs) and self.record().leader is not None and self.committed() >= epochs[0]
 
     # -- members ---------------------------------------------------------------------------------
 

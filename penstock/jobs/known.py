@@ -13,6 +13,7 @@ from pathlib import Path
 
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.command_log import CommandLog
+from penstock.words.errors import ExternalError
 
 #: how many catalogues are kept at hand
 _AT_HAND = 8
@@ -49,15 +50,24 @@ class Known:
             self._catalogues[self.count] = after
 
     def between(self, after: int, upto: int) -> list[Command]:
-        """What was said after so many entries, up to another number of them."""
+        """What was said after so many entries, up to another number of them; raises where some are folded or not there
+        yet."""
+        if not self.folded <= after <= upto <= self.count:
+            raise ExternalError(
+                "COMMANDS_GONE",
+                f"the commands from {after + 1} to {upto} are not there to be carried out one by one",
+                detail=f"the log has {self.folded + 1} to {self.count}",
+                hint="An engine that follows takes over the state of the one that leads.",
+            )
         entries = self.entries[after - self.folded : upto - self.folded]
         return [command for entry in entries for command in entry]
 
     def after(self, number: int) -> Catalogue:
-        """The catalogue after so many entries."""
-        known = max(known for known in self._catalogues if known <= number)
+        """The catalogue after so many entries; raises as `between` does."""
+        known = max((known for known in self._catalogues if known <= number), default=number)
+        said = self.between(known, number)
         found = self._catalogues[known]
-        for command in self.between(known, number):
+        for command in said:
             found = found.after(command)
         self._catalogues[number] = found
         for old in sorted(self._catalogues)[1:-_AT_HAND]:

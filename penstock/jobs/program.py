@@ -6,48 +6,47 @@ Guarantees: what was said in one go is accepted as a whole or not at all, and wh
 effect at the boundary of the epoch whose offsets name it, in a repeated epoch too. A job that failed is left out of the
 epoch in which it did, and that is kept as well. Other processes may take in commands for the same jobs (`joined`): each
 is checked against all before it, whoever took those in, and what is said again under the same request is done once.
+Where its engine follows another's epochs (`begun`), it says nothing itself: which commands an epoch takes in and which
+jobs fail in it, that one has decided.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from penstock.jobs.asking import Asking
 from penstock.jobs.broken import broken, failing
 from penstock.jobs.catalogue import Catalogue, Command, alike, named
 from penstock.jobs.commands import Accepted, Answered, Desk
-from penstock.jobs.compiled import Compiled
 from penstock.jobs.failures import Failures
 from penstock.jobs.followed import FollowedResults
-from penstock.jobs.history import JobVersion, versions
 from penstock.jobs.known import Known
-from penstock.jobs.messages import Deliver, routed
+from penstock.jobs.messages import Deliver
 from penstock.jobs.opening import Opening
 from penstock.jobs.planner import Placed
 from penstock.jobs.repeated import answering, repeated
 from penstock.jobs.resting import bytes_of, emptying, planned_resting
-from penstock.jobs.results import Answer, Results, as_declared
+from penstock.jobs.results import Results, as_declared
 from penstock.jobs.workshop import Given, Workshop
-from penstock.query.logical import Source, StreamDefinition
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
-from penstock.words.errors import PenstockError
+from penstock.words.errors import ExternalError, PenstockError
 
 #: how many plans are kept at hand
 _AT_HAND = 8
+#: how often an engine that follows tries an epoch in which jobs fail that have not failed where it was decided
+_TRIES = 3
 
 
-class Jobs:
+class Jobs(Asking):
     """The jobs of one state directory."""
 
     def __init__(
@@ -80,6 +79,9 @@ class Jobs:
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
+        #: whether its engine decides; otherwise, how many commands the epochs take in that it was given, and the one
+        #: that goes otherwise here than it did there, with how often it was tried
+        self._leads, self._taken_in, self._astray = True, 0, (-1, 0)
         #: what was answered to the text it began with
         self.answers: list[Answered] = []
         self._first = begin
@@ -89,6 +91,8 @@ class Jobs:
     @property
     def commands(self) -> int:
         with self._lock:
+            if not self._leads:
+                return self._taken_in
             self._follow()
             return self._known.count
 
@@ -120,46 +124,6 @@ class Jobs:
         with self._lock:
             return self._desk.accepted(statements, self.catalogue).answers
 
-    # -- what there is ---------------------------------------------------------------------------
-
-    def versions(self, job: str) -> list[tuple[float | None, JobVersion]]:
-        """What was done to a job, oldest first, each with its time where that is known."""
-        with self._lock:
-            self._follow()
-            self._told_as(job)
-            folded, entries = self._known.folded, list(self._known.entries)
-            before = self._known.after(folded)
-        return [(self._known.log.at(one.command), one) for one in versions(job, folded, before, entries)]
-
-    def sharing(self) -> dict[str, int]:
-        """How many jobs each sub-query that is shared works for."""
-        plan = self.plan(self.commands)
-        assert plan.jobs is not None
-        return {group: len(members) for group, members in plan.jobs.members.items() if group}
-
-    def stream(self, name: str) -> StreamDefinition:
-        """A stream of the catalogue."""
-        with self._lock:
-            node = self._workshop.stream(name, self.catalogue).node
-        assert isinstance(node, Source)
-        return node.stream
-
-    def compiled(self, job: str) -> Compiled:
-        """A job of the catalogue."""
-        with self._lock:
-            if job not in self.catalogue.jobs:
-                raise self._desk.unknown(job, self.catalogue)
-            return self._workshop.job(job, self.catalogue)
-
-    def carried_by(self, carrier: Callable[[str], str]) -> None:
-        """Have it shown which coordinator carries a job's master, where there are several."""
-        self._desk.carrier = carrier
-
-    @property
-    def kept_from(self) -> int:
-        """What jobs told before this epoch may be gone."""
-        return self._results.kept_from
-
     def _taken(self, accepted: Callable[[Catalogue], Accepted]) -> list[Answered]:
         """Take in what is accepted once all there is is known: asked again where others were first."""
         with self._lock:
@@ -189,7 +153,7 @@ class Jobs:
 
     def _admit(self, commands: Sequence[Command]) -> None:
         """Open what commands that were taken in need; jobs that cannot be made here, or not opened, fail."""
-        if self._opening.begun:
+        if self._opening.begun and self._leads:
             self._try(named(commands))
 
     def _try(self, names: Collection[str]) -> None:
@@ -216,57 +180,23 @@ class Jobs:
         if self._follows and len(self._known.entries) > self._fold_after:  # it repeats no epochs
             self._known.forget(self._known.count)
 
-    # -- questions -------------------------------------------------------------------------------
-
-    def ask(self, job: str) -> Answer | None:
-        """A job's latest answer; None before its first."""
-        return self._results.latest(self._told_as(job))
-
-    def whole(self, job: str) -> Answer | None:
-        """All that a job told in the last epoch in which it did."""
-        return self._results.whole(self._told_as(job))
-
-    def route(self, job: str, message: Any = None) -> Any:
-        """What a job answers to a message: what its `deliver` function says, or the rows of its latest answer that
-        have the values the message says."""
-
-        def latest(name: str) -> pl.DataFrame | None:
-            answer = self.ask(name)
-            return None if answer is None else answer.rows
-
-        return routed(job, message, latest, self._deliver)
-
-    def since(self, job: str, epoch: int, most: int | None = None) -> list[Answer]:
-        """A job's rows of the epochs from one on, as far as they are kept; of at `most` so many epochs."""
-        return list(islice(self._results.since(self._told_as(job), epoch), most))
-
-    def _told_as(self, job: str) -> str:
-        jobs = self.catalogue.jobs
-        if job not in jobs:
-            raise self._desk.unknown(job, self.catalogue)
-        return jobs[job].told_as
-
-    def followed(self, committed: int) -> Counter[str]:
-        """Where another process runs the epochs: take in what it told up to a committed one; hands how often each job
-        has told something since."""
-        assert isinstance(self._results, FollowedResults)
-        told = self._results.follow(committed)
-        return Counter({name: told[e.told_as] for name, e in self.catalogue.jobs.items() if told[e.told_as]})
-
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def begun(self) -> None:
+    def begun(self, *, follows: bool = False) -> None:
         """Have the streams and jobs of the text it begins with, whatever there is already: create what is missing,
         alter what is said otherwise now. What the text does not name is left. Where other processes take in commands,
-        one of those says the text: an engine may have read another version of it."""
-        statements = [] if self._shared else parse(self._first)
+        one of those says the text: an engine may have read another version of it. Who follows says it once it leads."""
         with self._lock:
-            self._known.load(ours=True)
-            self.answers = self._taken(
-                lambda now: self._desk.begun(statements, now, first=not self._known.count)
-            )
-            self._sound = self.commands
+            self._leads = not follows
+            self._known.load(ours=self._leads)
+            if self._leads:
+                self._begin()
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
+
+    def _begin(self) -> None:
+        statements = [] if self._shared else parse(self._first)
+        self.answers = self._taken(lambda now: self._desk.begun(statements, now, first=not self._known.count))
+        self._sound = self.commands
 
     def joined(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
@@ -281,16 +211,44 @@ class Jobs:
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None], taken: int = 0) -> None:
-        """What other processes took in while no engine ran, no engine has tried: where it cannot be opened, the job
-        fails alone."""
         with self._lock:
-            catalogue = self.catalogue
             self._opening.begin(state, start_log)
-            known = self._known
-            then = known.after(min(max(taken, known.folded), known.count)) if self._shared else catalogue
-            tried = [name for name, entry in catalogue.jobs.items() if alike(then.jobs.get(name), entry)]
-            self._opening.open(catalogue, tried)
-            self._try(catalogue.jobs.keys() - set(tried))
+            if not self._leads:
+                self._open_as_led(taken, self._known.after(taken).jobs)
+            else:
+                self._open_all(taken if self._shared else self.commands)
+
+    def _open_as_led(self, taken: int, names: Collection[str]) -> None:
+        """Open jobs of the catalogue after so many commands, which are open with the engine that leads."""
+        then = self._known.after(taken)
+        try:
+            self._opening.open(then, then.jobs.keys() & set(names))
+        except Exception as failure:  # the user's own code may raise anything
+            raise _otherwise("cannot be made or opened here", failure) from failure
+        self._taken_in = taken
+
+    def _open_all(self, taken: int) -> None:
+        """What other processes took in while no engine led, no engine has tried: where it cannot be opened, the job
+        fails alone."""
+        catalogue, known = self.catalogue, self._known
+        then = known.after(min(max(taken, known.folded), known.count))
+        tried = [name for name, entry in catalogue.jobs.items() if alike(then.jobs.get(name), entry)]
+        self._opening.open(catalogue, tried)
+        self._try(catalogue.jobs.keys() - set(tried))
+
+    def caught_up(self, commands: int) -> None:
+        with self._lock:
+            if commands == self._taken_in:
+                return
+            self._follow()
+            self._open_as_led(commands, named(self._known.between(self._taken_in, commands)))
+
+    def led(self, taken: int) -> None:
+        with self._lock:
+            self._leads = True
+            self._begin()
+            self._open_all(taken)
+            self._results.only({entry.told_as for entry in self.catalogue.jobs.values()})
 
     def closed(self) -> None:
         with self._lock:
@@ -341,14 +299,25 @@ class Jobs:
 
     def failed(self, epoch: int, commands: int, errors: Mapping[int, PenstockError]) -> None:
         with self._lock:
+            if not self._leads:
+                self._again(epoch, next(iter(errors.values())))
+                return
             lives = {entry.number: entry.master.life for entry in self._known.after(commands).jobs.values()}
             known = self._failures.of(epoch)
             # it got no events and failed all the same: time alone is too much for what it keeps
             lost = [number for number in errors if number in known or lives.get(number) != "running"]
             self._fail(epoch, commands, errors, lost)
 
+    def _again(self, epoch: int, error: PenstockError) -> None:
+        """The epoch is committed elsewhere with the jobs that fail here: it is tried once more, or given up."""
+        tries = self._astray[1] + 1 if self._astray[0] == epoch else 1
+        self._astray = epoch, tries
+        if tries >= _TRIES:
+            raise _otherwise(f"fails in epoch {epoch} here", error) from error
+
     def paused(self, commands: int, errors: Mapping[int, PenstockError]) -> None:
-        self._note(commands, errors)
+        if self._leads:
+            self._note(commands, errors)
 
     def _fail(
         self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
@@ -382,7 +351,8 @@ class Jobs:
     def settled(self, commands: int) -> None:
         with self._lock:
             if commands - self._known.folded > self._fold_after:
-                self._known.log.fold(commands, self._known.after(commands))
+                if self._leads:
+                    self._known.log.fold(commands, self._known.after(commands))
                 self._known.forget(commands)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -400,3 +370,15 @@ class Jobs:
             if not without.get(entry.number, entry.left_out)
         ]
         return planned_resting(self.name, jobs, rest)
+
+
+def _otherwise(what: str, failure: Exception) -> ExternalError:
+    """What ends an engine that cannot follow."""
+    return ExternalError(
+        "FOLLOWS_OTHERWISE",
+        f"a job {what}, unlike with the engine that leads",
+        detail=failure.text()
+        if isinstance(failure, PenstockError)
+        else f"{type(failure).__name__}: {failure}",
+        hint="That one goes on. Another engine is started, and takes over its state.",
+    )

@@ -88,9 +88,9 @@ class Results:
         with self._lock:
             if self._epochs and epoch < self._epochs[-1] and epoch in self._epochs:
                 return  # repeated on the way to where we were
-        packed = _packed(told, last)
         try:
-            write_once(path, stream_bytes(packed).to_pybytes())
+            if not path.exists():  # another engine of a unit may have kept them
+                write_once(path, stream_bytes(_packed(told, last)).to_pybytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         with self._lock:
@@ -131,6 +131,11 @@ class Results:
         """A job is gone: its answers need not be kept."""
         with self._lock:
             self._latest.pop(job, None)
+
+    def only(self, jobs: Collection[str]) -> None:
+        """There are these jobs and no others: their answers need not be kept."""
+        with self._lock:
+            self._latest = {job: answer for job, answer in self._latest.items() if job in jobs}
 
     def _keep_alone(self, epoch: int, jobs: Collection[str]) -> None:
         """Have answers that stay stand for themselves: as they came, each holds the rows of all jobs in memory."""

@@ -45,29 +45,28 @@ def engine_process(
     semantics = Semantics(launch.recovery.get("semantics", "precise"))
     settings = replace(settings, semantics=semantics, **launch.settings)
     chosen: Kind = "active" if kind == "active" else "passive"
-    EngineMember(
-        unit, name, chosen, Programs(app, unit.root if launch.served else None), settings, _tell
-    ).run()
+    EngineMember(unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _tell).run()
 
 
 class Programs:
-    """The program of an app on a state directory: a plan for life is compiled once.
+    """The program of an app for the engines of a unit on a state directory: a plan for life is compiled once.
 
-    `served` is where a service finds what is told: the results of an app's outputs are kept there by all engines,
-    whichever directory they run on; jobs keep theirs anyway, and commands come from the service as well.
+    What jobs were told, which of them failed and what they tell lies in the directory the unit was started on, for all
+    its engines, whichever directory they run on. Where it is `served` commands come from the service as well, and the
+    results of an app's outputs are kept there too.
     """
 
-    def __init__(self, app: App | JobsApp, served: Path | None = None) -> None:
-        self._app, self._served = app, served
+    def __init__(self, app: App | JobsApp, root: Path, *, served: bool = False) -> None:
+        self._app, self._root, self._served = app, root, served
         self._fixed: Fixed | None = None
         if isinstance(app, App):
-            self._fixed = Fixed(compiled(app)) if served is None else Kept(compiled(app), served)
+            self._fixed = Kept(compiled(app), root) if served else Fixed(compiled(app))
 
-    def __call__(self, directory: Path) -> Program:
+    def __call__(self) -> Program:
         if self._fixed is not None:
             return self._fixed
         assert isinstance(self._app, JobsApp)
-        return self._app.on(directory, shared=self._served is not None)
+        return self._app.on(self._root, shared=self._served)
 
 
 def _tell(line: str) -> None:

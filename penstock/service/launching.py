@@ -74,7 +74,6 @@ class UnitOptions:
             epoch_seconds=epoch_seconds,
             drain=drain,
             lease_seconds=as_seconds(self.lease_timeout, "--lease-timeout"),
-            jobs=isinstance(app, JobsApp),
             served=served,
             recovery=self._recovery(every),
             settings={

@@ -117,7 +117,7 @@ def run(
             spark=spark,
             drain=drain,
         )
-        serve_unit(app, place, launch, scheme, for_seconds, again(context, *_ONCE))
+        serve_unit(place, launch, scheme, for_seconds, again(context, *_ONCE))
         return
     settings = Settings(
         state=place,

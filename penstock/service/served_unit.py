@@ -70,7 +70,7 @@ def serve_ha(
     hosted = Host(program, place, guard)
     hosted.unit = watched(place)
     to_lines()
-    with door.server(hosted, pages) as server, begun_unit(app, place, launch, scheme) as unit:
+    with door.server(hosted, pages) as server, begun_unit(place, launch, scheme) as unit:
         shown = None if pages is None else f"{server.url}{PAGES}/"
         log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
         door.warn()

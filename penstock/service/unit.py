@@ -18,14 +18,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.engine.lead import refuse_jobs
 from penstock.ha.coordinator import Coordinator, wait_for
 from penstock.ha.nodes import given_up, on_nodes
-from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.schemes import Scheme
 from penstock.ha.steering import settings_of
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, kind_of
-from penstock.jobs.app import JobsApp
-from penstock.query.logical import App
 from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -34,7 +31,6 @@ UnitState = Annotated[Path, typer.Option(help="The state directory the unit was 
 
 
 def serve_unit(
-    app: App | JobsApp,
     place: Path,
     launch: Launch,
     scheme: Scheme | None,
@@ -42,7 +38,7 @@ def serve_unit(
     again: str,
 ) -> None:
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
-    with begun_unit(app, place, launch, scheme) as unit:
+    with begun_unit(place, launch, scheme) as unit:
         _say(told(unit))
         coordinator = Coordinator(unit, on_nodes, _say, given_up)
         stop_by_signal(coordinator)
@@ -53,16 +49,10 @@ def serve_unit(
 
 
 @contextlib.contextmanager
-def begun_unit(app: App | JobsApp, place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
-    """The unit of an app on a state directory, to be coordinated: the one that is there, or a new one."""
+def begun_unit(place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
+    """The unit on a state directory, to be coordinated: the one that is there, or a new one."""
     controlled = "threshold_seconds" in launch.recovery
-    if isinstance(app, JobsApp):
-        passive = [str(one) for one, facts in SCHEMES.items() if not facts.runs_epochs]
-        launch = replace(launch, recovery={**launch.recovery, "schemes": passive})
-    first = settings_of(launch).first_scheme if controlled else scheme
-    first = first or (Scheme.passive_hot if isinstance(app, JobsApp) else Scheme.active_standby)
-    if isinstance(app, JobsApp):
-        refuse_jobs(first)
+    first = (settings_of(launch).first_scheme if controlled else scheme) or Scheme.active_standby
     unit = Unit.made(place, launch)
     try:
         unit.begun(UnitRecord(first, str(unit.root)))
@@ -130,8 +120,6 @@ def switch(
             _say(f"{before}, and what the controller picks from now on")
             return
         wanted = _scheme(scheme)
-        if unit.launch.jobs or unit.launch.file.endswith(".sql"):
-            refuse_jobs(wanted)
         unit.switched(wanted, controlled=False)
         if wait and not wait_for(unit, _settled, wait):
             raise ExternalError(

@@ -84,6 +84,10 @@ class Agreed:
             ) from failure
         return record
 
+    def has(self, epoch: int) -> bool:
+        """Whether an epoch has a record."""
+        return os.path.exists(f"{self.path}/epochs/{epoch:012d}.json")  # asked often: no Path is made for it
+
     def epochs(self) -> list[int]:
         """The epochs that have a record, ascending."""
         return numbered(self.path / "epochs")

@@ -259,8 +259,8 @@ class StateDirectory:
         return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
 
     def last_offsets(self) -> dict[str, dict[str, int]]:
-        """The offsets that the newest epoch record reaches, per stream."""
-        newest = self._newest_record()
+        """The offsets that the newest epoch record reaches, its own or the unit's, per stream."""
+        newest = self.recorded(self.newest_epoch())
         reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
         return reached
 

@@ -20,9 +20,10 @@ from typing import Any
 
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
-from penstock.service.load import load_app
+from penstock.jobs.app import JobsApp
+from penstock.service.load import load
 from penstock.state.directory import StateDirectory
-from penstock.testing.inline import run_inline
+from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
 from penstock.words.errors import ExternalError
 from tests.engine import golden
@@ -43,6 +44,40 @@ app = ps.app(
     ps.output("paths", paths.select("user", "path"), ps.jsonl({out!r} + "/paths")),
     ps.output("counts", counts, ps.jsonl({out!r} + "/counts"), ps.sqlite({out!r} + "/out.db", "counts")),
 )
+"""
+#: the same events for jobs that come and go; `risky` raises in the process whose number is in a file
+JOBS = """
+import os
+import pathlib
+import polars as pl
+import penstock as ps
+
+decoder = ps.Delimited(
+    {{"time": pl.Datetime("us", "UTC"), "user": pl.String(), "page": pl.String(), "amount": pl.Float64()}},
+    times={{"time": "%Y-%m-%dT%H:%M:%S%.f%:z"}},
+)
+events = ps.stream("events", ps.files({pattern!r}), decoder, time="time", lateness="5s", idle_after=None)
+out = {out!r}
+marked = pathlib.Path({pattern!r}).parents[1] / "fails"
+
+
+def risky(values: pl.Series) -> pl.Series:
+    if marked.exists() and marked.read_text() == str(os.getpid()):
+        raise ValueError("not in this process")
+    return values
+
+
+SQL = f'''
+CREATE JOB everything AS SELECT time, user, page, amount FROM events INTO jsonl('{{out}}/everything');
+CREATE JOB counts AS SELECT page, window_end, COUNT(*) AS visits FROM events GROUP BY page WINDOWING 10 SECONDS
+    INTO jsonl('{{out}}/counts'), sqlite('{{out}}/out.db', 'counts');
+CREATE JOB sessions RECOVERY gap AS SELECT user, window_end, COUNT(*) AS n, SUM(amount) AS sum FROM events
+    GROUP BY user WINDOWING SESSION 2 SECONDS INTO jsonl('{{out}}/sessions');
+CREATE JOB totals AS SELECT page, SUM(visits) AS visits FROM counts GROUP BY page WINDOWING 1 MINUTE
+    INTO jsonl('{{out}}/totals')
+'''
+functions = {{"risky": lambda user: user.map_batches(risky, return_dtype=pl.String)}}
+app = ps.jobs_app("golden", SQL, streams={{"events": events}}, functions=functions)
 """
 #: what a unit is given to come to where a test waits for it, on a busy machine
 PATIENCE_SECONDS = 60.0
@@ -132,6 +167,7 @@ class Kit:
         state: Path | None = None,
         copies: bool = False,
         blind: str | None = None,
+        app: str = APP,
         **settings: Any,
     ) -> None:
         self.folder, self.out = folder, folder / "out"
@@ -145,13 +181,13 @@ class Kit:
             ("app.py", self.out, self.feeder.folders),
             ("straight.py", folder / "straight", [last, last]),
         ):
-            app = APP.format(pattern=str(first / "*.log"), out=str(out))
+            text = app.format(pattern=str(first / "*.log"), out=str(out))
             if copies:
                 # the engine that is blind sees what is linked to from folders of its own
                 logs = ", ".join(f"ps.files({str(one)!r} + HERE + '/*.log')" for one in read)
-                app = app.replace(f"ps.files({str(first / '*.log')!r})", f"ps.replicated({logs})")
-                app = f"import sys\nHERE = '-blind' if {blind!r} in sys.argv else ''\n{app}"
-            (folder / name).write_text(app)
+                text = text.replace(f"ps.files({str(first / '*.log')!r})", f"ps.replicated({logs})")
+                text = f"import sys\nHERE = '-blind' if {blind!r} in sys.argv else ''\n{text}"
+            (folder / name).write_text(text)
         launch = Launch(
             unit_name("golden", self.root),
             coordination or str(self.root / "ha" / "coordination"),
@@ -275,8 +311,15 @@ class Kit:
         return f"{self.record()}\n{self.members()}\n{said}"
 
     def expected(self) -> Rows:
-        """What an undisturbed run puts out, in one epoch; the files must be complete."""
-        run_inline(load_app(self.folder / "straight.py"), self.folder / "straight-state")
+        """What an undisturbed run puts out, an app in one epoch; the files must be complete."""
+        app, state = load(self.folder / "straight.py"), self.folder / "straight-state"
+        if isinstance(app, JobsApp):
+            engine = InlineEngine(app.on(state), state, epoch_units=12_000)
+            for _ in engine.steps():
+                pass
+            engine.close()
+        else:
+            run_inline(app, state)
         return rows_below(self.folder / "straight") | aside(self.folder / "straight-state")
 
     def found(self) -> Rows:

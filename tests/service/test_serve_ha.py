@@ -52,10 +52,15 @@ def site(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize(
+    ("scheme", "ready"),
+    [("passive-hot", "ready"), ("active-replication", "following")],
+    ids=["hot", "active"],
+)
 def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_service(
-    site: Start, tmp_path: Path
+    scheme: str, ready: str, site: Start, tmp_path: Path
 ) -> None:
-    unit = site("--empty", "--files", str(tmp_path), "--coordination", "store")
+    unit = site("--empty", "--files", str(tmp_path), "--coordination", "store", "--scheme", scheme)
     service = unit.start()
     with connect(unit.url, timeout_seconds=WAIT) as client:
 
@@ -74,7 +79,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         listener = Listener(unit.url, "seen")
         feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
         unit.when(lambda: len(listener.told) >= 3)
-        unit.when(lambda: unit.settled("ready"))
+        unit.when(lambda: unit.settled(ready))
         first = unit.record().leader
         assert first is not None
 
@@ -88,7 +93,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         assert "n % 2 = 0" in client.job("seen").query
 
         # nobody is left to lead: commands are taken all the same
-        unit.when(lambda: unit.settled("ready"))
+        unit.when(lambda: unit.settled(ready))
         other = unit.command(
             "coordinator", "--empty", "--state", "state", "--coordination", "store", "--name", "other"
         )
@@ -102,7 +107,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         unit.when(lambda: everything.numbers() and max(everything.numbers()) > behind)
 
         # the service is killed; the engines go on, and another coordinator takes commands
-        before = unit.when(lambda: unit.settled("ready"))
+        before = unit.when(lambda: unit.settled(ready))
         url = unit.when(lambda: [one for one in unit.logged("listening") if one["url"] != unit.url])[0]["url"]
         unit.when(lambda: len(httpx.get(f"{url}/coordinators").json()) == 2)
         service.kill()
@@ -142,7 +147,7 @@ def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_servic
         # the service looks at its engine now and then, and who leads may have changed since
         unit.when(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
         recovery = client.recovery()
-        assert recovery.scheme == "passive-hot"
+        assert recovery.scheme == scheme
         assert recovery.unit is not None
         assert len(recovery.unit["recoveries"]) == 2
         assert recovery.unit["leader"] == unit.record().leader
@@ -234,7 +239,6 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, s
         (["jobs.sql", "--checkpoint-every", "5"], "BAD_OPTION"),
         (["jobs.sql", "--lease-timeout", "1s"], "BAD_OPTION"),
         (["jobs.sql", "--ha", "--recovery-time", "9s", "--scheme", "deployed"], "BAD_OPTION"),
-        (["jobs.sql", "--ha", "--scheme", "active-standby"], "SCHEME_NOT_FOR_JOBS"),
         (["jobs.sql", "--empty", "--ha"], "BAD_OPTION"),
         (["jobs.sql", "--ha", "--listen", "0.0.0.0:0"], "TOKEN_NEEDED"),
         (["bad.sql", "--ha"], "UNKNOWN_STREAM"),

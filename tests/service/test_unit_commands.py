@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import Steering
+from penstock.ha.steering import Steering, settings_of
 from penstock.ha.unit import Launch, Recovery, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
+from penstock.service.unit import begun_unit
 
 APP = """
 import penstock as ps
@@ -47,17 +49,22 @@ def test_options_of_a_unit_need_a_unit(
     assert "[NO_UNIT]" in text
 
 
-def test_jobs_are_not_followed(
-    unit: Unit, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_jobs_may_have_any_scheme_and_begin_as_others_do(
+    unit: Unit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, text = said(capsys, "ha", "switch", "active-standby", "--state", str(unit.root))
-    assert code == 2
-    assert "[SCHEME_NOT_FOR_JOBS]" in text
-    monkeypatch.chdir(tmp_path)
-    Path("jobs.sql").write_text("")
-    code, text = said(capsys, "run", "jobs.sql", "--ha", "--scheme", "active-replication", "--state", "other")
-    assert code == 2
-    assert "[SCHEME_NOT_FOR_JOBS]" in text
+    for scheme in Scheme:
+        assert said(capsys, "ha", "switch", scheme, "--state", str(unit.root))[0] == 0
+        assert unit.record().scheme is scheme
+    asked = {"threshold_seconds": 10.0}
+    launch = replace(
+        unit.launch,
+        unit=unit_name("c", tmp_path / "other"),
+        recovery=asked,
+        settings={"checkpoint_every": 1, "checkpoint_varies": False},
+    )
+    with begun_unit(tmp_path / "other", launch, None) as other:
+        assert other.record().scheme is Scheme.active_replication
+        assert settings_of(other.launch).schemes == tuple(Scheme)
 
 
 def test_a_unit_without_engines_is_shown_with_its_history(
