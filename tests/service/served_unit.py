@@ -30,12 +30,14 @@ def event(n: int) -> dict[str, Any]:
 class Site:
     """A unit that is served, in a folder. To be closed."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.folder, self.state = folder, folder / "state"
+    def __init__(
+        self, folder: Path, *arguments: str, master: str = "inline", lease: str = "1500ms", wait: float = WAIT
+    ) -> None:
+        self.folder, self.state, self._wait = folder, folder / "state", wait
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self._arguments = [*arguments, "--epoch", "200ms", "--master", "inline", "--lease-timeout", "1500ms"]
+        self._arguments = [*arguments, "--epoch", "200ms", "--master", master, "--lease-timeout", lease]
         self._started: list[subprocess.Popen[bytes]] = []
         self._pids: set[int] = set()
 
@@ -92,7 +94,7 @@ class Site:
     def when(self, what: Callable[[], Any]) -> Any:
         """What comes of a question, once it is something."""
         try:
-            return until(what, WAIT)
+            return until(what, self._wait)
         except AssertionError:
             logs = sorted((self.state / "ha" / "logs").glob("*.log"))
             said = "\n".join(f"== {log}\n{log.read_text()[-2_000:]}" for log in [*logs, self.folder / "log"])
