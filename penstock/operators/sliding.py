@@ -27,7 +27,7 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.cells import PANE, places
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import Progress, SliceState
-from penstock.operators.panes import together
+from penstock.operators.panes import parts_of, together
 from penstock.operators.strict import Ordered
 from penstock.operators.windows import Instants, spread
 from penstock.state.buckets import HASH
@@ -183,6 +183,17 @@ class SlidingAggregation(Aggregation):
         return stretch, cells.first | np.append(True, stretch[1:] != stretch[:-1])
 
     def _merged(self, rows: pl.DataFrame, group: Instants) -> pl.DataFrame:
-        """Each row's partial answers merged with those of the rows before it of the same group."""
-        rows = rows.with_columns(pl.Series(_GROUP, group))
-        return rows.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
+        """Each row's partial answers merged with those of the rows before it of the same group; groups lie together.
+
+        A row that is alone in its group stays as it is: most are, where few keys come in every pane.
+        """
+        new = np.append(True, group[1:] != group[:-1])
+        some = np.flatnonzero(~(new & np.append(new[1:], True)))
+        if not len(some):
+            return rows
+        parts = rows.select(parts_of(self.aggregates))
+        ran = parts[some].with_columns(pl.Series(_GROUP, group[some]))
+        ran = ran.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
+        at = np.arange(rows.height)
+        at[some] = rows.height + np.arange(len(some))
+        return rows.with_columns(pl.concat([parts, ran], rechunk=True)[at].get_columns())
