@@ -73,8 +73,9 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
     seconds, epochs = span_seconds(queries[0].recentProgress)
-    # from the end of the first epoch to the end of the last but one
-    lasting = sum(sizes[1:-1]) / (ends[-2] - ends[0]) if len(ends) > 2 else done.events / seconds
+    # from the end of the first epoch to the end of the last but one that reads
+    last = max(number for number, size in enumerate(sizes) if size)
+    lasting = sum(sizes[1:last]) / (ends[last - 1] - ends[0]) if last > 1 else done.events / seconds
     return Outcome(
         done.events,
         seconds,

@@ -5,7 +5,8 @@ Receives what the logs have and how fast the last epochs were; hands Spark the e
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
 number of the newest command it takes in, where there is one; `copies`: of replicated logs, the copy that a partition's
-span is read from; `begun_late`: of these, the partitions that begin without what a copy may have that is away). An
+span is read from; `begun_late`: of these, the partitions that begin without what a copy may have that is away;
+`upto`: where a stream's watermark is held, so that not all that is due is told in one epoch: `engine/closing.py`). An
 engine that follows another (`decides` is false) admits what that one has recorded, and nothing else. It says everything
 that tells one epoch's input from another's, so that Spark's write-ahead log repeats it after a crash.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.engine.closing import Closing, Due
 from penstock.engine.program import Program
 from penstock.engine.rate import RateControl, shares
 from penstock.engine.steps import reached
@@ -31,6 +33,7 @@ PATIENCE_SECONDS = 0.05
 GONE_AFTER = 5_000_000
 #: what an offset says of every stream
 _PARTS = ("at", "from", "finished", "idle", "closed")
+_USUAL = Closing()
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Admission:
         start_log: Callable[[str, ScanPlan], None] = lambda name, scan: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        closing: Closing | None = _USUAL,
     ) -> None:
         self._program = program
         self._rate = rate
@@ -69,6 +73,9 @@ class Admission:
         self._decides = decides
         self._clock = clock
         self._wall = wall
+        #: what it takes to tell what is due; None: no watermark is held
+        self._closing = closing
+        self._due: dict[str, Due] = {}
         self._lock = threading.Lock()
         self._quiet: dict[tuple[str, str], _Quiet] = {}
         self._last_at = -1e9
@@ -107,9 +114,22 @@ class Admission:
                 return start
             time.sleep(0.01)
 
-    def observed(self, units: Mapping[str, int], seconds: float) -> None:
-        """Told by the runner how long an epoch took."""
+    def observed(
+        self, units: Mapping[str, int], seconds: float, due: Mapping[str, Due] | None = None
+    ) -> None:
+        """Told by the runner how long an epoch took, and what is due after it."""
         with self._lock:
+            if self._closing is not None and due is not None:
+                self._due = dict(due)
+                telling = sum(map(self._closing.seconds, due.values()))
+                rates = self._rates.items()
+                reading = max((rate.reading_seconds(units.get(name, 0)) for name, rate in rates), default=0.0)
+                if telling > 0:
+                    share, factor = telling / (reading + telling), seconds / (reading + telling)
+                    self._closing = self._closing.observed(share, factor)
+                    seconds *= 1 - share
+                if telling > reading:
+                    return  # it says little of what reading takes
             for stream, rate in self._rates.items():
                 # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
@@ -150,7 +170,10 @@ class Admission:
                 at.setdefault(partition.id, partition.earliest)
             log = scan.stream.log
             available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
-            budget, begun = self._rates[name].admitted(sum(available.values())), dict(at)
+            waiting, begun = sum(available.values()), dict(at)
+            budget = self._rates[name].admitted(waiting)
+            if self._closing is not None:
+                budget = self._beside_closing(self._closing, name, budget, waiting, start, end)
             for pid, units in shares(available, budget).items():
                 at[pid] = log.cut(pid, at[pid], units)
             routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
@@ -170,12 +193,34 @@ class Admission:
                 if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
             ]
             everything_read &= not left and not log.withheld
-        told = commands > start.get("commands", 0)
-        if epoch > 0 and not told and all(end[part] == start[part] for part in _PARTS if part != "from"):
+        more = commands > start.get("commands", 0) or any(self._held(name, start) for name in end["at"])
+        if epoch > 0 and not more and all(end[part] == start[part] for part in _PARTS if part != "from"):
             if everything_read and self._drain:
                 self.drained.set()
             return start
         return end
+
+    def _held(self, stream: str, start: Offset) -> bool:
+        """Whether there is something to tell of a stream though nothing is read."""
+        due = self._due.get(stream)
+        return stream in start.get("upto", {}) if due is None else due.held
+
+    def _beside_closing(
+        self, closing: Closing, stream: str, budget: int, waiting: int, start: Offset, end: Offset
+    ) -> int:
+        """What is read of a stream beside telling what is due; says in the offset how far that goes."""
+        due, rate = self._due.get(stream), self._rates[stream]
+        if due is None:
+            if (
+                upto := start.get("upto", {}).get(stream)
+            ) is not None:  # not known yet what is held: to be found out
+                end.setdefault("upto", {})[stream] = upto
+            return budget
+        reading = rate.reading_seconds(min(waiting, budget))
+        step = closing.step(due, rate.room_seconds(budget), reading)
+        if step.upto is not None:
+            end.setdefault("upto", {})[stream] = list(step.upto)
+        return rate.beside(budget, step.seconds) if step.seconds else budget
 
     def _idle(
         self, stream: str, partitions: list[Partition], at: Mapping[str, int], idle_after: int | None

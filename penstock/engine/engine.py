@@ -336,7 +336,7 @@ class Engine:
                 try:
                     self.seat.follow(self.program, number, end.get("commands", 0))
                     report = runner.run(number, start, end)
-                    admission.observed(report.units, report.seconds)
+                    admission.observed(report.units, report.seconds, report.due)
                     run.add(report)
                     self.meter.add(report)
                     self.seat.came_on(report)

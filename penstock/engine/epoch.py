@@ -193,7 +193,7 @@ class EpochRunner:
             content[INTERVAL] = self.interval.every
         to_repeat = not self.fates.all_lose([planned])
         if not to_repeat:  # so that nothing is told twice when epochs are left out
-            reached_times = {name: stream.watermark for name, stream in self.manifest.streams.items()}
+            reached_times = {name: stream.decided for name, stream in self.manifest.streams.items()}
             content["before"] = {"watermarks": reached_times, "counters": dict(self.manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
@@ -249,6 +249,7 @@ class EpochRunner:
             units=units,
             watermark=watermark,
             watermarks=marks,
+            due=result.due,
             state_bytes=result.manifest.state_bytes(),
             rows={name: rows for name, rows in result.rows.items() if name not in lost},
             replayed=replayed,
@@ -354,6 +355,7 @@ class EpochRunner:
             finished={name: tuple(end["finished"].get(name, ())) for name in plan.scans},
             idle={name: tuple(end["idle"].get(name, ())) for name in plan.scans},
             closed={name: bool(end["closed"].get(name)) for name in plan.scans},
+            upto={name: (at, lots) for name, (at, lots) in end.get("upto", {}).items()},
             admitted_at=end.get("now"),
             collections=self.manifest.collections,
             maps=maps,

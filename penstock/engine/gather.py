@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from penstock.engine.closing import Due, dues
 from penstock.engine.failures import JobsFailed
 from penstock.engine.message import Message, as_error, error_of
 from penstock.engine.task import EpochTask
@@ -43,6 +44,8 @@ class Gathered:
     aside: pl.DataFrame | None
     facts: list[dict[str, Any]]
     maps: Maps
+    #: what each stream's time has yet to decide
+    due: Mapping[str, Due]
 
     def total(self, name: str) -> int:
         return sum(fact.get(name, 0) for fact in self.facts)
@@ -109,14 +112,16 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     if task.plan.jobs is not None:
         kept = {**task.plan.subqueries, **{f"out-{name}": None for name in task.plan.outputs}}
         before = replace(before, collections={n: c for n, c in before.collections.items() if n in kept})
+    seen = _seen(messages)
     manifest = before.advanced(
         task.epoch,
         [(owner, name, _unpacked(c)) for fact in facts for owner, name, c in fact.get("changes", ())],
-        streams=task.times_after(_seen(messages)),
+        streams=task.times_after(seen),
         answers=answers,
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
-    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, facts, task.maps)
+    due = dues(facts, manifest.streams, task.sure_after(seen))
+    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, facts, task.maps, due)
 
 
 def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:

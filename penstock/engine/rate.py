@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from penstock.engine.settings import Settings
 from penstock.query.physical import ScanPlan
 
+#: the part of an epoch's budget that is read, however much else it has to do
+LEAST_READING = 0.125
+
 
 @dataclass(frozen=True)
 class RateControl:
@@ -49,6 +52,21 @@ class RateControl:
             return self.budget
         longer = self.budget * self.catch_up_seconds / self.target_seconds
         return max(self.budget, int(min(longer, self.last[0] * self.GROWTH, self.catch_up_most, self.most)))
+
+    def room_seconds(self, units: int) -> float:
+        """How long an epoch may take that was given so much."""
+        return self.target_seconds if units <= self.budget else self.catch_up_seconds
+
+    def reading_seconds(self, units: int) -> float:
+        """How long reading so much should take."""
+        fixed = min(self.fixed_seconds, 0.75 * self.target_seconds)
+        return fixed + (self.target_seconds - fixed) * units / self.budget
+
+    def beside(self, units: int, seconds: float) -> int:
+        """Of so much, what is left to be read in an epoch that takes so many seconds for something else."""
+        room = self.room_seconds(units)
+        reading = room - min(self.fixed_seconds, 0.75 * room)
+        return max(self.least, int(units * max(LEAST_READING, 1 - seconds / reading)))
 
     def observed(self, units: int, seconds: float) -> RateControl:
         """After an epoch that took `seconds` for `units`."""

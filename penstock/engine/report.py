@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from penstock.engine.closing import Due
 from penstock.engine.moves import Moved
 from penstock.engine.work import TaskWork, Work
 from penstock.state.bucket_map import Maps
@@ -57,6 +58,8 @@ class EpochReport:
     leaped: int = 0
     #: that of each stream; `watermark` is the least of them
     watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    #: what the time of each stream has yet to decide, and did
+    due: Mapping[str, Due] = field(default_factory=dict)
     #: what each task did, and each sub-query
     tasks: tuple[TaskWork, ...] = ()
     work: Mapping[str, Work] = field(default_factory=dict)

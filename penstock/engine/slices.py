@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from penstock.engine.closing import soonest
 from penstock.engine.crowds import Told, best, prepared, read_by, results
 from penstock.engine.failures import Failures
 from penstock.engine.message import SHELVED_BYTES, Message, address
@@ -55,6 +56,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     changes: list[Any] = []
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
     failures, told, work_done = Failures(), Told(), {}
+    closing: list[Any] = []
     with store.synced_together():
         for sub in task.plan.at_level(level):
             buckets = task.buckets_of_slice(sub.id, slice_)
@@ -64,7 +66,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
             started = time.perf_counter()
             inputs = [_together(inbox.rows.pop((sub.id, port), [])) for port in range(sub.operator.ports)]
             rows, present, counts = counted(sub, inputs, task.maps.buckets)
-            yield from _run(task, sub, inputs, inbox, scope, streams, changes, failures, told)
+            yield from _run(task, sub, inputs, inbox, scope, streams, changes, failures, told, closing)
             spent = time.perf_counter() - started
             work_done[sub.id] = [spent, rows, inbox.bytes.get(sub.id, 0), present, counts]
     yield from ((0, data) for data in told.messages())
@@ -81,6 +83,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
         "memory": list(memory().items()),
         "work": work_done,
         "jobs": failures.kept(),
+        "closing": closing,
     }
     yield 0, Message("facts", "driver", facts).to_bytes()
 
@@ -113,14 +116,18 @@ def _run(
     changes: list[Any],
     failures: Failures,
     told: Told,
+    closing: list[Any],
 ) -> Iterator[tuple[int, bytes]]:
     state = SliceState(sub.id, task.collections.get(sub.id, {}), scope)
     before = [task.streams[name].watermark for name in sub.streams]
     after = [streams[name].watermark for name in sub.streams]
+    # what reads other jobs has to wait until all of them have told
+    ahead = sub.level == 1 and len(sub.streams) == 1
     progress = Progress(
         min(NEVER if w is None else w for w in before),
         min(NEVER if w is None else w for w in after),
         task.flushed(sub.id),
+        (task.streams[sub.streams[0]].ahead, streams[sub.streams[0]].ahead) if ahead else (0, 0),
     )
     outcome: Results = {}
     where = f"the rows of {sub.id} in epoch {task.epoch}"
@@ -131,6 +138,10 @@ def _run(
             raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
     if task.has_members(sub.id):
         rows = outcome.get("")
+        if len(sub.streams) == 1:
+            awaited = list(soonest(sub.operator.awaited(state, progress.after)).items())
+            closed = max(state.due_rows, 0 if rows is None else rows.height)
+            closing.append([sub.streams[0], closed, ahead and sub.operator.in_lots, awaited])
         for member, mine in results(task, sub.id, rows, failures) if rows is not None else ():
             told.add(mine if member is None else best(task, member.output, mine))
             if member is not None:

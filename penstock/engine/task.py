@@ -20,7 +20,7 @@ from penstock.engine.maps import owned, resolved
 from penstock.engine.message import Message
 from penstock.engine.watermark import advanced, passed_over
 from penstock.engine.whereabouts import whereabouts
-from penstock.operators.contract import INPUT, Operator
+from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.query.physical import Edge, Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
@@ -64,6 +64,8 @@ class EpochTask:
     maps: Maps
     place: StatePlace
     engine_pid: int
+    #: of streams whose watermark is held: where, and how many lots of jobs do not wait for it
+    upto: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: the numbers of jobs that tell their open windows in this epoch
     flush: frozenset[int] = frozenset()
     #: what jobs told in the epoch before, by their names, where others read it (Arrow)
@@ -112,7 +114,23 @@ class EpochTask:
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""
-        times = {
+        return self._met(self._advanced(seen, self.upto), seen)
+
+    def sure_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
+        """The same if no watermark were held."""
+        return self._met(self._advanced(seen, {}), seen)
+
+    def _met(
+        self, times: dict[str, StreamTime], seen: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, StreamTime]:
+        sure = self._advanced(seen, {}) if self.upto else times
+        ended = {name for name, stream in sure.items() if stream.watermark == FOREVER}
+        return passed_over(times, (sub.streams for sub in self.plan.subqueries.values()), ended)
+
+    def _advanced(
+        self, seen: Mapping[str, Mapping[str, int]], upto: Mapping[str, tuple[int, int]]
+    ) -> dict[str, StreamTime]:
+        return {
             name: advanced(
                 stream,
                 seen.get(name, {}),
@@ -120,10 +138,10 @@ class EpochTask:
                 finished=self.finished[name],
                 idle=self.idle[name],
                 closed=self.closed[name],
+                upto=upto.get(name),
             )
             for name, stream in self.streams.items()
         }
-        return passed_over(times, (sub.streams for sub in self.plan.subqueries.values()))
 
     def buckets_of_slice(self, subquery: str, slice_: int) -> frozenset[int]:
         """The buckets of a sub-query that are a slice's; it may have none."""

@@ -22,11 +22,13 @@ def advanced(
     finished: Collection[str] = (),
     idle: Collection[str] = (),
     closed: bool = False,
+    upto: tuple[int, int] | None = None,
 ) -> StreamTime:
     """The stream's time after an epoch that saw these highest event times per partition.
 
     `finished` partitions have been read to their ends; only when the log is `closed`, so that no partition
-    can be added either, is nothing left to wait for.
+    can be added either, is nothing left to wait for. `upto`: where the watermark is held though it could go on, and
+    how many lots of jobs do not wait for it.
     """
     partitions: dict[str, PartitionTime] = {}
     for name, partition in stream.partitions.items():
@@ -45,32 +47,36 @@ def advanced(
     else:
         known = [p.highest for p in partitions.values() if p.highest is not None]
         watermark = max(known) - lateness if known else before
-    return StreamTime(partitions, max(before, watermark))
+    sure, ahead = max(before, watermark), 0
+    watermark = sure if upto is None else max(before, min(sure, upto[0]))
+    if watermark == before:
+        ahead = stream.ahead
+    if upto is not None and watermark == upto[0] < sure:
+        ahead = max(ahead, upto[1])
+    return StreamTime(partitions, watermark, ahead)
 
 
 def passed_over(
-    streams: Mapping[str, StreamTime], meetings: Iterable[Collection[str]]
+    streams: Mapping[str, StreamTime], meetings: Iterable[Collection[str]], ended: Collection[str] = ()
 ) -> dict[str, StreamTime]:
     """The streams' times where an idle stream does not hold back those it meets.
 
     `meetings` are the streams that each operator reads. The watermark of a stream whose partitions are all idle is
-    raised to that of the others it meets; what it brings later and older is late then.
+    raised to that of the others it meets; what it brings later and older is late then. Streams that have `ended` say
+    nothing of that, though their watermarks may still be held.
     """
     found = dict(streams)
     for names in meetings:
         idle = [name for name in names if _is_idle(streams[name])]
-        awake = [
-            streams[name].watermark
-            for name in names
-            if name not in idle and streams[name].watermark != FOREVER
-        ]
+        awake = [streams[name].watermark for name in names if name not in idle and name not in ended]
         marks = [streams[name].watermark for name in idle]
         level = min((NEVER if mark is None else mark for mark in awake), default=None)
         if level is None:
             level = max((NEVER if mark is None else mark for mark in marks), default=NEVER)
         for name in idle if len(names) > 1 else ():
             mark = found[name].watermark
-            found[name] = replace(found[name], watermark=max(NEVER if mark is None else mark, level))
+            if mark is None or level > mark:
+                found[name] = replace(found[name], watermark=level, ahead=0)
     return found
 
 

@@ -40,12 +40,14 @@ class Progress:
     """How event time moved in this epoch: no event earlier than `after` can still come; before, it was `before`.
 
     `flush`: the numbers of jobs, of those whose operator this is, that are to tell their open windows now, as they
-    stand.
+    stand. `ahead`: how many lots of jobs had told what ends one instant after `before`, and are to have told what ends
+    one instant after `after`, which has come though it is held back.
     """
 
     before: int
     after: int
     flush: frozenset[int] = frozenset()
+    ahead: tuple[int, int] = (0, 0)
 
 
 class SliceState:
@@ -56,6 +58,8 @@ class SliceState:
         self._entries = entries
         self._scope = scope
         self._opened: dict[str, Journal | Table] = {}
+        #: how many rows were taken in hand for what is told in this epoch, if the operator says
+        self.due_rows = 0
 
     @property
     def bucket_count(self) -> int:
@@ -174,6 +178,16 @@ class Operator(ABC):
         """When all that is open at a watermark is over and told, where what comes later shares nothing with it; None
         where that never is."""
         return None
+
+    @property
+    def in_lots(self) -> bool:
+        """Whether it tells what ends at one instant lot by lot, if it is asked to."""
+        return False
+
+    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+        """How many rows it will take in hand when the watermark, now at `after`, reaches which instants; as far as it
+        can say at little cost. Asked after `run`."""
+        return {}
 
     @abstractmethod
     def needs(self, port: int = 0) -> set[str]:

@@ -6,16 +6,21 @@ their open windows, those as they stand: what would be told if time ended now, o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from penstock.operators.aggregate import Aggregation
+from penstock.operators.cells import PANE
 from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import together
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.windows import instant
+
+#: of how many windows to come it is said what they will take
+SOON = 32
 
 
 class _Flushed(Aggregation):
@@ -43,7 +48,28 @@ class _Flushed(Aggregation):
 class JobGaps(_Flushed):
     """Aggregates per job and key over windows with gaps between them."""
 
+    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+        open_ = self.window.start(self.window.first_open(after))
+        counted = state.journal("open", time=PANE).counted(open_)
+        return {start + self.window.size: rows for start, rows in counted.items()}
+
 
 @dataclass(frozen=True)
 class JobHops(_Flushed, SlidingAggregation):
     """Aggregates per job and key over windows that overlap."""
+
+    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+        window, first = self.window, self.window.first_open(after)
+        panes = state.journal("open", time=PANE).counted(window.start(first))
+        ends = state.journal("ends", time=PANE).counted(window.start(first))
+        since = sum(state.journal("since", time=PANE).counted(window.end(first - 1)).values())
+        latest = max((*panes, *ends), default=None)
+        if latest is None:
+            return {}
+        found = {}
+        for number in range(first, min((latest - window.offset) // window.advance, first + SOON) + 1):
+            start, end = window.start(number), window.end(number)
+            rows = ends.get(start, 0) + since + sum(n for pane, n in panes.items() if start <= pane < end)
+            # where a block begins, what there is of it is merged forwards and back
+            found[end] = 2 * rows if self._block > 1 and not number % self._block else rows
+        return found

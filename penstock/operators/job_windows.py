@@ -4,10 +4,13 @@ Receives partial answers per job, key and window; hands, once the watermark reac
 key of the job that had events in it.
 State: `open`, a journal of partial answers. A pane is a whole window and named by its end, so that the windows that
 are over lie together whatever their sizes.
+
+What ends at one instant can be told in several epochs, lot by lot: a job's windows are told together all the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -24,6 +27,14 @@ from penstock.state.buckets import HASH
 
 #: the number of the job a row belongs to (UInt32)
 JOB = "_job"
+#: what ends at one instant may be told lot by lot, in several epochs: jobs are dealt out to so many
+LOTS = 16
+_GOLDEN = np.uint32(0x9E3779B1)
+
+
+def lots(jobs: pl.Series) -> npt.NDArray[np.uint32]:
+    """The lot of each job: by its number, for life."""
+    return (jobs.to_numpy().astype(np.uint32) * _GOLDEN) >> np.uint32(28)
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,29 @@ class JobAggregation(PaneOperator):
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         early = self._flushed(frame, state, progress) if progress.flush else None
-        due = self.taken(frame, state, progress.after + 1, progress.before + 1, progress.after + 1)
+        next_ = progress.after + 1
+        due = self.taken(frame, state, next_, progress.before + 1, next_ + bool(progress.ahead[1]))
+        if due is not None and any(progress.ahead):
+            due = due.filter(self._in_turn(due, progress))
+        state.due_rows = 0 if due is None else due.height
         closed = None if due is None else self._finished(due)
         return together(closed, early)
+
+    @property
+    def in_lots(self) -> bool:
+        return True
+
+    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+        return state.journal("open", time=PANE).counted(after + 1)
+
+    @staticmethod
+    def _in_turn(rows: pl.DataFrame, progress: Progress) -> pl.Series:
+        """Which rows are told in this epoch: those before the watermark but for what was told ahead of it, and what is
+        told ahead of it now."""
+        (begun, ahead), lot, panes = progress.ahead, lots(rows[JOB]), rows[PANE].to_numpy()
+        told = (panes == progress.before + 1) & (lot < begun)
+        wanted = (panes <= progress.after) | ((panes == progress.after + 1) & (lot < ahead))
+        return pl.Series(wanted & ~told)
 
     def _flushed(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
@@ -95,8 +126,11 @@ class JobAggregation(PaneOperator):
         rows = together(waiting, frame)
         if rows is None:
             return None
-        wanted = pl.col(JOB).is_in(sorted(progress.flush)) & (pl.col(PANE) > progress.after)
-        return self._finished(rows.filter(wanted), at=max(progress.before, progress.after - 1))
+        rows = rows.filter(pl.col(JOB).is_in(sorted(progress.flush)) & (pl.col(PANE) > progress.after))
+        if progress.ahead[1]:  # these are over
+            ahead = (rows[PANE].to_numpy() == progress.after + 1) & (lots(rows[JOB]) < progress.ahead[1])
+            rows = rows.filter(pl.Series(~ahead))
+        return self._finished(rows, at=max(progress.before, progress.after - 1))
 
     def _finished(self, due: pl.DataFrame, at: int | None = None) -> pl.DataFrame:
         """Rows as they are told, of the jobs that are still there; `at`: when, if not as the window ends."""

@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -101,17 +102,18 @@ class _Collection:
         return by_hash(rows)
 
     def _compact(
-        self, merge: Merge, time: str | None = None, start: int = 0, *, at_once: bool = False
+        self, merge: Merge, time: str | None, start: int = 0, floor: int | None = None, at_once: bool = False
     ) -> None:
-        """Merge some of the runs from `start` on, if that is worth while: at once, or of large ones a few buckets."""
+        """Merge some of the runs from `start` on, if that is worth while: at once, or of large ones a few buckets.
+        What is due before `floor` is left out."""
         if not self._scope.writes:
             return
         buckets = self._scope.buckets
         held = [Held(e.upto, e.epoch, e.bucket_rows(buckets)) for e in self._entries[start:]]
         for turn in due(held, self._scope.epoch, at_once=at_once):
-            self._merge(turn, merge, time)
+            self._merge(turn, merge, time, floor)
 
-    def _merge(self, turn: Turn, merge: Merge, time: str | None) -> None:
+    def _merge(self, turn: Turn, merge: Merge, time: str | None, floor: int | None) -> None:
         """Merge what runs have of some buckets into a new run."""
         mine = [
             (entry, here)
@@ -120,6 +122,8 @@ class _Collection:
         ]
         taken = [(entry, here) for entry, here in mine if entry.upto >= turn.since]
         runs = [self._scope.store.section(entry, buckets) for entry, buckets in taken]
+        if time is not None and floor is not None:  # before anything is sorted
+            runs = [run.filter(pl.col(time) >= floor) for run in runs]
         # part after part: what is needed meanwhile does not grow with the state
         made = [
             merge(self._sorted(pl.concat(part, rechunk=True)), len(taken) == len(mine))
@@ -144,13 +148,7 @@ class Journal(_Collection):
     """
 
     def __init__(
-        self,
-        name: str,
-        entries: Sequence[RunEntry],
-        scope: Scope,
-        *,
-        time: str,
-        by_time: bool = False,
+        self, name: str, entries: Sequence[RunEntry], scope: Scope, *, time: str, by_time: bool = False
     ) -> None:
         super().__init__(name, entries, scope)
         self._time = time
@@ -184,16 +182,13 @@ class Journal(_Collection):
                 pl.col(self._time).is_between(floor, below, closed="left")
             )
             for entry in self._entries
-            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+            if entry.due(floor, below)
         ]
 
     def runs(self, floor: int, below: int) -> list[pl.DataFrame]:
         """The runs that hold rows due from `floor` to before `below`, whole, without a copy: others are among them."""
-        return [
-            self._scope.store.section(entry, self._scope.buckets)
-            for entry in self._entries
-            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
-        ]
+        due = [entry for entry in self._entries if entry.due(floor, below)]
+        return [self._scope.store.section(entry, self._scope.buckets) for entry in due]
 
     def of(self, hashes: npt.NDArray[np.uint64], floor: int) -> pl.DataFrame | None:
         """The rows of these hashes (in order, each once) due from `floor` on, in the order they were inserted in.
@@ -212,6 +207,14 @@ class Journal(_Collection):
                 found.append(run[at].filter(pl.col(self._time) >= floor))
         return pl.concat(found) if found else None
 
+    def counted(self, floor: int) -> dict[int, int]:
+        """How many rows are due when, from `floor` on; with those that this epoch has inserted."""
+        found: Counter[int] = Counter()
+        for entry in {entry.name: entry for entry in (*self._entries, *self._added)}.values():
+            times = self._scope.store.times(entry, self._scope.buckets, self._time)
+            found.update({time: rows for time, rows in times.items() if time >= floor})
+        return found
+
     def empty(self, below: int) -> None:
         """Drop the runs in which every row is due before `below`."""
         for entry in [entry for entry in self._entries if entry.high is not None and entry.high < below]:
@@ -225,12 +228,11 @@ class Journal(_Collection):
         """
 
         def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
-            rows = rows.filter(pl.col(self._time) >= floor)
             return by_hash(combine(rows)) if combine and rows.height else rows
 
         # what spans a part of the time only is merged at once, or it would soon be too many runs to tell the parts
         start = self._newest(floor, parts) if parts > 1 else 0
-        self._compact(merge, self._time, start, at_once=parts > 1)
+        self._compact(merge, self._time, start, floor, at_once=parts > 1)
 
     def _newest(self, floor: int, parts: int) -> int:
         """Where the newest runs begin that together span at most a part of the time since `floor`."""
@@ -337,7 +339,7 @@ class Table(_Collection):
         sections = [
             self._scope.store.section(entry, self._scope.buckets).filter(between)
             for entry in self._entries
-            if entry.low is not None and entry.high is not None and entry.low < below and entry.high >= floor
+            if entry.due(floor, below)
         ]
         if not sections:
             return None

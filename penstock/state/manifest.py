@@ -36,10 +36,20 @@ class PartitionTime:
 
 @dataclass(frozen=True)
 class StreamTime:
-    """The event time of one stream: its partitions and its watermark (nothing earlier can come)."""
+    """The event time of one stream: its partitions and its watermark (nothing earlier can come).
+
+    `ahead`: of the lots that jobs are dealt out to, so many have told what ends one instant after the watermark.
+    """
 
     partitions: Mapping[str, PartitionTime] = field(default_factory=dict)
     watermark: int | None = None
+    ahead: int = 0
+
+    @property
+    def decided(self) -> int | None:
+        """Before which time nothing is taken in any more: the watermark, or the instant after it once some of what
+        ends then was told."""
+        return self.watermark if self.watermark is None or not self.ahead else self.watermark + 1
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,7 @@ class Manifest:
             "streams": {
                 name: {
                     "watermark": stream.watermark,
+                    **({"ahead": stream.ahead} if stream.ahead else {}),
                     "partitions": {
                         pid: [p.ordinal, p.highest, p.idle, p.finished]
                         for pid, p in stream.partitions.items()
@@ -116,7 +127,11 @@ class Manifest:
     def times_from_json(body: Mapping[str, Any]) -> dict[str, Any]:
         """The parts of a manifest that `times_to_json` told."""
         streams = {
-            name: StreamTime({pid: PartitionTime(*p) for pid, p in s["partitions"].items()}, s["watermark"])
+            name: StreamTime(
+                {pid: PartitionTime(*p) for pid, p in s["partitions"].items()},
+                s["watermark"],
+                s.get("ahead", 0),
+            )
             for name, s in body["streams"].items()
         }
         return {"streams": streams, "counters": body["counters"]}

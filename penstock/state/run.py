@@ -32,6 +32,8 @@ from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
+#: of how many runs it is remembered how many rows are due when
+MOST_COUNTED = 1_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class RunEntry:
     def epoch(self) -> int:
         """The epoch that wrote it: later than `upto` where old changes were merged in turns."""
         return epoch_of(self.name)
+
+    def due(self, floor: int, below: int) -> bool:
+        """Whether it may have rows due from `floor` to before `below`."""
+        return self.low is not None and self.high is not None and self.low < below and self.high >= floor
 
     def bucket_rows(self, buckets: frozenset[int]) -> dict[int, int]:
         """The rows of every one of these buckets that it holds."""
@@ -134,6 +140,8 @@ class RunStore:
         self._held_bytes = 0
         #: runs that are yet to be brought to disk, where that is done for several at a time
         self._unsynced: list[Path] | None = None
+        #: how many rows of what was read of a run are due when
+        self._times: OrderedDict[str, dict[int, int]] = OrderedDict()
 
     @contextlib.contextmanager
     def synced_together(self) -> Iterator[None]:
@@ -238,6 +246,16 @@ class RunStore:
         if sum(count for _, count in ranges) == whole.height:
             return whole
         return pl.concat([whole.slice(*rows) for rows in ranges]) if ranges else whole.clear()
+
+    def times(self, entry: RunEntry, buckets: frozenset[int], column: str) -> dict[int, int]:
+        """How many rows of these buckets have which time; counted once, since runs never change."""
+        key = Piece(entry.name, tuple(ranges_of(entry, buckets))).key
+        if key not in self._times:
+            counts = self.section(entry, buckets)[column].value_counts()
+            self._times[key] = dict(counts.iter_rows())
+            if len(self._times) > MOST_COUNTED:
+                self._times.popitem(last=False)
+        return self._times[key]
 
     def _at_hand(self, name: str) -> bool:
         return name in self._open or (self._cache is not None and self._cache.has(name))

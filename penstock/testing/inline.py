@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.engine.admission import Admission
+from penstock.engine.closing import Closing
 from penstock.engine.comeback import come_back
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
@@ -48,6 +49,7 @@ class InlineEngine:
         fence: Fence | None = None,
         checkpoint_every: int = 1,
         semantics: Semantics = Semantics.precise,
+        closing: Closing | None = None,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
@@ -72,6 +74,7 @@ class InlineEngine:
             drain=True,
             least_interval_seconds=0,
             start_log=logs.start_one,
+            closing=closing,
         )
         self.runner = EpochRunner(
             LocalStages(),
@@ -116,6 +119,7 @@ class InlineEngine:
             self.runner.resliced(self._slices(end["epoch"]))
         report = self.runner.run(end["epoch"], self._start, end)
         self.comeback.count(report)
+        self._admission.observed(report.units, report.seconds, report.due)
         self._start = end
         return report
 
@@ -149,11 +153,12 @@ def run_inline(
     remap: Callable[[int, Maps], Change | None] | None = None,
     fence: Fence | None = None,
     checkpoint_every: int = 1,
+    closing: Closing | None = None,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
     `slices` may be a function of the epoch's number: state does not care how it is cut. `remap` is asked before every
-    epoch, with its number and the maps in force, whether these should change.
+    epoch, with its number and the maps in force, whether these should change; `closing` how far watermarks may come.
     """
     engine = InlineEngine(
         Fixed(compiled(app)),
@@ -163,6 +168,7 @@ def run_inline(
         buckets=buckets,
         fence=fence,
         checkpoint_every=checkpoint_every,
+        closing=closing,
     )
     reports: list[EpochReport] = []
     try:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.admission import Admission, Offset, spans_between
+from penstock.engine.closing import Due
 from penstock.engine.program import Fixed
 from penstock.engine.rate import RateControl
 from penstock.logs.contract import Log, Partition
@@ -283,3 +284,38 @@ def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(id
     start = desk.latest(start)
     assert start["idle"] == {"s0": ["a"]}
     assert start["at"]["s0"]["a"] == 1
+
+
+def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
+    desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
+    start = desk.latest(desk.initial())
+    desk.observed({"s0": 5}, 0.1, {"s0": Due(0, 50, rows={10: (0, 10**6), 20: (0, 10**6)})})
+    held = desk.latest(start)
+    assert spans_between(start, held) == []
+    assert held["upto"] == {"s0": [19, 0]}
+    desk.observed({}, 4.0, {"s0": Due(19, 50, rows={20: (0, 10**6)})})
+    freed = desk.latest(held)
+    assert (freed["epoch"], "upto" in freed) == (2, False)
+    assert not desk.drained.is_set()
+    desk.observed({}, 4.0, {"s0": Due(50, 50)})
+    assert desk.latest(freed) == freed
+    assert desk.drained.is_set()
+
+
+def test_less_is_read_beside_what_is_told() -> None:
+    desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
+    start = desk.latest(desk.initial())
+    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 125_000)}, closed=0)})
+    beside = desk.latest(start)
+    assert 450 <= beside["at"]["s0"]["a"] - 1_000 <= 550, "half a second is left"
+    desk.observed({"s0": 500}, 1.0, {"s0": Due(50, 50, closed=125_000)})
+    assert desk.latest(beside)["at"]["s0"]["a"] - beside["at"]["s0"]["a"] >= 900, "and then all of it again"
+
+
+def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
+    desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
+    before = {**desk.latest(desk.initial()), "upto": {"s0": [19, 3]}}
+    again = desk.latest(before)
+    assert (again["epoch"], again["upto"]) == (1, {"s0": [19, 3]})
+    desk.observed({}, 0.1, {"s0": Due(19, 50, 3)})
+    assert "upto" not in desk.latest(again)

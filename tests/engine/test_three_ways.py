@@ -14,6 +14,7 @@ from penstock.engine.steps import STEPS, StepName
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import Way, rows_below, run_killed, run_way, three_ways
 from tests.engine import golden
+from tests.operators.harness import Holding
 from tests.transparency.compared import sorted_rows
 
 cloudpickle.register_pickle_by_value(golden)
@@ -84,6 +85,20 @@ def test_epoch_and_slice_cuts_do_not_show(
         tmp_path / "state",
         epoch_units=units,
         slices=lambda epoch: 1 + (epoch * slices) % 7,
+    )
+    assert rows_below(tmp_path / "out") == straight
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_watermarks_held_anywhere_do_not_show(
+    straight: dict[str, list[str]], tmp_path: Path, seed: int
+) -> None:
+    run_inline(
+        golden.build(tmp_path / "out"),
+        tmp_path / "state",
+        epoch_units=90,
+        slices=lambda epoch: 1 + (epoch + seed) % 3,
+        closing=Holding(seed),
     )
     assert rows_below(tmp_path / "out") == straight
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.watermark import advanced, introduced
+from penstock.engine.watermark import advanced, introduced, passed_over
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.manifest import PartitionTime, StreamTime
 
@@ -53,6 +53,37 @@ def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
 
 def test_a_stream_without_partitions_has_no_time() -> None:
     assert advanced(StreamTime(), {}, 5).watermark == NEVER
+
+
+def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
+    held = advanced(stream(10), {"a": 50}, 5, upto=(20, 3))
+    assert (held.watermark, held.ahead, held.decided) == (20, 3, 21)
+    assert advanced(stream(10), {"a": 25}, 5, upto=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
+        "not reached"
+    )
+    assert (held_again := advanced(held, {}, 5, upto=(20, 2))).ahead == 3, "what was told stays told"
+    assert advanced(held_again, {}, 5, upto=(20, 9)).ahead == 9
+    assert advanced(held, {}, 5, upto=(0, 1)) == held, "never back"
+    freed = advanced(held, {}, 5)
+    assert (freed.watermark, freed.ahead, freed.decided) == (45, 0, 45)
+    ended = advanced(held, {}, 5, finished=["a"], closed=True, upto=(30, 0))
+    assert (ended.watermark, ended.ahead) == (30, 0)
+
+
+def test_what_was_told_ahead_stays_so_while_a_partition_that_woke_holds_the_watermark() -> None:
+    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"], upto=(20, 3))
+    awake = advanced(asleep, {"b": 22}, 5)
+    assert (awake.watermark, awake.ahead) == (20, 3)
+    assert advanced(awake, {"b": 40}, 5).ahead == 0
+
+
+def test_a_stream_that_has_ended_and_is_held_takes_no_idle_one_along() -> None:
+    """The bound may lie behind its last event; what the other brings then must not be late for it."""
+    quiet = StreamTime({"a": PartitionTime(0, 10, idle=True)}, watermark=5)
+    held = StreamTime({"b": PartitionTime(1, 50, finished=True)}, watermark=90)
+    times = {"quiet": quiet, "held": held}
+    assert passed_over(times, [("quiet", "held")])["quiet"].watermark == 90
+    assert passed_over(times, [("quiet", "held")], ended={"held"}) == times
 
 
 epochs = st.lists(

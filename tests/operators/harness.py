@@ -1,13 +1,14 @@
 """Histories of events, drawn at random, and the engine without Spark to run queries over them.
 
 A history is what happened; a cutting is how the engine came to see it: where epochs end in each partition,
-how many slices there are in each epoch. Only the first may decide what a query answers.
+how many slices there are in each epoch, where watermarks are held back. Only the first may decide what a query answers.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.engine.closing import Closing, Due, Step
+from penstock.operators.job_windows import LOTS
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 
@@ -79,10 +82,35 @@ class History:
 
 @dataclass(frozen=True)
 class Cutting:
-    """After how many events an epoch ends, per partition, and the slices of the epochs, in turn."""
+    """After how many events an epoch ends, per partition, and the slices of the epochs, in turn; and what decides where
+    watermarks are held back (None: nowhere)."""
 
     ends: tuple[frozenset[int], ...]
     slices: tuple[int, ...]
+    holds: int | None = None
+
+    @property
+    def closing(self) -> Holding | None:
+        return None if self.holds is None else Holding(self.holds)
+
+
+class Holding(Closing):
+    """Holds watermarks anywhere, for an epoch or more, as if to tell what is due took time."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "draw", random.Random(seed))
+
+    def step(self, due: Due, room_seconds: float, reading_seconds: float) -> Step:
+        draw: random.Random = self.draw  # type: ignore[attr-defined]
+        if draw.random() < 0.3:
+            return Step()
+        anywhere = [due.reached, due.sure, *(due.sure - back * SECOND for back in range(1, 30))]
+        at = draw.choice([*anywhere, *(at - 1 for at in due.rows for _ in range(4))])
+        return Step((max(at, due.reached), draw.choice([0, 1, 5, LOTS - 1, LOTS])))
+
+    def observed(self, share: float, factor: float) -> Closing:
+        return self
 
 
 STRAIGHT = Cutting((), (1,))
@@ -129,7 +157,8 @@ def histories(draw: st.DrawFn, *, most_events: int = 24, floats: bool = False) -
 def cuttings() -> st.SearchStrategy[Cutting]:
     """Any way to cut a history into epochs and slices."""
     ends = st.frozensets(st.integers(1, 24), max_size=8)
-    return st.builds(Cutting, st.tuples(ends, ends, ends), st.lists(st.integers(1, 5), min_size=1).map(tuple))
+    slices = st.lists(st.integers(1, 5), min_size=1).map(tuple)
+    return st.builds(Cutting, st.tuples(ends, ends, ends), slices, st.none() | st.integers(0, 999))
 
 
 def events_stream(history: History, cutting: Cutting = STRAIGHT, name: str = "events") -> ps.Stream:
@@ -161,6 +190,7 @@ def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
             Path(folder) / "state",
             slices=lambda epoch: cutting.slices[epoch % len(cutting.slices)],
             buckets=BUCKETS,
+            closing=cutting.closing,
         )
     for report in reports:
         for name, rows in report.rows.items():

@@ -90,6 +90,7 @@ def told(
             Path(folder) / "state",
             slices=lambda number: cuts[0].slices[number % len(cuts[0].slices)],
             buckets=buckets,
+            closing=cuts[0].closing,
         ):
             for rows in report.rows.values():
                 found += rows.to_dicts()
@@ -222,7 +223,11 @@ def test_crashes_do_not_show(
             with crashing(step, in_epoch):
                 try:
                     run_inline(
-                        app, state, slices=lambda at, number=number: 1 + (at + number) % 4, buckets=buckets
+                        app,
+                        state,
+                        slices=lambda at, number=number: 1 + (at + number) % 4,
+                        buckets=buckets,
+                        closing=cuts[0].closing,
                     )
                 except _Crash:
                     event(f"crashed at {step}")
