@@ -8,8 +8,10 @@ that are gone but still mapped as well.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import os
 import threading
 import time
 from pathlib import Path
@@ -80,22 +82,24 @@ def own_bytes() -> int:
     raise OSError("this system does not tell a process's memory")
 
 
-def file_bytes(folder: Path) -> int:
+def file_bytes(folder: Path | str) -> int:
     """The size of all files below a folder; those that go away meanwhile have none."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
+        for one in found:
+            if one.is_dir(follow_symlinks=False):
+                total += file_bytes(one.path)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    total += one.stat(follow_symlinks=False).st_size
     return total
 
 
 def unlinked_bytes(folder: Path) -> int:
     """The size of files that were in a folder and are there no more, but are mapped into this process."""
-    total = 0
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if str(folder) in line and line.endswith("(deleted)"):
-            low, high = line.split(maxsplit=1)[0].split("-")
+    total, name = 0, os.fsencode(folder)
+    for line in Path("/proc/self/maps").read_bytes().splitlines():
+        if name in line and line.endswith(b"(deleted)"):
+            low, high = line.split(maxsplit=1)[0].split(b"-")
             total += int(high, 16) - int(low, 16)
     return total

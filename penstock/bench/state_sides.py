@@ -157,7 +157,8 @@ class Collections:
 
     def _epoch(self, reduced: pl.DataFrame | None, after: int) -> pl.DataFrame | None:
         state = self._state()
-        rows = self._operator.process(reduced, state, Progress(self._before, after))
+        with self._store.synced_together():  # as a slice's task does
+            rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
         before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)
         self._directory.commit(self._manifest)

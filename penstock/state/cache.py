@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from penstock.state.ipc import dense_table, from_file, write_file
+from penstock.state.ipc import dense_table, from_table, table_of, write_file
 
 
 def default_cache_root() -> Path:
@@ -121,9 +121,14 @@ class HostCache:
 
     def get(self, name: str) -> pl.DataFrame | None:
         """The frame kept under a run's name, mapped, or None."""
+        table = self.table(name)
+        return None if table is None else from_table(table)
+
+    def table(self, name: str) -> pa.Table | None:
+        """The table kept under a run's name, mapped, or None: to have it takes no memory."""
         try:
             with pa.memory_map(str(self._path(name))) as mapped:
-                return from_file(mapped)
+                return table_of(mapped)
         except (OSError, pa.ArrowException):
             return None
 

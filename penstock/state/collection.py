@@ -24,10 +24,11 @@ from penstock.state.found import Found
 from penstock.state.order import by_hash, by_hash_and_time
 from penstock.state.ranges import members
 from penstock.state.run import RunEntry, RunStore
+from penstock.state.searched import Searched
 
 Combine = Callable[[pl.DataFrame], pl.DataFrame]
-#: what compaction makes of the rows of some runs; and whether these are all there are
-Merge = Callable[[pl.DataFrame, bool], pl.DataFrame]
+#: what compaction makes of the rows of some runs, older ones first; and whether these are all there are
+Merge = Callable[[list[pl.DataFrame], bool], pl.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,6 @@ class _Collection:
             self._added.append(entry)
         return entry
 
-    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return by_hash(rows)
-
     def _compact(
         self, merge: Merge, time: str | None, start: int = 0, floor: int | None = None, at_once: bool = False
     ) -> None:
@@ -121,14 +119,11 @@ class _Collection:
             if entry.upto <= turn.upto and (here := turn.buckets & entry.sections.keys())
         ]
         taken = [(entry, here) for entry, here in mine if entry.upto >= turn.since]
-        runs = [self._scope.store.section(entry, buckets) for entry, buckets in taken]
+        runs = [self._scope.store.passing(entry, buckets) for entry, buckets in taken]
         if time is not None and floor is not None:  # before anything is sorted
             runs = [run.filter(pl.col(time) >= floor) for run in runs]
         # part after part: what is needed meanwhile does not grow with the state
-        made = [
-            merge(self._sorted(pl.concat(part, rechunk=True)), len(taken) == len(mine))
-            for part in parts(runs)
-        ]
+        made = [merge(part, len(taken) == len(mine)) for part in parts(runs)]
         merged = self._write(
             pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), turn.upto, time
         )
@@ -160,7 +155,7 @@ class Journal(_Collection):
 
     def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
         if not self._by_time:
-            return super()._sorted(rows)
+            return by_hash(rows)
         order = by_hash_and_time(rows, self._time)
         return rows if order is None else rows[order]
 
@@ -227,7 +222,8 @@ class Journal(_Collection):
         rows that are read until they are old, so that old ones soon leave and no merge takes in all there is.
         """
 
-        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
+        def merge(runs: list[pl.DataFrame], whole: bool) -> pl.DataFrame:
+            rows = self._sorted(pl.concat(runs, rechunk=True))
             return by_hash(combine(rows)) if combine and rows.height else rows
 
         # what spans a part of the time only is merged at once, or it would soon be too many runs to tell the parts
@@ -279,15 +275,17 @@ class Table(_Collection):
         Costs what is wanted times the logarithm of what is there: runs are searched, not scanned.
         """
         hashes = wanted[HASH].to_numpy()
-        buckets = buckets_of(hashes, self._scope.bucket_count)
+        order = np.argsort(hashes, kind="stable")  # what is searched for in order is found sooner
+        many = np.bincount(buckets_of(hashes, self._scope.bucket_count), minlength=self._scope.bucket_count)
+        ends = np.cumsum(many)
         missing = np.ones(wanted.height, dtype=bool)
         found = Found(self._gone)
         for entry in reversed(self._entries):
-            here = np.zeros(self._scope.bucket_count, dtype=bool)
-            here[list(entry.sections)] = True
-            asked = np.flatnonzero(missing & here[buckets])
+            here = np.array(sorted(self._scope.buckets & entry.sections.keys()), dtype=np.int64)
+            asked = order[members(ends[here] - many[here], ends[here])[1]]
+            asked = asked[missing[asked]]
             if len(asked):
-                run = self._scope.store.section(entry, self._scope.buckets)
+                run = self._scope.store.searched(entry, self._scope.buckets)
                 missing[asked] = False
                 missing[self._search(run, wanted, hashes, asked, values, found)] = True
         aligned = found.aligned(wanted.height)
@@ -295,14 +293,15 @@ class Table(_Collection):
 
     def _search(
         self,
-        run: pl.DataFrame,
+        run: Searched,
         wanted: pl.DataFrame,
         hashes: np.ndarray,
         missing: np.ndarray,
         values: Sequence[str],
         found: Found,
     ) -> np.ndarray:
-        there = run[HASH].to_numpy()
+        there, keys = run.hashes, wanted.select(HASH, *self._keys)
+        columns = list(dict.fromkeys([*self._keys, *values, *filter(None, [self._gone])]))
         position = np.searchsorted(there, hashes[missing])
         unmatched = np.ones(len(missing), dtype=bool)
         open_ = np.arange(len(missing))
@@ -313,10 +312,10 @@ class Table(_Collection):
             open_ = open_[there[position[open_]] == hashes[missing[open_]]]
             if not len(open_):
                 break
-            rows = run[position[open_]]
-            same = _same_keys(rows, wanted[missing[open_]], self._keys)
+            rows = run.gather(position[open_], columns)
+            same = _same_keys(rows, keys[missing[open_]], self._keys)
             hit = open_[same]
-            found.add(missing[hit], rows.filter(pl.Series(same)), values)
+            found.add(missing[hit], rows if same.all() else rows.filter(pl.Series(same)), values)
             unmatched[hit] = False
             open_ = open_[~same]
             position[open_] += 1
@@ -327,7 +326,7 @@ class Table(_Collection):
         sections = [self._scope.store.section(entry, self._scope.buckets) for entry in self._entries]
         if not sections:
             return None
-        return self._there(self._latest(pl.concat(sections).sort(HASH, maintain_order=True)))
+        return self._there(self._latest(sections))
 
     def due(self, floor: int, below: int) -> pl.DataFrame | None:
         """The latest rows whose time is from `floor` to before `below`, sorted by hash. None when there are none.
@@ -343,9 +342,8 @@ class Table(_Collection):
         ]
         if not sections:
             return None
-        rows = pl.concat(sections)
-        wanted = self._latest(rows.select(HASH, *self._keys).sort(HASH, maintain_order=True))
-        values = [name for name in rows.columns if name not in wanted.columns]
+        wanted = self._latest([rows.select(HASH, *self._keys) for rows in sections])
+        values = [name for name in sections[0].columns if name not in wanted.columns]
         return wanted.hstack(self.lookup(wanted, values)).filter(between) if wanted.height else None
 
     def empty(self) -> None:
@@ -364,8 +362,8 @@ class Table(_Collection):
         Rows that say their key is gone are left out once no older run is left in which it could be found.
         """
 
-        def merge(rows: pl.DataFrame, whole: bool) -> pl.DataFrame:
-            latest = self._latest(rows)
+        def merge(runs: list[pl.DataFrame], whole: bool) -> pl.DataFrame:
+            latest = self._latest(runs)
             if whole:  # otherwise an older run may have a row of a key that is gone
                 latest = self._there(latest)
             if below is None or self._time is None:
@@ -377,17 +375,18 @@ class Table(_Collection):
     def _there(self, latest: pl.DataFrame) -> pl.DataFrame:
         return latest if self._gone is None else latest.filter(~pl.col(self._gone))
 
-    def _latest(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Of rows sorted by hash, older before newer: the last row of every key."""
-        if rows.height < 2:
-            return rows
-        following = rows.select(HASH, *self._keys)[1:]
-        before = rows.select(HASH, *self._keys)[:-1]
-        same_hash = (before[HASH] == following[HASH]).to_numpy()
-        same = same_hash & _same_keys(before, following, self._keys)
-        if (same_hash != same).any():
-            return rows.unique(subset=self._keys, keep="last", maintain_order=True)
-        return rows.filter(pl.Series(np.append(~same, True)))
+    def _latest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
+        """Of runs, older before newer: the last row of every key, sorted by hash."""
+        rows = pl.concat(runs, rechunk=True)
+        hashes = rows[HASH].to_numpy()
+        order = np.argsort(hashes, kind="stable")  # it finds the runs, and merges them
+        hashes = hashes[order]
+        again = np.flatnonzero(hashes[1:] == hashes[:-1])
+        keys = rows.select(HASH, *self._keys)
+        if not _same_keys(keys[order[again]], keys[order[again + 1]], self._keys).all():
+            # two keys share a 64-bit hash
+            return rows[order].unique(subset=self._keys, keep="last", maintain_order=True)
+        return rows[np.delete(order, again)]
 
 
 def _same_keys(left: pl.DataFrame, right: pl.DataFrame, keys: Sequence[str]) -> np.ndarray:

@@ -45,18 +45,23 @@ def write_file(table: pa.Table, path: str) -> None:
 def from_stream(data: Any) -> pl.DataFrame:
     """The frame of an Arrow stream; it goes on using the memory it is given."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return _frame(reader.read_all())
+        return from_table(reader.read_all())
 
 
 def from_file(source: Any) -> pl.DataFrame:
     """The frame of an Arrow file, in memory or mapped."""
+    return from_table(table_of(source))
+
+
+def table_of(source: Any) -> pa.Table:
+    """The table of an Arrow file, in memory or mapped."""
     with pa.ipc.open_file(source) as reader:
-        return _frame(reader.read_all())
+        return reader.read_all()
 
 
 def from_batches(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pl.DataFrame:
     """The frame of Arrow batches, one below the other."""
-    return _frame(pa.Table.from_batches(batches, schema))
+    return from_table(pa.Table.from_batches(batches, schema))
 
 
 def as_table(frame: pl.DataFrame) -> pa.Table:
@@ -97,7 +102,8 @@ def _text_bytes(views: pa.StringViewArray) -> int:
     return int(lengths.sum(dtype=np.int64))
 
 
-def _frame(table: pa.Table) -> pl.DataFrame:
+def from_table(table: pa.Table) -> pl.DataFrame:
+    """The frame of a table: numbers as they lie there, of texts views."""
     frame = pl.from_arrow(table, rechunk=False)
     assert isinstance(frame, pl.DataFrame)
     return frame

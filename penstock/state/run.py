@@ -28,12 +28,15 @@ from penstock.state.cache import PART, HostCache
 from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
 from penstock.state.run_file import Ranges, read_rows, read_run, unwritable, write_run
+from penstock.state.searched import Framed, Mapped, Searched
 from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
 #: of how many runs it is remembered how many rows are due when
 MOST_COUNTED = 1_000
+#: a run of so many bytes on disk is searched where it is mapped, instead of as a frame
+LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ class RunStore:
         self._open: OrderedDict[str, pl.DataFrame] = OrderedDict()
         #: the parts of each run that were read, by their keys: they are open, in the host's cache, or gone again
         self._parts: dict[str, dict[str, Ranges]] = {}
+        #: large runs, and large parts, in the host's cache: that they are mapped takes no memory
+        self._mapped: dict[str, Mapped] = {}
         self._remembered_bytes = remembered_bytes
         self._held_bytes = 0
         #: runs that are yet to be brought to disk, where that is done for several at a time
@@ -162,7 +167,7 @@ class RunStore:
     ) -> RunEntry:
         """Write a frame sorted by `_hash` as a new run."""
         name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
-        table = dense_table(frame)
+        table = dense_table(frame.rechunk())
         header = {"collection": collection, "epoch": epoch, "rows": frame.height}
         size = self._written(name, table, header)
         if self._cache is not None:
@@ -233,6 +238,7 @@ class RunStore:
     def let_go(self, name: str) -> None:
         """Hold a run no longer in this process's memory: its rows are in another run now, or gone."""
         for key in (name, *self._parts.pop(name, ())):
+            self._mapped.pop(key, None)
             if (held := self._open.pop(key, None)) is not None:
                 self._held_bytes -= int(held.estimated_size())
 
@@ -256,6 +262,44 @@ class RunStore:
             if len(self._times) > MOST_COUNTED:
                 self._times.popitem(last=False)
         return self._times[key]
+
+    def passing(self, entry: RunEntry, buckets: frozenset[int]) -> pl.DataFrame:
+        """As `section`, for who will not ask for these rows again: of a large run they are not remembered."""
+        if (large := self._large(entry, buckets)) is None:
+            return self.section(entry, buckets)
+        mapped, places = large
+        return mapped.rows(places)
+
+    def searched(self, entry: RunEntry, buckets: frozenset[int]) -> Searched:
+        """The rows of these buckets to be searched; there may be those of others among them."""
+        large = self._large(entry, buckets)
+        return Framed(self.section(entry, buckets)) if large is None else large[0]
+
+    def _large(self, entry: RunEntry, buckets: frozenset[int]) -> tuple[Mapped, Ranges] | None:
+        """A large run, or a part of one, and where in it the rows of these buckets lie; None where there is a frame of
+        it, or nothing in the host's cache."""
+        ranges = tuple(ranges_of(entry, buckets))
+        if self._cache is None or entry.bytes < LARGE or entry.name in self._open or not ranges:
+            return None
+        if (whole := self._map(entry.name)) is not None:
+            return whole, ranges
+        for key, wider in self._parts.get(entry.name, {}).items():
+            places = None if key in self._open else places_in(wider, ranges)
+            if places is not None and (part := self._map(key)) is not None:
+                return part, places
+        return None
+
+    def _map(self, key: str) -> Mapped | None:
+        assert self._cache is not None
+        if (held := self._mapped.get(key)) is not None:
+            return held
+        table = self._cache.table(key)
+        if table is None or any(column.num_chunks != 1 for column in table.itercolumns()):
+            return None
+        # one that the cache has no more must not stay in memory because it was searched here once
+        self._mapped = {name: mapped for name, mapped in self._mapped.items() if self._cache.has(name)}
+        self._mapped[key] = Mapped(table)
+        return self._mapped[key]
 
     def _at_hand(self, name: str) -> bool:
         return name in self._open or (self._cache is not None and self._cache.has(name))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state import compact
+from penstock.state import compact, run
 from penstock.state.buckets import HASH, buckets_of, spread, with_hash
+from penstock.state.cache import HostCache
 from penstock.state.collection import Changes, Journal, Scope, Table
 from penstock.state.compact import FAN_IN, MOST
 from penstock.state.manifest import Manifest, applied
@@ -24,14 +27,18 @@ BUCKETS = 8
 Key = str | None
 
 
-@pytest.fixture(autouse=True, scope="module", params=["at once", "in turn"])
+@pytest.fixture(autouse=True, scope="module", params=["at once", "in turn", "mapped"])
 def _parts_of_two_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Merges take a few rows at a time, so that small states have many parts; and are done within an epoch, or not."""
+    """Merges take a few rows at a time, so that small states have many parts; and are done within an epoch, or not.
+    Runs are read as frames, or searched where they are mapped."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact, "ROWS_AT_ONCE", 2)
-        if request.param == "in turn":
+        if request.param != "at once":
             patch.setattr(compact, "ROWS_AN_EPOCH", 3)
             patch.setattr(compact, "ROWS_FOR_ONE", 0)
+        if request.param == "mapped":
+            patch.setattr(run, "LARGE", 0)
+            patch.setattr(sys.modules[__name__], "store_of", stays)
         yield
 
 
@@ -52,12 +59,23 @@ def of_slice(rows: pl.DataFrame, buckets: frozenset[int]) -> pl.DataFrame:
     return rows.filter(pl.Series(own, dtype=pl.Boolean))
 
 
+def store_of(folder: Path, slice_: int) -> RunStore:
+    """A new store for each slice, as in a new process."""
+    return RunStore(folder, None)
+
+
+@functools.lru_cache(maxsize=8)
+def stays(folder: Path, slice_: int) -> RunStore:
+    """A store with a cache of its own, as of an executor: of what others wrote it reads parts."""
+    return RunStore(folder, HostCache(folder / f"cache-{slice_}", 1 << 30), remembered_bytes=0)
+
+
 def scopes(folder: Path, epoch: int, slices: int) -> list[Scope]:
-    """What each slice of an epoch works on; a new store each, as in a new process."""
+    """What each slice of an epoch works on."""
     owners = spread(BUCKETS, slices)
     return [
         Scope(
-            RunStore(folder, None),
+            store_of(folder, slice_),
             epoch,
             frozenset(bucket for bucket in range(BUCKETS) if owners[bucket] == slice_),
             BUCKETS,
@@ -276,6 +294,21 @@ def test_lookup_of_nothing_and_in_nothing(tmp_path: Path) -> None:
     assert empty.lookup(hashed(["a", None], False), ["v", "w"]).rows() == [(None, None), (None, None)]
     assert empty.lookup(hashed([], False), ["v"]).height == 0
     assert empty.all() is None
+
+
+def test_a_table_without_keys_has_one_row(tmp_path: Path) -> None:
+    entries: tuple[RunEntry, ...] = ()
+    for epoch in range(9):
+        scope = scopes(tmp_path, epoch, 1)[0]
+        table = Table("op.t", entries, scope, keys=[])
+        row = with_hash(pl.DataFrame({"v": [epoch]}), [])
+        table.compact()
+        assert table.lookup(row, ["v"])["v"].to_list() == [epoch - 1 if epoch else None]
+        table.insert(row)
+        entries = applied(entries, table.changes())
+    (latest,) = Table("op.t", entries, scope, keys=[]).all().iter_rows(named=True)  # type: ignore[union-attr]
+    assert latest["v"] == 8
+    assert len(entries) < 9
 
 
 def test_changes_of_slices_are_applied_in_the_order_of_epochs() -> None:

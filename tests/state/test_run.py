@@ -9,6 +9,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -172,6 +173,39 @@ def test_a_run_that_is_let_go_is_read_again(tmp_path: Path) -> None:
     again = store.read(entry.name)
     assert again is not held
     assert again.equals(frame)
+
+
+def test_a_large_run_is_searched_where_it_is_mapped_until_it_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LARGE", 0)
+    cache = HostCache(tmp_path / "cache", 1 << 20)
+    store = RunStore(tmp_path / "runs", cache)
+    frame, everything = sorted_by_hash(FRAME, "user"), frozenset(range(8))
+    first, second, third = (written(store, frame, epoch=epoch) for epoch in (1, 2, 3))
+    for entry in (first, second):
+        searched = store.searched(entry, everything)
+        assert store.searched(entry, everything) is searched
+        assert searched.hashes.tolist() == frame[HASH].to_list()
+        assert searched.gather(np.array([3, 1]), ["n", *FRAME.columns[2:]]).equals(
+            frame.select("n", *FRAME.columns[2:])[[3, 1]]
+        )
+        assert store.passing(entry, everything).equals(frame)
+    assert _mapped(tmp_path) == {first.name, second.name}
+    store.let_go(first.name)
+    cache.forget(second.name)
+    del searched
+    store.searched(third, everything)
+    assert _mapped(tmp_path) == {third.name}, "one that the cache has no more takes memory"
+
+
+def _mapped(folder: Path) -> set[str]:
+    """The runs of caches in a folder that are mapped into this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    files = {
+        line.partition(str(folder))[2].removesuffix(" (deleted)") for line in lines if str(folder) in line
+    }
+    return {Path(file).name.removesuffix(".arrow").replace("_", "/") for file in files}
 
 
 def test_a_run_keeps_what_its_rows_use_of_long_texts_and_no_more(tmp_path: Path) -> None:
