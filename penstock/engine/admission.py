@@ -128,8 +128,10 @@ class Admission:
                     share, factor = telling / (reading + telling), seconds / (reading + telling)
                     self._closing = self._closing.observed(share, factor)
                     seconds *= 1 - share
+                if telling > 0:  # where little was read beside it, that says little of what reading takes
+                    units = {name: n for name, n in units.items() if 2 * n >= self._budget(name)}
                 if telling > reading:
-                    return  # it says little of what reading takes
+                    return
             for stream, rate in self._rates.items():
                 # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
@@ -139,6 +141,9 @@ class Admission:
         """Admit nothing more."""
         with self._lock:
             self._stopping = True
+
+    def _budget(self, stream: str) -> int:
+        return self._rates[stream].budget if stream in self._rates else 0
 
     def budget(self, stream: str) -> int:
         """What an epoch may take of a stream, in its log's units."""

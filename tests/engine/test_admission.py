@@ -319,3 +319,12 @@ def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
     assert (again["epoch"], again["upto"]) == (1, {"s0": [19, 3]})
     desk.observed({}, 0.1, {"s0": Due(19, 50, 3)})
     assert "upto" not in desk.latest(again)
+
+
+def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_ones_small() -> None:
+    desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
+    desk.latest(desk.initial())
+    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 0)})
+    before = desk.budget("s0")
+    desk.observed({"s0": 125}, 3.0, {"s0": Due(50, 50, closed=10_000)})
+    assert desk.budget("s0") == before
