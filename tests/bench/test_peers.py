@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from penstock.bench.peers import data, feeder, growth
 from penstock.bench.peers.comparison import Comparison, Size, chosen
 from penstock.bench.peers.environments import install, interpreter
 from penstock.bench.peers.programs import program
-from penstock.bench.peers.raw import Run
+from penstock.bench.peers.raw import Run, kept
 from penstock.bench.peers.roster import PEERS, PROGRAMS, WORKLOADS, Peer, left_out
 from penstock.bench.peers.watched import watched
 
@@ -106,6 +107,23 @@ def test_a_comparison_goes_on_where_it_stopped(inputs: Path, tmp_path: Path) -> 
     assert second.wall > second.seconds > 0
     assert second.peak_bytes > 100_000_000
     assert list(comparison.run(pairs)) == []
+
+
+def test_runs_on_a_busy_machine_are_made_again_where_that_is_wanted(inputs: Path, tmp_path: Path) -> None:
+    def made(**how: bool) -> list[Run]:
+        size = Size(events=EVENTS, runs=1, limit_seconds=250)
+        return list(Comparison(size, tmp_path, inputs, lambda _: None, **how).run(chosen(["windows:polars"])))
+
+    (first,) = made()
+    calm, busy = (replace(first, others=others, began="2020-01-01T00:00:00+00:00") for others in (0.1, 0.9))
+    kept(busy, tmp_path)
+    assert made() == []
+    (again,) = made(busy_again=True)
+    assert again.began >= first.began
+    kept(calm, tmp_path)
+    assert made(busy_again=True) == []
+    kept(replace(busy, status="timeout"), tmp_path)
+    assert [run.status for run in made(busy_again=True)] == ["ok"]
 
 
 def test_a_wrong_answer_and_a_slow_program_are_caught(

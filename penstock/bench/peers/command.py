@@ -52,6 +52,9 @@ def peers(
     folder: Annotated[
         Path | None, typer.Option(help="Where raw runs are kept; those there are not made again.")
     ] = None,
+    busy_again: Annotated[
+        bool, typer.Option("--busy-again", help="Make those again during which the machine was busy.")
+    ] = False,
     report_of: Annotated[
         Path | None, typer.Option("--report", help="Only make the report, of the raw runs in this folder.")
     ] = None,
@@ -80,7 +83,7 @@ def peers(
             if reason is not None:
                 told(f"{peer}: {reason}")
         place = folder or default_folder()
-        comparison = Comparison(size, place, cache_root(), told)
+        comparison = Comparison(size, place, cache_root(), told, busy_again=busy_again)
         if prepare:
             comparison.prepare(pairs)
             return

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.bench.peers import data, feeder
 from penstock.bench.peers.environments import interpreter
-from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, name_of, read
+from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, name_of, one, read
 from penstock.bench.peers.roster import (
     PEERS,
     PROGRAMS,
@@ -90,8 +90,12 @@ def chosen(only: Sequence[str]) -> list[tuple[Workload, Peer]]:
 class Comparison:
     """One comparison, kept in a folder."""
 
-    def __init__(self, size: Size, folder: Path, inputs: Path, told: Told) -> None:
+    def __init__(
+        self, size: Size, folder: Path, inputs: Path, told: Told, *, busy_again: bool = False
+    ) -> None:
+        """`busy_again`: runs that are there count for nothing if anything else took much of the machine meanwhile."""
         self._size, self._folder, self._inputs, self._told = size, folder, inputs, told
+        self._busy_again, self._began = busy_again, datetime.now(UTC).isoformat(timespec="seconds")
 
     def run(self, pairs: Sequence[tuple[Workload, Peer]]) -> Iterator[Run]:
         """Make the runs that are not there yet; hands each as it ends, its answer compared."""
@@ -124,19 +128,20 @@ class Comparison:
         live = workload.program == "latency"
         events = 0 if live else events_of(peer, workload, self._size.events)
         wanted = [(PEERS["polars"], Path(sys.executable), 1)] if not live and peer.name != "polars" else []
-        for one, interpreted, which in [*wanted, (peer, python, number)]:
-            if self._wanted(workload, one, events, which):
-                made = self._one(workload, one, interpreted, events, which)
+        for who, interpreted, which in [*wanted, (peer, python, number)]:
+            if self._wanted(workload, who, events, which):
+                made = self._one(workload, who, interpreted, events, which)
                 kept(made, self._folder)
                 yield next(run for run in agreement(read(self._folder)) if run.name == made.name)
 
     def _wanted(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
         """Whether a run is to be made: not there yet, and no run before it failed or took too long."""
         names = [name_of(workload.name, peer.name, events, n) for n in range(1, number + 1)]
-        places = [self._folder / name for name in names]
-        if places[-1].exists():
+        runs = [one(self._folder / name) if (self._folder / name).exists() else None for name in names]
+        last = runs[-1]
+        if last is not None and not (self._busy_again and last.busy and last.began < self._began):
             return False
-        return not any(path.exists() and json.loads(path.read_text())["status"] != "ok" for path in places)
+        return not any(run is not None and run.status != "ok" for run in runs[:-1])
 
     def _one(self, workload: Workload, peer: Peer, python: Path, events: int, number: int) -> Run:
         live = workload.program == "latency"

@@ -57,6 +57,11 @@ class Run:
         return max(0.0, self.wall - self.seconds)
 
     @property
+    def busy(self) -> bool:
+        """Whether anything else took much of the machine meanwhile."""
+        return self.others > BUSY
+
+    @property
     def name(self) -> str:
         return name_of(self.workload, self.peer, self.events, self.number)
 
@@ -83,7 +88,12 @@ def read(folder: Path) -> list[Run]:
             f"there are no runs in {folder}",
             hint="`penstock bench peers` makes some; --report takes the folder it wrote them to.",
         )
-    return [Run(**json.loads(path.read_text())) for path in found]
+    return [one(path) for path in found]
+
+
+def one(path: Path) -> Run:
+    """The run of a file."""
+    return Run(**json.loads(path.read_text()))
 
 
 def agreement(runs: Iterable[Run]) -> list[Run]:

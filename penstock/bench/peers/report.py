@@ -64,7 +64,7 @@ def _largest(runs: Sequence[Run]) -> list[Run]:
 
 def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
     first, last = min(run.began for run in runs), max(run.began for run in runs)
-    busy = sum(run.others > BUSY for run in runs)
+    busy = sum(run.busy for run in runs)
     most = max(run.events for run in runs)
     small = (
         f"\n\n**Inputs are small here** (at most {most:,} events): first seconds weigh most, and engines with "
@@ -178,7 +178,7 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
             first = f"{_rounded(speed):,.0f} | {_times(speed, ours)} | {cpu:.2f} | {mine[0].events:,}"
         start = statistics.median(run.start_up for run in mine)
         memory = statistics.median(run.peak_bytes for run in mine) / 1e9
-        stars = "*" if any(run.others > BUSY for run in mine) else ""
+        stars = "*" if any(run.busy for run in mine) else ""
         lines.append(
             f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
             f"| {mine[0].code_lines} | {len(mine)}{stars} |"
@@ -289,7 +289,7 @@ def _raw(runs: Sequence[Run]) -> str:
     for run in sorted(runs, key=lambda run: (order[run.workload], order[run.peer], run.events, run.number)):
         speed = f"{run.events_per_second:,.0f}" if run.status == "ok" and run.events else "–"
         figures = f"{run.seconds:.2f} s | {run.wall:.2f} s | {run.cpu_seconds:.1f} s | {run.peak_bytes / 1e9:.2f} GB"
-        busy = "*" if run.others > BUSY else ""
+        busy = "*" if run.busy else ""
         lines.append(
             f"| {run.workload} | {run.peer} | {run.events:,} | {run.number} | {run.status} | {speed} "
             f"| {figures} | {run.others:.2f}{busy} |"
