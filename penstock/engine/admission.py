@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.engine.closing import Closing, Due
+from penstock.engine.closing import MANY, Closing, Due, Step
 from penstock.engine.program import Program
-from penstock.engine.rate import RateControl, shares
+from penstock.engine.rate import LEAST_READING, RateControl, shares
 from penstock.engine.steps import reached
 from penstock.logs.contract import Partition, Span
 from penstock.query.physical import ScanPlan
@@ -76,6 +76,8 @@ class Admission:
         #: what it takes to tell what is due; None: no watermark is held
         self._closing = closing
         self._due: dict[str, Due] = {}
+        #: streams of which the last epoch read less, since there was something to tell
+        self._cut: set[str] = set()
         self._lock = threading.Lock()
         self._quiet: dict[tuple[str, str], _Quiet] = {}
         self._last_at = -1e9
@@ -120,18 +122,19 @@ class Admission:
         """Told by the runner how long an epoch took, and what is due after it."""
         with self._lock:
             if self._closing is not None and due is not None:
+                told = sum(self._due[name].passed(after) for name, after in due.items() if name in self._due)
                 self._due = dict(due)
-                telling = sum(map(self._closing.seconds, due.values()))
-                rates = self._rates.items()
-                reading = max((rate.reading_seconds(units.get(name, 0)) for name, rate in rates), default=0.0)
-                if telling > 0:
+                if told >= MANY:
+                    telling = told * self._closing.row_seconds
+                    rates = self._rates.items()
+                    reading = max((rate.reading_seconds(units.get(n, 0)) for n, rate in rates), default=0.0)
                     share, factor = telling / (reading + telling), seconds / (reading + telling)
                     self._closing = self._closing.observed(share, factor)
                     seconds *= 1 - share
-                if telling > 0:  # where little was read beside it, that says little of what reading takes
-                    units = {name: n for name, n in units.items() if 2 * n >= self._budget(name)}
-                if telling > reading:
-                    return
+                    if telling > reading:
+                        return
+                # where less was read than could have been, that says little of what reading takes
+                units = {name: n for name, n in units.items() if name not in self._cut}
             for stream, rate in self._rates.items():
                 # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
@@ -142,9 +145,6 @@ class Admission:
         with self._lock:
             self._stopping = True
 
-    def _budget(self, stream: str) -> int:
-        return self._rates[stream].budget if stream in self._rates else 0
-
     def budget(self, stream: str) -> int:
         """What an epoch may take of a stream, in its log's units."""
         return self._rates[stream].budget
@@ -154,6 +154,7 @@ class Admission:
         decides = self._decides()  # asked first: once it may decide, nobody else records epochs any more
         repeated = self._recorded(epoch)
         if repeated is not None:
+            self._cut = set()
             return dict(repeated)
         if not decides or self._clock() - self._last_at < max(self._interval, self.pace_seconds):
             return start
@@ -161,7 +162,7 @@ class Admission:
         end["now"] = int(self._wall() * 1e6)
         if commands := self._program.commands:
             end["commands"] = commands
-        everything_read = True
+        everything_read, telling, cut = True, 0.0, set[str]()
         for name, scan in self._program.plan(commands).scans.items():
             if name not in self._rates:
                 self._start_log(name, scan)
@@ -178,7 +179,14 @@ class Admission:
             waiting, begun = sum(available.values()), dict(at)
             budget = self._rates[name].admitted(waiting)
             if self._closing is not None:
-                budget = self._beside_closing(self._closing, name, budget, waiting, start, end)
+                step = self._beside_closing(self._closing, name, min(waiting, budget), budget, telling, start)
+                if step.upto is not None:
+                    end.setdefault("upto", {})[name] = list(step.upto)
+                telling += step.seconds
+                if step.seconds:
+                    whole, budget = budget, self._rates[name].beside(budget, step.seconds)
+                    if waiting > budget and budget < 0.75 * whole:
+                        cut.add(name)
             for pid, units in shares(available, budget).items():
                 at[pid] = log.cut(pid, at[pid], units)
             routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
@@ -203,6 +211,7 @@ class Admission:
             if everything_read and self._drain:
                 self.drained.set()
             return start
+        self._cut = cut
         return end
 
     def _held(self, stream: str, start: Offset) -> bool:
@@ -211,21 +220,16 @@ class Admission:
         return stream in start.get("upto", {}) if due is None else due.held
 
     def _beside_closing(
-        self, closing: Closing, stream: str, budget: int, waiting: int, start: Offset, end: Offset
-    ) -> int:
-        """What is read of a stream beside telling what is due; says in the offset how far that goes."""
+        self, closing: Closing, stream: str, read: int, budget: int, telling: float, start: Offset
+    ) -> Step:
+        """How far a stream's watermark may come beside reading so much, in an epoch that has something to tell of
+        others for so many seconds."""
         due, rate = self._due.get(stream), self._rates[stream]
-        if due is None:
-            if (
-                upto := start.get("upto", {}).get(stream)
-            ) is not None:  # not known yet what is held: to be found out
-                end.setdefault("upto", {})[stream] = upto
-            return budget
-        reading = rate.reading_seconds(min(waiting, budget))
-        step = closing.step(due, rate.room_seconds(budget), reading)
-        if step.upto is not None:
-            end.setdefault("upto", {})[stream] = list(step.upto)
-        return rate.beside(budget, step.seconds) if step.seconds else budget
+        if due is None:  # not known yet what is held: to be found out
+            upto = start.get("upto", {}).get(stream)
+            return Step(None if upto is None else (upto[0], upto[1]))
+        room = rate.room_seconds(budget)
+        return closing.step(due, max(room - telling, LEAST_READING * room), rate.reading_seconds(read))
 
     def _idle(
         self, stream: str, partitions: list[Partition], at: Mapping[str, int], idle_after: int | None

@@ -26,6 +26,9 @@ Rows = tuple[int, int]
 
 #: of how many instants to come a slice says what waits for them; what waits for later ones counts for one after these
 SOON = 32
+#: an epoch that tells fewer rows says more of epochs than of rows
+MANY = 20_000
+_ALL_LOTS = tuple(range(LOTS))
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,36 @@ class Due:
     """What the time of a stream has yet to decide, after an epoch.
 
     The watermark has `reached` an instant, and with `ahead` lots the one after it; it could be at `sure`. `rows` wait
-    for instants to come; `closed` were taken in hand in the epoch.
+    for instants to come; in these `lots` there are jobs.
     """
 
     reached: int
     sure: int
     ahead: int = 0
     rows: Mapping[int, Rows] = field(default_factory=dict)
-    closed: int = 0
+    lots: tuple[int, ...] = _ALL_LOTS
 
     @property
     def held(self) -> bool:
         """Whether there is something to tell without reading any more."""
         return self.sure > self.reached
+
+    def left(self, at: int) -> tuple[int, ...]:
+        """The lots that have not told what is due at an instant."""
+        if at <= self.reached:
+            return ()
+        return tuple(lot for lot in self.lots if at != self.reached + 1 or lot >= self.ahead)
+
+    def passed(self, later: Due) -> int:
+        """How many of the rows that waited were told by a later epoch."""
+        total = 0.0
+        for at, (in_lots, whole) in self.rows.items():
+            waited = len(self.left(at))
+            if waited:
+                told = waited - min(waited, len(later.left(at)))
+                total += in_lots * told / len(self.lots)
+            total += whole if self.reached < at <= later.reached else 0
+        return round(total)
 
 
 @dataclass(frozen=True)
@@ -67,40 +87,42 @@ class Closing:
     #: how far one epoch may change what is believed of a row; and how much of it where it took less than believed: not
     #: all rows take as long, and an epoch that is too long is worse than one too many
     MOST_CHANGE, FASTER = 4.0, 0.5
+    #: what no row takes less or more than, in seconds: beyond that something else made epochs long
+    FASTEST, SLOWEST = 2e-7, 5e-5
 
     def step(self, due: Due, room_seconds: float, reading_seconds: float) -> Step:
         """How far an epoch of so many seconds may go, which would read for so long if nothing were due."""
         room = (1 - LEAST_READING) * room_seconds
         spent = later = 0.0
         for at in sorted(at for at in due.rows if at > due.reached):
-            begun = due.ahead if at == due.reached + 1 else 0
             in_lots, whole = due.rows[at]
-            lot = in_lots * self.row_seconds / LOTS
-            cost = (LOTS - begun) * lot + whole * self.row_seconds
+            left = due.left(at)
+            lot = in_lots * self.row_seconds / max(1, len(due.lots))
+            cost = len(left) * lot + whole * self.row_seconds
+            begun = due.ahead if at == due.reached + 1 else 0
             if at > due.sure:
-                left = max(room_seconds - spent, LEAST_READING * room_seconds)
-                if spent + later + cost + min(reading_seconds, left) > (1 + self.SLACK) * room_seconds:
+                free = max(room_seconds - spent, LEAST_READING * room_seconds)
+                if spent + later + cost + min(reading_seconds, free) > (1 + self.SLACK) * room_seconds:
                     return Step((at - 1, begun), spent)
                 later += cost
             elif spent + cost > room:
-                lots = min(LOTS - begun, int((room - spent) / lot) if lot > 0 and spent < room else 0)
-                if spent or lots or (lot and begun < LOTS):
-                    lots = max(lots, 0 if spent else 1)
-                    return Step((at - 1, begun + lots), spent + lots * lot)
+                fit = int((room - spent) / lot) if lot > 0 and spent < room else 0
+                # a single job is not cut, and an epoch that tells nothing is none too many only if it told before
+                now = left[: max(fit, 0 if spent else 1)] if len(due.lots) > 1 and lot > 0 else ()
+                if spent or now:
+                    upto = LOTS if now and now == left else now[-1] + 1 if now else begun
+                    return Step((at - 1, upto), spent + len(now) * lot)
                 spent += cost  # it cannot be cut
             else:
                 spent += cost
         return Step(None, spent)
 
-    def seconds(self, due: Due) -> float:
-        """How long an epoch must have taken for what it told."""
-        return due.closed * self.row_seconds
-
     def observed(self, share: float, factor: float) -> Closing:
         """After an epoch that took `factor` times as long as believed, `share` of it for what it told."""
         factor = min(max(factor, 1 / self.MOST_CHANGE), self.MOST_CHANGE)
         share *= 1 if factor > 1 else self.FASTER
-        return replace(self, row_seconds=self.row_seconds * (1 + share * (factor - 1)))
+        learned = self.row_seconds * (1 + share * (factor - 1))
+        return replace(self, row_seconds=min(max(learned, self.FASTEST), self.SLOWEST))
 
 
 def soonest(awaited: Mapping[int, int]) -> dict[int, int]:
@@ -119,16 +141,22 @@ def dues(
 ) -> dict[str, Due]:
     """What is due in each stream, by what the slices said and where the watermarks are and could be."""
     rows: dict[str, dict[int, Rows]] = {}
-    closed: dict[str, int] = {}
+    lots: dict[str, set[int]] = {}
     for fact in facts:
-        for stream, told, in_lots, awaited in fact.get("closing", ()):
-            closed[stream] = closed.get(stream, 0) + told
+        for stream, occupied, awaited in fact.get("closing", ()):
+            lots.setdefault(stream, set()).update(occupied)
             there = rows.setdefault(stream, {})
             for at, count in awaited:
-                lots, whole = there.get(at, (0, 0))
-                there[at] = (lots + count, whole) if in_lots else (lots, whole + count)
+                cut, whole = there.get(at, (0, 0))
+                there[at] = (cut + count, whole) if occupied else (cut, whole + count)
     return {
-        name: Due(_mark(stream), _mark(sure[name]), stream.ahead, rows.get(name, {}), closed.get(name, 0))
+        name: Due(
+            _mark(stream),
+            _mark(sure[name]),
+            stream.ahead,
+            rows.get(name, {}),
+            tuple(sorted(lots.get(name, ()))),
+        )
         for name, stream in times.items()
     }
 

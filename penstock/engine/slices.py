@@ -140,8 +140,8 @@ def _run(
         rows = outcome.get("")
         if len(sub.streams) == 1:
             awaited = list(soonest(sub.operator.awaited(state, progress.after)).items())
-            closed = max(state.due_rows, 0 if rows is None else rows.height)
-            closing.append([sub.streams[0], closed, ahead and sub.operator.in_lots, awaited])
+            occupied = task.lots_of(sub.id) if ahead and sub.operator.in_lots else []
+            closing.append([sub.streams[0], occupied, awaited])
         for member, mine in results(task, sub.id, rows, failures) if rows is not None else ():
             told.add(mine if member is None else best(task, member.output, mine))
             if member is not None:

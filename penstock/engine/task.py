@@ -21,6 +21,7 @@ from penstock.engine.message import Message
 from penstock.engine.watermark import advanced, passed_over
 from penstock.engine.whereabouts import whereabouts
 from penstock.operators.contract import FOREVER, INPUT, Operator
+from penstock.operators.job_windows import lots
 from penstock.query.physical import Edge, Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
@@ -105,6 +106,11 @@ class EpochTask:
     def has_members(self, subquery: str) -> bool:
         """Whether a sub-query is that of a group of jobs."""
         return self.plan.jobs is not None and subquery in self.plan.jobs.members
+
+    def lots_of(self, subquery: str) -> list[int]:
+        """The lots in which a group has jobs."""
+        members = {} if self.plan.jobs is None else self.plan.jobs.members[subquery]
+        return sorted({int(lot) for lot in lots(pl.Series(list(members), dtype=pl.UInt32))})
 
     def flushed(self, subquery: str) -> frozenset[int]:
         """The jobs that are flushed, of those whose sub-query this is."""

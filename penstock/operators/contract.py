@@ -58,8 +58,6 @@ class SliceState:
         self._entries = entries
         self._scope = scope
         self._opened: dict[str, Journal | Table] = {}
-        #: how many rows were taken in hand for what is told in this epoch, if the operator says
-        self.due_rows = 0
 
     @property
     def bucket_count(self) -> int:

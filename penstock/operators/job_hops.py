@@ -59,17 +59,25 @@ class JobHops(_Flushed, SlidingAggregation):
     """Aggregates per job and key over windows that overlap."""
 
     def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+        """What it takes to tell a window: the rows merged back from its end, those merged up to it, and what is new in
+        it; where a block begins, all there is in the window once more."""
         window, first = self.window, self.window.first_open(after)
         panes = state.journal("open", time=PANE).counted(window.start(first))
         ends = state.journal("ends", time=PANE).counted(window.start(first))
         since = sum(state.journal("since", time=PANE).counted(window.end(first - 1)).values())
-        latest = max((*panes, *ends), default=None)
-        if latest is None:
+        if not panes and not ends:
             return {}
-        found = {}
-        for number in range(first, min((latest - window.offset) // window.advance, first + SOON) + 1):
+        earliest, latest = min((*panes, *ends)), max((*panes, *ends))
+        first = max(first, (earliest - window.offset - window.size) // window.advance + 1)
+        last = (latest - window.offset) // window.advance
+        found: dict[int, int] = {}
+        for number in range(first, min(last, first + SOON) + 1):
             start, end = window.start(number), window.end(number)
-            rows = ends.get(start, 0) + since + sum(n for pane, n in panes.items() if start <= pane < end)
-            # where a block begins, what there is of it is merged forwards and back
-            found[end] = 2 * rows if self._block > 1 and not number % self._block else rows
+            new = start if number == first else window.end(number - 1)
+            if number == first + SOON:  # and all after it
+                end = FOREVER
+            rows = ends.get(start, 0) + since + sum(n for pane, n in panes.items() if new <= pane < end)
+            if self._block > 1 and not number % self._block:
+                rows += sum(n for pane, n in panes.items() if start <= pane < new)
+            found[window.end(number)] = rows
         return found

@@ -98,7 +98,6 @@ class JobAggregation(PaneOperator):
         due = self.taken(frame, state, next_, progress.before + 1, next_ + bool(progress.ahead[1]))
         if due is not None and any(progress.ahead):
             due = due.filter(self._in_turn(due, progress))
-        state.due_rows = 0 if due is None else due.height
         closed = None if due is None else self._finished(due)
         return together(closed, early)
 

@@ -34,7 +34,7 @@ from penstock.words.errors import ExternalError
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75
 #: of how many runs it is remembered how many rows are due when
-MOST_COUNTED = 1_000
+MOST_COUNTED = 10_000
 #: a run of so many bytes on disk is searched where it is mapped, instead of as a frame
 LARGE = 1 << 20
 
@@ -256,12 +256,13 @@ class RunStore:
     def times(self, entry: RunEntry, buckets: frozenset[int], column: str) -> dict[int, int]:
         """How many rows of these buckets have which time; counted once, since runs never change."""
         key = Piece(entry.name, tuple(ranges_of(entry, buckets))).key
-        if key not in self._times:
-            counts = self.section(entry, buckets)[column].value_counts()
-            self._times[key] = dict(counts.iter_rows())
+        if (known := self._times.get(key)) is None:
+            counts = self.passing(entry, buckets)[column].value_counts()
+            known = self._times[key] = dict(counts.iter_rows())
             if len(self._times) > MOST_COUNTED:
                 self._times.popitem(last=False)
-        return self._times[key]
+        self._times.move_to_end(key)
+        return known
 
     def passing(self, entry: RunEntry, buckets: frozenset[int]) -> pl.DataFrame:
         """As `section`, for who will not ask for these rows again: of a large run they are not remembered."""

@@ -305,10 +305,10 @@ def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
 def test_less_is_read_beside_what_is_told() -> None:
     desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
     start = desk.latest(desk.initial())
-    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 125_000)}, closed=0)})
+    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 125_000)})})
     beside = desk.latest(start)
     assert 450 <= beside["at"]["s0"]["a"] - 1_000 <= 550, "half a second is left"
-    desk.observed({"s0": 500}, 1.0, {"s0": Due(50, 50, closed=125_000)})
+    desk.observed({"s0": 500}, 1.0, {"s0": Due(50, 50)})
     assert desk.latest(beside)["at"]["s0"]["a"] - beside["at"]["s0"]["a"] >= 900, "and then all of it again"
 
 
@@ -323,8 +323,43 @@ def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
 
 def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_ones_small() -> None:
     desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
-    desk.latest(desk.initial())
-    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 0)})
+    start = desk.latest(desk.initial())
+    desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 300_000)})})
     before = desk.budget("s0")
-    desk.observed({"s0": 125}, 3.0, {"s0": Due(50, 50, closed=10_000)})
+    desk.latest(start)
+    desk.observed({"s0": 125}, 3.0, {"s0": Due(50, 50)})
     assert desk.budget("s0") == before
+
+
+def test_a_few_rows_that_are_told_do_not_keep_epochs_from_getting_shorter() -> None:
+    desk = admission(GrowingLog(a=10**6), budget=1_000, idle_after=None, target=1.0)
+    at = desk.initial()
+    for instant in range(0, 50, 10):
+        at = desk.latest(at)
+        desk.observed({"s0": 450}, 4.5, {"s0": Due(instant, instant, rows={instant + 10: (1, 0)})})
+    assert desk.budget("s0") < 200
+
+
+def test_a_live_stream_with_little_to_tell_learns_nothing_wrong_of_rows() -> None:
+    """The fixed part of small epochs is not what telling takes: a minute that ends later is not held for it."""
+    log = GrowingLog(a=10)
+    desk = admission(log, budget=10**6, idle_after=None, target=1.0)
+    at = desk.initial()
+    for second in range(60):
+        log.add("a", "x")
+        at = desk.latest(at)
+        desk.observed({"s0": 1}, 0.4, {"s0": Due(second, second, rows={second + 1: (100, 0)})})
+    desk.observed({"s0": 1}, 0.4, {"s0": Due(60, 90, rows={70: (10_000, 0)})})
+    log.add("a", "x")
+    assert "upto" not in desk.latest(at)
+
+
+def test_streams_share_the_time_there_is_for_telling() -> None:
+    due = Due(0, 50, rows={10: (160_000, 0)})  # 0.64 s each
+    desk = admission(GrowingLog(a=5), GrowingLog(a=5), idle_after=None, target=1.0)
+    at = desk.latest(desk.initial())
+    desk.observed({"s0": 5, "s1": 5}, 0.1, {"s0": due, "s1": due})
+    upto = desk.latest(at)["upto"]
+    assert "s0" not in upto
+    assert upto["s1"][0] == 9
+    assert 0 < upto["s1"][1] < 10

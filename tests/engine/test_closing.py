@@ -96,13 +96,13 @@ def test_what_a_row_takes_is_learned_from_epochs_that_tell_many() -> None:
 
 def test_slices_and_groups_are_put_together_by_stream() -> None:
     facts = [
-        {"closing": [["a", 5, True, [[10, 3]]], ["a", 1, False, [[10, 2], [20, 7]]]]},
-        {"closing": [["a", 4, True, [[10, 1]]], ["b", 0, True, []]]},
+        {"closing": [["a", [3, 5], [[10, 3]]], ["a", [], [[10, 2], [20, 7]]]]},
+        {"closing": [["a", [5, 9], [[10, 1]]], ["b", [1], []]]},
         {},
     ]
     times = {"a": StreamTime({}, 7, 2), "b": StreamTime({}, None)}
     found = dues(facts, times, {"a": StreamTime({}, 15), "b": StreamTime({}, None)})
-    assert found["a"] == Due(7, 15, 2, {10: (4, 2), 20: (0, 7)}, 10)
+    assert found["a"] == Due(7, 15, 2, {10: (4, 2), 20: (0, 7)}, (3, 5, 9))
     assert found["a"].held
     assert not found["b"].held
 
@@ -111,3 +111,30 @@ def test_instants_far_away_count_for_one() -> None:
     found = soonest(dict.fromkeys(range(100), 2))
     assert len(found) == SOON + 1
     assert sum(found.values()) == 200
+
+
+def test_lots_without_jobs_take_no_epoch() -> None:
+    due = Due(0, 9, rows={5: (3000, 0)}, lots=(2, 9, 14))
+    first = EACH.step(due, 1.5, 0.0)
+    assert (first.upto, first.seconds) == ((4, 3), pytest.approx(1.0))
+    second = EACH.step(Due(4, 9, 3, {5: (3000, 0)}, (2, 9, 14)), 2.5, 0.0)
+    assert (second.upto, second.seconds) == (None, pytest.approx(2.0))
+
+
+def test_a_single_job_is_told_at_once() -> None:
+    assert EACH.step(Due(0, 9, rows={5: (3000, 0)}, lots=(7,)), 1.0, 0.0) == Step(None, 3.0)
+
+
+def test_what_was_told_is_counted_as_it_was_before() -> None:
+    before = Due(0, 9, 4, {1: (160, 50), 5: (320, 10), 8: (16, 0)})
+    assert before.passed(before) == 0
+    assert before.passed(Due(0, 9, 8)) == 40
+    assert before.passed(Due(4, 9, 8)) == 120 + 50 + 160
+    assert before.passed(Due(9, 9)) == 120 + 50 + 330 + 16
+
+
+def test_no_machine_makes_a_row_take_a_second() -> None:
+    closing = Closing()
+    for _ in range(50):
+        closing = closing.observed(1.0, 100.0)
+    assert closing.row_seconds == Closing.SLOWEST

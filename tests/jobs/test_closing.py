@@ -75,7 +75,9 @@ def lots_told(reports: Sequence[EpochReport]) -> set[int]:
 def test_every_lot_in_an_epoch_of_its_own(units: int, straight: dict[str, Any], state: Path) -> None:
     reports = run(state, Steady(row_seconds=1.0), epoch_units=units, slices=lambda epoch: epoch % 3 + 1)
     assert kit.told(reports) == straight
-    assert lots_told(reports) == set(range(LOTS + 1))
+    (occupied,) = {due.lots for report in reports for due in report.due.values()}
+    assert len(occupied) == 7, "six jobs and a ranked one, whose windows do not overlap"
+    assert lots_told(reports) == {0, LOTS, *(lot + 1 for lot in occupied[:-1])}
     assert len({report.watermark for report in reports}) > 10, "one instant after the other"
 
 
@@ -193,3 +195,22 @@ def test_on_spark(
     assert kit.told(reports) == straight
     assert any(report.due["clicks"].held for report in reports)
     assert len(lots_told(reports)) > 1
+
+
+def test_windows_that_overlap_much_are_not_counted_over_and_over(state: Path) -> None:
+    sql = (
+        "CREATE JOB hops AS SELECT window_start, page, COUNT(*) AS n FROM clicks GROUP BY page "
+        "WINDOWING 200 SECONDS EVERY 1 SECOND"
+    )
+    found = {}
+    for name, closing in (("held", Steady(row_seconds=1e-3)), ("straight", None)):
+        with kit.running(state / name, kit.clicks(EVENTS), sql, epoch_units=20, closing=closing) as (
+            _,
+            running,
+        ):
+            found[name] = list(running.steps())
+    assert kit.told(found["held"]) == kit.told(found["straight"])
+    counted = max(sum(map(sum, due.rows.values())) for report in found["held"] for due in report.due.values())
+    rows = sum(len(rows) for rows in kit.told(found["straight"]).values())
+    assert len(EVENTS) / 2 < counted < 4 * rows
+    assert len(found["held"]) < len(found["straight"]) + 12
