@@ -322,8 +322,9 @@ class Jobs(Asking):
     def _fail(
         self, epoch: int, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int]
     ) -> None:
-        self._failures.put(epoch, errors, lost)
+        # in this order: killed in between, the epoch is decided again; the other way round nobody would say it failed
         self._note(commands, errors, lost)
+        self._failures.put(epoch, errors, lost)
 
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
         """Have a command say that jobs failed."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from penstock.engine.epoch import EpochReport
+from penstock.jobs.command_log import CommandLog
+from penstock.jobs.failures import Failures
 from penstock.jobs.program import Jobs
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
@@ -144,6 +149,64 @@ def test_a_failure_is_repeated_as_it_was_after_a_kill(tmp_path: Path) -> None:
         assert report.epoch == epoch
         assert "bad" not in report.rows
         assert life(jobs, "bad") == "failed"
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_job_has_failed_if_the_engine_is_killed_while_that_is_written(mended: bool, tmp_path: Path) -> None:
+    """Killed between the two things that are written of a failure: the job is left out of its epoch or not, and in any
+    case it is said to have failed, and why."""
+    found = kit.events(120)
+    sql = f"{STAY}; CREATE JOB bad AS {FAILING['column']}"
+    alone = kit.run_all(tmp_path / "alone", kit.clicks(found), STAY, epoch_units=20)
+    state, epoch, before = tmp_path / "s", 0, list[EpochReport]()
+    with kit.running(state, kit.clicks(found), sql, functions=FUNCTIONS, epoch_units=20) as (jobs, engine):
+        while not _will_fail(jobs, found, engine):
+            before.append(_stepped(engine))
+        epoch = engine.next_epoch
+        with pytest.raises(kit.Killed), _killed_at_the_second_write():
+            engine.step()
+    functions = MENDED if mended else FUNCTIONS
+    with kit.running(state, kit.clicks(found), sql, functions=functions, epoch_units=20) as (jobs, engine):
+        report = _stepped(engine)
+        assert report.epoch == epoch
+        assert life(jobs, "bad") == "failed", "at once, not when it fails in a later epoch"
+        assert ("bad" in report.rows) is mended
+        after = list(engine.steps())
+        assert not any("bad" in later.rows for later in after)
+        assert life(jobs, "bad") == "failed"
+        assert "u5 is not welcome" in str(jobs.catalogue.jobs["bad"].master.error)
+        assert not jobs.catalogue.jobs["bad"].lost, (
+            "to have failed once more in the same epoch is no other failure"
+        )
+        assert jobs.say("RESUME JOB bad")[0].state == "kept"
+    told = kit.told([*before, report, *after])
+    assert {name: rows for name, rows in told.items() if name != "bad"} == alone
+
+
+def _stepped(engine: InlineEngine) -> EpochReport:
+    report = engine.step()
+    assert report is not None
+    return report
+
+
+@contextmanager
+def _killed_at_the_second_write() -> Iterator[None]:
+    """Have the engine end when it has written one thing of a failure and is about to write the next."""
+    written: list[str] = []
+
+    def once(write: Any) -> Any:
+        def writes(*args: Any, **named: Any) -> Any:
+            if written:
+                raise kit.Killed
+            written.append(write.__name__)
+            return write(*args, **named)
+
+        return writes
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CommandLog, "append", once(CommandLog.append))
+        patched.setattr(Failures, "put", once(Failures.put))
+        yield
 
 
 COUNTED = "SELECT page, COUNT(*) AS n FROM clicks WHERE picky(user) > 0 GROUP BY page WINDOWING 1 HOUR"
