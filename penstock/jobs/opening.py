@@ -33,15 +33,17 @@ class Opening:
         """Open for an engine on a state directory of this id from now on."""
         self._state, self._start_log = state, start_log
 
-    def open(self, catalogue: Catalogue, names: Collection[str]) -> None:
+    def open(self, catalogue: Catalogue, names: Collection[str], *, asleep: bool = True) -> None:
         """Open the sinks of some jobs and start the logs of their streams, where they are not; raises if that cannot
-        be."""
+        be. Without `asleep`, those that do not run are made and no more."""
         for name in names:
             entry = catalogue.jobs[name]
             if entry.left_out:
                 continue
             job = self._workshop.job(name, catalogue)
             sinks = self._workshop.sinks(entry)
+            if not asleep and entry.master.life != "running":
+                continue
             if self._opened.get(entry.created) is not sinks:
                 for sink in sinks:
                     sink.open(f"{entry.name}@{self._state}.{entry.created}", dict(job.schema))

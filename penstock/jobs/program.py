@@ -219,22 +219,31 @@ class Jobs(Asking):
                 self._open_all(taken if self._shared else self.commands)
 
     def _open_as_led(self, taken: int, names: Collection[str]) -> None:
-        """Open jobs of the catalogue after so many commands, which are open with the engine that leads."""
+        """Open jobs of the catalogue after so many commands, which are open with the engine that leads; those that do
+        not run, once they are resumed."""
         then = self._known.after(taken)
         try:
-            self._opening.open(then, then.jobs.keys() & set(names))
+            self._opening.open(then, then.jobs.keys() & set(names), asleep=False)
         except Exception as failure:  # the user's own code may raise anything
             raise _otherwise("cannot be made or opened here", failure) from failure
         self._taken_in = taken
 
-    def _open_all(self, taken: int) -> None:
+    def _open_all(self, taken: int, but: Collection[str] = ()) -> None:
         """What other processes took in while no engine led, no engine has tried: where it cannot be opened, the job
         fails alone."""
         catalogue, known = self.catalogue, self._known
         then = known.after(min(max(taken, known.folded), known.count))
-        tried = [name for name, entry in catalogue.jobs.items() if alike(then.jobs.get(name), entry)]
+        jobs = {name: entry for name, entry in catalogue.jobs.items() if name not in but}
+        tried = [name for name, entry in jobs.items() if alike(then.jobs.get(name), entry)]
         self._opening.open(catalogue, tried)
-        self._try(catalogue.jobs.keys() - set(tried))
+        self._try(jobs.keys() - set(tried))
+
+    def _asleep(self) -> set[str]:
+        """The jobs that run neither now nor in an epoch that is recorded and still to be carried out here."""
+        if self._taken_in < self._known.folded:
+            return set()
+        then, said = self._known.after(self._taken_in), self._known.between(self._taken_in, self._known.count)
+        return {name for name, entry in then.jobs.items() if entry.master.life != "running"} - named(said)
 
     def caught_up(self, commands: int) -> None:
         with self._lock:
@@ -247,7 +256,7 @@ class Jobs(Asking):
         with self._lock:
             self._leads = True
             self._begin()
-            self._open_all(taken)
+            self._open_all(taken, self._asleep())
             self._results.only({entry.told_as for entry in self.catalogue.jobs.values()})
 
     def closed(self) -> None:

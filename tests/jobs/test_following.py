@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,7 @@ from penstock.jobs.program import Jobs
 from penstock.query.stream import Stream
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine
-from penstock.words.errors import ExternalError, UserError
+from penstock.words.errors import ExternalError, PenstockError, UserError
 from tests.jobs import kit
 
 SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
@@ -139,3 +140,64 @@ def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None
     later = following(state, stream, leader.commands)
     assert set(later.plan(leader.commands).outputs) == {"pages"}
     engine.close()
+
+
+@pytest.mark.parametrize("how", ["paused", "failed"])
+def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path: Path) -> None:
+    """What it writes to is away: that ends nobody who follows, nor who comes to lead, while the job tells nothing."""
+    stream, state, place = kit.clicks(kit.events(60)), tmp_path / "state", tmp_path / "disk"
+    leader = jobs(state, stream, begin=f"CREATE JOB big AS SELECT user FROM clicks INTO jsonl('{place}/big')")
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    if how == "paused":
+        leader.say("PAUSE JOB big")
+    else:
+        leader.failed(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
+    asleep = leader.commands
+    place.rename(tmp_path / "away")
+    place.write_text("no folder")
+    first, second = following(state, stream, asleep), following(state, stream, asleep)
+    assert leader.catalogue.jobs["big"].master.life == how
+    leader.say("RESUME JOB big")
+    with pytest.raises(ExternalError) as ended:
+        first.caught_up(leader.commands)
+    assert ended.value.condition == "FOLLOWS_OTHERWISE"
+    place.unlink()
+    second.caught_up(leader.commands)
+    (sink,) = second.plan(leader.commands).outputs["big"].sinks
+    assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
+    leader.say("PAUSE JOB big")
+    engine.close()
+    shutil.rmtree(place)
+    place.write_text("no folder")
+    third = following(state, stream, leader.commands, begin="")
+    third.led(leader.commands)
+    with pytest.raises(PenstockError):
+        third.say("RESUME JOB big")
+    place.unlink()
+    third.say("RESUME JOB big")
+    (sink,) = third.plan(third.commands).outputs["big"].sinks
+    assert sink.write(0, pl.DataFrame({"user": ["u1"]}))
+    for each in (first, second, third):
+        each.closed()
+
+
+def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry_out(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    begin = f"CREATE JOB big AS SELECT user FROM clicks INTO sqlite('{tmp_path}/out.db', 'big')"
+    leader = jobs(state, stream, begin=begin)
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    leader.say("PAUSE JOB big")
+    follower = following(state, stream, leader.commands, begin="")
+    leader.say("RESUME JOB big")
+    between = leader.commands
+    leader.say("PAUSE JOB big")
+    engine.close()
+    assert follower.catalogue.jobs["big"].master.life == "paused", (
+        "it has read what no epoch here has taken in"
+    )
+    follower.led(leader.commands)
+    (sink,) = follower.plan(between).outputs["big"].sinks
+    assert sink.write(7, pl.DataFrame({"user": ["u1"]})), "it is open"
+    follower.closed()
