@@ -204,6 +204,7 @@ class Engine:
         """
         self._ready.wait()
         with self._busy:
+            self._raise()  # who has failed in the epoch that was under way leads nobody
             self.seat.promoted(fence, self.program)
             self._fence = fence
             self._paused.clear()
@@ -377,7 +378,7 @@ class Engine:
         self._let_end(query, admission)
         failure = None if query.isActive else query.exception()
         query.stop()
-        self._raise(failure, admission)
+        self._raise(failure)
 
     def _let_end(self, query: Query, admission: Admission) -> None:
         """Wait for the epoch under way, also when Spark has its offsets and has not begun it yet."""
@@ -387,9 +388,9 @@ class Engine:
         with self._busy:
             pass
 
-    def _raise(self, spark_says: BaseException | None, admission: Admission) -> None:
+    def _raise(self, spark_says: BaseException | None = None) -> None:
         """Tell what ended the run, if it was not us: the first cause, in our own words."""
-        cause = self._failure or admission.failure
+        cause = self._failure or (None if self.admission is None else self.admission.failure)
         if isinstance(cause, PenstockError):
             raise cause
         if cause is not None:
