@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from penstock.words.errors import PenstockError
 
+#: an engine's own loss of its place; what ends one that follows, and says nothing of those that lead
+_ITS_OWN = ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE")
+_FOLLOWING = ("FOLLOWS_OTHERWISE", "COMMANDS_GONE")
 #: a follower this many epochs behind takes over the leader's state: that is quicker
 MOST_BEHIND = 100
 
@@ -27,3 +30,8 @@ def must_resync(reached: int, recorded: Sequence[int], kept: Sequence[int], ever
 def was_left_behind(error: PenstockError) -> bool:
     """Whether a follower's error says that what it had to repeat is gone, or in no copy of the log that it reaches."""
     return error.condition in ("LOG_SPAN_GONE", "COPY_BEHIND", "COMMANDS_GONE")
+
+
+def may_be_others(error: PenstockError, *, led: bool) -> bool:
+    """Whether what an engine ends with may end further engines of the unit as well; `led`: it had come to lead."""
+    return error.condition not in _ITS_OWN and (led or error.condition not in _FOLLOWING)

@@ -77,7 +77,10 @@ class Lead:
     def resulted(
         self, record: UnitRecord, report: EpochReport, back: Comeback
     ) -> tuple[UnitRecord, dict[str, float]]:
-        """The record with the first results of the recovery, and what that measured."""
+        """The record with the first results of the recovery, and what that measured. What engines ended with before
+        is over: the unit has come on."""
+        if record.phase == "running":
+            record = replace(record, errors=())
         if not record.recoveries or record.recoveries[-1].generation != self.generation:
             return record, {}
         last = replace(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import SparkSession
 
 from penstock.coordination.lease import Lease
-from penstock.engine.behind import must_resync, was_left_behind
+from penstock.engine.behind import may_be_others, must_resync, was_left_behind
 from penstock.engine.copies import Hearing, Reporter
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.engine import Engine
@@ -99,7 +99,7 @@ class EngineMember:
             elif (lease := self._stand_by()) is not None:
                 self._lead(lease)
         except PenstockError as error:
-            if error.condition not in ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE"):
+            if may_be_others(error, led=self._leads is not None):
                 ended = (self._name, error.exit_code, "\n".join(error.parts()), self._voice.me.epoch)
                 self._unit.change(lambda now: replace(now, errors=(*now.errors[1 - KEPT :], ended)))
             raise

@@ -82,6 +82,8 @@ class Coordinator:
         self._seen: dict[str, Member] = {}
         self._stop = threading.Event()
         self._not_before = 0.0
+        #: whether the last engine of ours that ended did so with an error
+        self._erred = False
         self._told_leader: tuple[str | None, int] = (None, 0)
         self._told_phase: dict[str, str] = {}
         self._steering = Steering(unit, tell)
@@ -193,6 +195,7 @@ class Coordinator:
         for name, child in list(self._children.items()):
             if child.poll() is not None:
                 lost.add(name)
+                self._erred = child.returncode > 0
                 del self._children[name]
                 if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
                     self._unit.store.end(members[name].session)
@@ -230,9 +233,14 @@ class Coordinator:
         )
 
     def _hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
-        """Whether nobody leads, engines end with errors, and starting further ones does not help."""
+        """Whether nobody leads, engines end with errors, and starting further ones does not help. Who is up or on the
+        way has its try, unless several in a row have come to lead and ended so."""
         if not record.errors or record.leader in members:
             return False
+        up = [name for name, member in members.items() if member.seems_up and name not in record.leaving]
+        if up or record.pending:
+            led = {record.leader, *(name for one in record.recoveries for name in (one.lost, one.leader))}
+            return sum(error[0] in led for error in record.errors[-_STRIKES:]) == _STRIKES
         last = record.errors[-1]
         if last[1] == 2:  # the user's to mend
             return True
@@ -250,7 +258,7 @@ class Coordinator:
         for kind in wanting.start:
             if time.monotonic() < self._not_before:
                 continue
-            self._not_before = time.monotonic() + (_PAUSE_SECONDS if record.errors else 0.0)
+            self._not_before = time.monotonic() + (_PAUSE_SECONDS if record.errors or self._erred else 0.0)
             after = self._unit.change(
                 lambda now, kind=kind: replace(  # type: ignore[misc]
                     now,

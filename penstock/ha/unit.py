@@ -124,7 +124,8 @@ class UnitRecord:
     leaving: tuple[str, ...] = ()
     #: engines lost, and when that was seen
     lost: Mapping[str, float] = field(default_factory=dict)
-    #: errors that engines ended with: name, exit code, text, the epoch it had come to
+    #: errors that engines ended with since one came to lead and had results: name, exit code, text, the epoch it had
+    #: come to
     errors: tuple[tuple[str, int, str, int], ...] = ()
     recoveries: tuple[Recovery, ...] = ()
     #: changes of scheme: when, from, to
