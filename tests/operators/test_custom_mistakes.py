@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.operators import applied
+from penstock.state import plain
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
+from penstock.words.errors import InternalError, UserError
 from tests.operators.custom_operators import (
     HISTORY,
     PIECES,
@@ -27,7 +29,7 @@ from tests.operators.custom_operators import (
     Totals,
     rises,
 )
-from tests.operators.harness import Row, events_stream, fast_directory, told
+from tests.operators.harness import History, Row, events_stream, fast_directory, told
 
 # -- while it runs -------------------------------------------------------------------------------
 
@@ -140,6 +142,30 @@ def test_a_fault_of_a_row_function_is_told_by_name(function: Any, condition: str
     assert raised.value.condition == condition
     assert named in str(raised.value)
     assert "test_custom_mistakes.py" in str(raised.value.where)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda all: all.apply(Kept(), {"sum": pl.Int64}),
+        lambda all: all.apply_rows(lambda state, row, emit: 1, {"n": pl.Int64}),
+    ],
+    ids=["operator", "row function"],
+)
+@pytest.mark.parametrize(
+    ("kept", "condition"), [(b"\0[3]", "STATE_OF_OLDER_FORMAT"), (b"{3}", "STATE_DAMAGED")]
+)
+def test_a_state_that_cannot_be_read_is_not_the_functions_fault(
+    build: Any, kept: bytes, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_bytes = plain.to_bytes
+    monkeypatch.setattr(plain, "to_bytes", lambda state: kept if state else to_bytes(state))
+    apart = tuple(replace(event, time=event.time * 10) for event in HISTORY.partitions[0])
+    made = build(events_stream(History((apart,)), PIECES).map(all=ps.lit(1)).key_by("all"))
+    app = ps.app("c", ps.output("out", made))
+    with fast_directory() as folder, pytest.raises(InternalError) as raised:
+        run_inline(app, Path(folder))
+    assert raised.value.condition == condition
 
 
 # -- where it is said ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.plain import from_bytes, to_bytes
+from penstock.words.errors import InternalError
 
 ATOMS = (
     st.none()
@@ -96,6 +98,8 @@ def test_frames_and_arrays_anywhere() -> None:
         np.array([object()]),
         pl.Series([1]),
         type,
+        deque,
+        [datetime, datetime(2020, 1, 1)],
         bytearray(b"a"),
         to_bytes,
         [deque([Path("a")])],
@@ -108,6 +112,8 @@ def test_frames_and_arrays_anywhere() -> None:
         "object array",
         "series",
         "class",
+        "class of plain values",
+        "class before its value",
         "bytearray",
         "function of ours",
         "deep inside",
@@ -133,8 +139,7 @@ def test_what_is_there_twice_is_one_object_afterwards() -> None:
 )
 def test_bytes_from_anywhere_become_nothing_else(value: Any) -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        with pytest.raises(pickle.UnpicklingError, match="plain value"):
-            from_bytes(pickle.dumps([1, value], protocol))
+        refused(pickle.dumps([1, value], protocol), "plain value" if protocol == 4 else "begin otherwise")
 
 
 def test_bytes_that_call_something_do_not_get_to_it(tmp_path: Path) -> None:
@@ -144,9 +149,80 @@ def test_bytes_that_call_something_do_not_get_to_it(tmp_path: Path) -> None:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(made),)
 
-    with pytest.raises(pickle.UnpicklingError, match="plain value"):
-        from_bytes(pickle.dumps(Calls()))
+    refused(pickle.dumps(Calls(), 4), "plain value")
     assert not made.exists()
+
+
+def named(module: str, name: str) -> bytes:
+    """The instructions that put a global on the stack."""
+    texts = (pickle.SHORT_BINUNICODE + bytes((len(text),)) + text.encode() for text in (module, name))
+    return b"".join(texts) + pickle.STACK_GLOBAL
+
+
+@pytest.mark.parametrize("maker", ["_frame", "_array", "_zone"])
+@pytest.mark.parametrize(
+    "changed", ["__qualname__", "__name__", "__module__", "__reduce__", "__class__", "new"]
+)
+def test_bytes_change_nothing_that_reads_them(maker: str, changed: str) -> None:
+    values = pl.DataFrame({"a": [1]}), np.arange(3), ZoneInfo("Europe/Berlin")
+    before = to_bytes(values)
+    slots = pickle.dumps((None, {changed: "os"}), 4)[2:-1]
+    attributes = pickle.dumps({changed: "os"}, 4)[2:-1]
+    for state in (slots, attributes):
+        refused(BEGIN + named("penstock.state.plain", maker) + state + pickle.BUILD + pickle.STOP, "Error")
+    assert to_bytes(values) == before
+
+
+BEGIN = pickle.PROTO + b"\4"
+NO_VALUES = {
+    "reader": named("penstock.state.plain", "_frame"),
+    "class": named("datetime", "datetime"),
+    "function": named("penstock.state.plain", "to_bytes"),
+    "bytearray": pickle.BYTEARRAY8 + (2).to_bytes(8, "little") + b"ab",
+}
+
+
+@pytest.mark.parametrize("kind", NO_VALUES)
+def test_bytes_become_values_only(kind: str) -> None:
+    refused(BEGIN + NO_VALUES[kind] + pickle.STOP, "not a plain value")
+
+
+def test_bytes_of_later_protocols_are_refused() -> None:
+    refused(pickle.dumps([bytearray(b"ab")], 5), "begin otherwise")
+
+
+def test_an_archive_of_arrays_is_no_array() -> None:
+    archive = io.BytesIO()
+    np.savez(archive, np.arange(3))
+    given_to_it = pickle.dumps((archive.getvalue(),), 4)[2:-1]
+    maker = named("penstock.state.plain", "_array")
+    refused(BEGIN + maker + given_to_it + pickle.REDUCE + pickle.STOP, "magic")
+
+
+def refused(data: bytes, why: str) -> None:
+    with pytest.raises(InternalError, match=why) as refusal:
+        from_bytes(data)
+    assert refusal.value.condition == "STATE_DAMAGED"
+
+
+@pytest.mark.parametrize("data", [b'\0{"n":3}', b"\0[]", b"\1" + bytes(17)])
+def test_a_state_of_before_says_so(data: bytes) -> None:
+    with pytest.raises(InternalError) as refusal:
+        from_bytes(data)
+    assert refusal.value.condition == "STATE_OF_OLDER_FORMAT"
+    assert "empty state directory" in str(refusal.value.hint)
+
+
+@given(st.binary(max_size=40))
+def test_any_other_bytes_are_called_damaged(data: bytes) -> None:
+    with pytest.raises(InternalError, match=r"STATE_DAMAGED|STATE_OF_OLDER_FORMAT"):
+        from_bytes(data)
+
+
+@given(VALUES, st.data())
+def test_bytes_cut_short_are_called_damaged(value: Any, data: st.DataObject) -> None:
+    whole = to_bytes(value)
+    refused(whole[: data.draw(st.integers(0, len(whole) - 1))], "STATE_DAMAGED")
 
 
 def test_dates_and_instants_stay_apart() -> None:
