@@ -27,7 +27,7 @@ from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import PART, HostCache
 from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
-from penstock.state.run_file import Ranges, read_rows, read_run, unwritable, write_run
+from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable, write_run
 from penstock.state.searched import Framed, Mapped, Searched
 from penstock.words.errors import ExternalError
 
@@ -278,17 +278,43 @@ class RunStore:
 
     def _large(self, entry: RunEntry, buckets: frozenset[int]) -> tuple[Mapped, Ranges] | None:
         """A large run, or a part of one, and where in it the rows of these buckets lie; None where there is a frame of
-        it, or nothing in the host's cache."""
+        it, or no room in the host's cache."""
         ranges = tuple(ranges_of(entry, buckets))
         if self._cache is None or entry.bytes < LARGE or entry.name in self._open or not ranges:
             return None
-        if (whole := self._map(entry.name)) is not None:
+        found = self._places(entry.name, ranges)
+        if found is None and self._brought(piece_of(entry, buckets)):
+            found = self._places(entry.name, ranges)
+        return found
+
+    def _places(self, name: str, ranges: Ranges) -> tuple[Mapped, Ranges] | None:
+        if (whole := self._map(name)) is not None:
             return whole, ranges
-        for key, wider in self._parts.get(entry.name, {}).items():
+        for key, wider in self._parts.get(name, {}).items():
             places = None if key in self._open else places_in(wider, ranges)
             if places is not None and (part := self._map(key)) is not None:
                 return part, places
         return None
+
+    def _brought(self, piece: Piece) -> bool:
+        """Whether a piece that was not at hand is in the host's cache now: where that has no room, it is remembered
+        here, not to be read once more."""
+        assert self._cache is not None
+        if self._cache.has(piece.name) or self._cache.has(piece.key):
+            return False
+        if piece.ranges is None:
+            frame = read_run(self._path(piece.name))
+            self._cache.put(piece.name, frame)
+        else:
+            parts = self._parts.get(piece.name, {})
+            if any(key in self._open and places_in(parts[key], piece.ranges) for key in parts):
+                return False
+            frame, _ = self._read_part(piece)
+            self._note(piece)
+        if self._cache.has(piece.key):
+            return True
+        self._remember(piece.key, frame)
+        return False
 
     def _map(self, key: str) -> Mapped | None:
         assert self._cache is not None
@@ -359,18 +385,6 @@ def sections_of(hashes: npt.NDArray[np.uint64], buckets: int) -> dict[int, tuple
     """The row range (start, count) of every bucket that occurs among sorted hashes."""
     present, starts, counts = np.unique(buckets_of(hashes, buckets), return_index=True, return_counts=True)
     return {int(b): (int(s), int(c)) for b, s, c in zip(present, starts, counts, strict=True)}
-
-
-def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
-    """Where the rows of some ranges lie among those of wider ones; None if some of them are not there."""
-    found, before = [], 0
-    rest = list(ranges)
-    for start, count in wider:
-        while rest and start <= rest[0][0] and sum(rest[0]) <= start + count:
-            first, many = rest.pop(0)
-            found.append((before + first - start, many))
-        before += count
-    return None if rest else tuple(found)
 
 
 def ranges_of(entry: RunEntry, buckets: frozenset[int]) -> list[tuple[int, int]]:

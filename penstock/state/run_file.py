@@ -237,6 +237,18 @@ class _From:
         """Whoever opened the file closes it."""
 
 
+def places_in(wider: Ranges, ranges: Ranges) -> Ranges | None:
+    """Where the rows of some ranges lie among those of wider ones; None if some of them are not there."""
+    found, before = [], 0
+    rest = list(ranges)
+    for start, count in wider:
+        while rest and start <= rest[0][0] and sum(rest[0]) <= start + count:
+            first, many = rest.pop(0)
+            found.append((before + first - start, many))
+        before += count
+    return None if rest else tuple(found)
+
+
 def _unreadable(path: Path, failure: OSError) -> InternalError | ExternalError:
     if isinstance(failure, FileNotFoundError):
         return damaged(path, "the file is missing")

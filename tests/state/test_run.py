@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from penstock.state import run
 from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
-from penstock.state.run import RunEntry, RunStore, places_in, ranges_of, sections_of
-from penstock.state.run_file import Ranges, check_run, read_rows, read_run
+from penstock.state.run import RunEntry, RunStore, ranges_of, sections_of
+from penstock.state.run_file import Ranges, check_run, places_in, read_rows, read_run
+from penstock.state.searched import Framed, Mapped
 from penstock.words.errors import ExternalError, InternalError
 
 FRAME = pl.DataFrame(
@@ -197,6 +198,35 @@ def test_a_large_run_is_searched_where_it_is_mapped_until_it_is_let_go(
     del searched
     store.searched(third, everything)
     assert _mapped(tmp_path) == {third.name}, "one that the cache has no more takes memory"
+
+
+@pytest.mark.parametrize("room", [1 << 20, 0], ids=["room", "no room"])
+@pytest.mark.parametrize("some", [range(8), range(2)], ids=["whole", "part"])
+@pytest.mark.parametrize("way", ["searched", "passing"])
+def test_a_large_run_is_searched_where_it_is_mapped_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, some: range, way: str
+) -> None:
+    monkeypatch.setattr(run, "LARGE", 0)
+    reads = []
+    for name, reading in (("read_run", read_run), ("read_rows", read_rows)):
+        counted = lambda *given, reading=reading: reads.append(given) or reading(*given)  # noqa: E731
+        monkeypatch.setattr(run, name, counted)
+    frame, buckets = sorted_by_hash(pl.DataFrame({"n": range(1_000)}), "n"), frozenset(some)
+    entry = written(RunStore(tmp_path / "runs", None), frame)
+    mine = frame.filter(pl.Series([b in buckets for b in buckets_of(frame[HASH].to_numpy(), 8).tolist()]))
+    store = RunStore(tmp_path / "runs", HostCache(tmp_path / "cache", room))
+    if way == "passing":
+        assert store.passing(entry, buckets).equals(mine)
+    for _ in range(2):
+        searched = store.searched(entry, buckets)
+        assert isinstance(searched, Mapped if room else Framed)
+        assert searched.hashes.tolist() == mine[HASH].to_list()
+        assert store.passing(entry, buckets).equals(mine)
+    assert len(reads) == 1, "it is read from disk once, also where the cache has no room for it"
+    narrower = frozenset(some[:1])
+    first = frame.filter(pl.Series(buckets_of(frame[HASH].to_numpy(), 8) == some[0]))
+    assert store.passing(entry, narrower).equals(first)
+    assert len(reads) == 1, "what is left of it is at hand"
 
 
 def _mapped(folder: Path) -> set[str]:
