@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-#: a directory on a disk; None where temporary files are on one anyway
+#: a directory on a disk; None where `./run test` did not name one
 DISK = os.environ.get("PENSTOCK_TEST_DISK")
 
 
