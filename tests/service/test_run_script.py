@@ -78,6 +78,7 @@ def test_runs_at_once_have_directories_of_their_own_and_leave_nothing(root: Path
         with running(root) as (second, other, _):
             assert one != other
             assert len(str(one)) < 25, "sockets below it need short names"
+            assert one.stat().st_mode & 0o777 == 0o711, "a server with a user of its own gets to its files"
         assert second.returncode == 7, "the exit code is that of the tests"
         assert until(lambda: not other.exists())
         assert (one / "left").exists()
