@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.engine.rate import LEAST_READING
 from penstock.operators.contract import NEVER
-from penstock.operators.job_windows import LOTS
+from penstock.operators.job_windows import LOTS, SOON
 from penstock.state.manifest import StreamTime
 
 #: where the watermark is held, and how many lots have told what is due one instant later
@@ -24,8 +24,6 @@ Upto = tuple[int, int]
 #: rows that are told lot by lot, and rows that are not
 Rows = tuple[int, int]
 
-#: of how many instants to come a slice says what waits for them; what waits for later ones counts for one after these
-SOON = 32
 #: an epoch that tells fewer rows says more of epochs than of rows
 MANY = 20_000
 _ALL_LOTS = tuple(range(LOTS))
@@ -107,7 +105,7 @@ class Closing:
                 later += cost
             elif spent + cost > room:
                 fit = int((room - spent) / lot) if lot > 0 and spent < room else 0
-                # a single job is not cut, and an epoch that tells nothing is none too many only if it told before
+                # an epoch that has told nothing yet tells a lot at least; where there is one lot alone, all of it
                 now = left[: max(fit, 0 if spent else 1)] if len(due.lots) > 1 and lot > 0 else ()
                 if spent or now:
                     upto = LOTS if now and now == left else now[-1] + 1 if now else begun

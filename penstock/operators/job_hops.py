@@ -14,13 +14,10 @@ import polars as pl
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.cells import PANE
 from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
-from penstock.operators.job_windows import JOB
+from penstock.operators.job_windows import JOB, SOON
 from penstock.operators.panes import together
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.windows import instant
-
-#: of how many windows to come it is said what they will take
-SOON = 32
 
 
 class _Flushed(Aggregation):

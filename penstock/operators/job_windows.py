@@ -29,6 +29,8 @@ from penstock.state.buckets import HASH
 JOB = "_job"
 #: what ends at one instant may be told lot by lot, in several epochs: jobs are dealt out to so many
 LOTS = 16
+#: of how many instants to come it is said how many rows wait for them; what waits for later ones counts for one more
+SOON = 32
 _GOLDEN = np.uint32(0x9E3779B1)
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.closing import SOON, Closing, Due, Step, dues, soonest
+from penstock.engine.closing import Closing, Due, Step, dues, soonest
 from penstock.operators.contract import FOREVER
-from penstock.operators.job_windows import LOTS
+from penstock.operators.job_windows import LOTS, SOON
 from penstock.state.manifest import StreamTime
 
 #: a row takes a thousandth of a second
