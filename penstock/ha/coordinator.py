@@ -23,7 +23,7 @@ from typing import Protocol
 
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
-from penstock.ha.needs import needs, takes_over
+from penstock.ha.needs import needs, next_secondary_at, takes_over
 from penstock.ha.steering import Steering
 from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
@@ -82,6 +82,9 @@ class Coordinator:
         self._seen: dict[str, Member] = {}
         self._stop = threading.Event()
         self._not_before = 0.0
+        #: when secondaries were lost that nobody had asked to leave, while another engine led
+        self._losses: dict[str, float] = {}
+        self._told_wait = 0.0
         #: whether the last engine of ours that ended did so with an error
         self._erred = False
         self._told_leader: tuple[str | None, int] = (None, 0)
@@ -201,7 +204,11 @@ class Coordinator:
                     self._unit.store.end(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
 
+        unasked: set[str] = set()
+
         def noticed(record: UnitRecord) -> UnitRecord:
+            nonlocal unasked
+            unasked = lost - {record.leader, *record.leaving} if record.leader in self._seen else set()
             pending = {
                 name: (kind, at)
                 for name, (kind, at) in record.pending.items()
@@ -218,7 +225,9 @@ class Coordinator:
             leaving = tuple(name for name in record.leaving if name in members)
             return replace(record, pending=pending, lost=kept, leaving=leaving, recoveries=recoveries)
 
-        return self._unit.change(noticed)
+        record = self._unit.change(noticed)
+        self._losses = dict.fromkeys(unasked, time.monotonic()) | self._losses
+        return record
 
     def _awaited(self, record: UnitRecord) -> UnitRecord:
         """Wait no longer for engines that will not come."""
@@ -256,7 +265,7 @@ class Coordinator:
         if takes_over(record, self._seen, time.time()):
             return  # a start beside it would make it longer
         for kind in wanting.start:
-            if time.monotonic() < self._not_before:
+            if time.monotonic() < self._not_before or (record.leader in self._seen and self._waits()):
                 continue
             self._not_before = time.monotonic() + (_PAUSE_SECONDS if record.errors or self._erred else 0.0)
             after = self._unit.change(
@@ -272,6 +281,15 @@ class Coordinator:
             child = self._start(self._unit, name, kind)
             if child is not None:
                 self._children[name] = child
+
+    def _waits(self) -> bool:
+        """Whether the next secondary waits, because too many were lost of late."""
+        now = time.monotonic()
+        at = next_secondary_at(sorted(self._losses.values()), now)
+        if at > now and at != self._told_wait:
+            self._told_wait = at
+            self._tell(f"secondaries are lost again and again: the next is started in {at - now:.0f} s")
+        return at > now
 
     def _tidy(self, record: UnitRecord, members: dict[str, Member]) -> None:
         """Remove the state of followers that are gone."""

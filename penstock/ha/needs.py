@@ -5,11 +5,12 @@ Receives the scheme, who leads, and the engines there are; hands the kinds to st
 Invariants:
 - Nobody is let go while nobody leads: whoever is up may have to take over.
 - A secondary of the wrong kind stays until one of the right kind is ready.
+- Secondaries that are lost again and again are replaced ever later: what they fail of may be the load of their starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.ha.schemes import Scheme
@@ -18,6 +19,11 @@ from penstock.ha.unit import Kind, Member, UnitRecord, kind_of
 _READY = ("ready", "following")
 #: how long at most a new secondary waits until the new primary has results: starting one takes what both need
 TAKE_OVER_SECONDS = 10.0
+#: so many secondaries lost within so many seconds are replaced at once; the next ones wait, each twice as long
+_AT_ONCE = 2
+_WITHIN_SECONDS = 180.0
+_FIRST_WAIT_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,15 @@ def takes_over(record: UnitRecord, members: Mapping[str, Member], now: float) ->
         and last.first_result_at is None
         and 0.0 <= now - last.lease_at < TAKE_OVER_SECONDS
     )
+
+
+def next_secondary_at(losses: Sequence[float], now: float) -> float:
+    """When the next secondary may be started, after those of a primary that is up were lost at these times."""
+    recent = [at for at in losses if now - at < _WITHIN_SECONDS]
+    waits = len(recent) - _AT_ONCE
+    if waits <= 0:
+        return now
+    return recent[-1] + min(_FIRST_WAIT_SECONDS * 2.0 ** (waits - 1), _LONGEST_WAIT_SECONDS)
 
 
 def needs(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.ha.needs import TAKE_OVER_SECONDS, Needs, needs, takes_over
+from penstock.ha.needs import TAKE_OVER_SECONDS, Needs, needs, next_secondary_at, takes_over
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import Kind, Member, Recovery, UnitRecord, kind_of
 
@@ -67,3 +67,17 @@ def test_nobody_is_started_beside_one_that_takes_over_for_a_while() -> None:
     assert not takes_over(replace(taking, recoveries=(replace(recovery, first_result_at=100.4),)), up, 100.5)
     assert not takes_over(replace(taking, generation=3), up, 100.5)
     assert not takes_over(taking, {}, 100.5), "it is lost too"
+
+
+def test_secondaries_lost_again_and_again_are_replaced_ever_later() -> None:
+    losses: list[float] = []
+    waits = []
+    now = 1000.0
+    for _ in range(8):
+        losses.append(now)
+        begins = next_secondary_at(losses, now)
+        waits.append(begins - now)
+        now = begins + 1.0
+    assert waits[:5] == [0, 0, 5, 10, 20]
+    assert max(waits) <= 60
+    assert next_secondary_at(losses, now + 1000.0) == now + 1000.0, "what is long ago does not count"

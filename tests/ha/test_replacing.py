@@ -1,0 +1,87 @@
+"""How a coordinator replaces secondaries that are lost: at once, but not for ever one after the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from penstock.ha import coordinator as module
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Kind, Launch, Member, Unit, UnitRecord
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
+def engine(kind: Kind, phase: str) -> Member:
+    return Member(os.getpid(), socket.gethostname(), kind, phase=phase)
+
+
+def test_an_overloaded_machine_is_not_kept_busy_with_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each secondary misses its heartbeats as soon as it is up, since starting it takes what all engines need."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    unit = Unit.made(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    unit.begun(UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1))
+    members = {"e1": engine("passive", "primary")}
+    monkeypatch.setattr(unit, "members", lambda: dict(members))
+    starts: list[float] = []
+    told: list[str] = []
+
+    def start(unit: Unit, name: str, kind: Kind) -> None:
+        starts.append(clock.now)
+        members[name] = engine(kind, "following")
+
+    looks = Coordinator(unit, start=start, tell=told.append)
+    for _ in range(240):
+        looks._look()
+        for name in [name for name in members if name != "e1"]:
+            looks._look()
+            del members[name]
+        clock.now += 1.0
+    waits = [round(after - before) for before, after in pairwise(starts)]
+    assert waits[:2] == [1, 1], "the first are replaced at once"
+    assert waits[2:5] == sorted(waits[2:5]), "then each waits longer"
+    assert waits[4] >= 15
+    assert max(waits) <= 61
+    assert any("lost again and again" in line for line in told)
+
+
+def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme that is switched often lets engines go often."""
+    unit = Unit.made(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    unit.begun(UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1))
+    members = {"e1": engine("passive", "primary")}
+    monkeypatch.setattr(unit, "members", lambda: dict(members))
+    starts: list[str] = []
+
+    def start(unit: Unit, name: str, kind: Kind) -> None:
+        starts.append(name)
+        members[name] = engine(kind, "following")
+
+    looks = Coordinator(unit, start=start, tell=lambda _: None)
+    for _ in range(6):
+        looks._look()
+        looks._look()
+        gone = starts[-1]
+        unit.change(lambda now, gone=gone: replace(now, leaving=(gone,)))  # type: ignore[misc]
+        looks._look()
+        del members[gone]
+        looks._look()
+    assert len(starts) >= 6
