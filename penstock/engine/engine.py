@@ -162,7 +162,7 @@ class Engine:
         facts = self.seat.claimed(self.program, self._fence)
         try:
             leads = self.seat.decides.is_set()
-            self.program.begun(follows=not leads)
+            self.program.begun(follows=not leads, ground=self.state.ground)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
             taken = self.seat.taken()

@@ -26,7 +26,7 @@ class JobClient:
         if line is None and (other := _line([socket_of(state, "status")])) is not None:
             other.close()
             line = _line(sockets_of(state))  # an engine that starts takes commands first
-            if line is None:
+            if line is None and not (state / "commands").exists():  # else it is about to end
                 raise UserError(
                     "NO_COMMANDS",
                     f"the engine on {state} has no jobs that come and go",

@@ -17,6 +17,7 @@ from penstock.engine.program import Fixed
 from penstock.jobs.followed import FollowedResults
 from penstock.jobs.results import Answer, Results
 from penstock.query.physical import Plan
+from penstock.state.generation import Ground
 from penstock.words.errors import UserError
 
 
@@ -37,7 +38,7 @@ class Kept(Fixed):
         """What was told before this epoch may be gone."""
         return self._results.kept_from
 
-    def begun(self, *, follows: bool = False) -> None:
+    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
         self._results.load(self._plan.outputs)
 
     def joined(self) -> None:

@@ -16,6 +16,7 @@ import polars as pl
 from penstock.query.physical import OutputPlan, Plan, ScanPlan
 from penstock.query.resting import owned
 from penstock.query.resting import resting as rested
+from penstock.state.generation import Ground
 from penstock.state.manifest import Manifest
 from penstock.words.errors import PenstockError
 
@@ -42,9 +43,9 @@ class Program(Protocol):
     def commands(self) -> int:
         """The number of the newest command there is; 0 before the first."""
 
-    def begun(self, *, follows: bool = False) -> None:
+    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
         """Told once, first of all: the state directory is ours now. `follows`: another engine decides what there is to
-        run, until this one is told that it leads."""
+        run, until this one is told that it leads. What it decides then is written on this `ground`."""
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
         """Told once, before anything runs, the name of the state it runs on, how the logs of streams that come later
@@ -107,7 +108,7 @@ class Fixed:
         self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
         self.commands = 0
 
-    def begun(self, *, follows: bool = False) -> None:
+    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
         pass
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from penstock.jobs.catalogue import Catalogue, Command
 from penstock.jobs.snapshot import packed, unpacked
 from penstock.state.durable import sync_directory, write_whole
+from penstock.state.generation import Ground
 from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
 
@@ -72,10 +73,12 @@ class CommandLog:
                 raise
             return None
 
-    def append(self, commands: Sequence[Command]) -> int | None:
-        """Keep what was said in one go; returns its number, or None when another was first: look for news."""
+    def append(self, commands: Sequence[Command], ground: Ground | None = None) -> int | None:
+        """Keep what was said in one go; returns its number, or None when another was first: look for news. What an
+        engine decides because it leads is written on its `ground`: FENCED if another leads by now."""
         path = self._path(self._last + 1, ".json")
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        drafts = None if ground is None else ground.drafts
+        draft = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(draft, "xb") as file:
@@ -87,6 +90,8 @@ class CommandLog:
             os.link(draft, path)
             sync_directory(path.parent)
         except (FileExistsError, FileNotFoundError):  # it is taken, or was and is folded
+            if ground is not None:
+                ground.check()
             return None
         except OSError as failure:
             raise unwritable(path, failure) from failure

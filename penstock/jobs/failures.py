@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.state.durable import write_whole
+from penstock.state.generation import Ground
 from penstock.words.errors import PenstockError
 
 
@@ -27,11 +27,14 @@ class Failures:
         # a text alone: written when a state always went
         return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
 
-    def put(self, epoch: int, errors: Mapping[int, PenstockError], lost: Collection[int]) -> None:
-        """Keep that jobs failed in an epoch, beside those that did before."""
+    def put(
+        self, ground: Ground, epoch: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+    ) -> None:
+        """Keep that jobs failed in an epoch, beside those that did before; FENCED if another engine leads by now."""
         known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
         told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
-        write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        ground.write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"{epoch:012d}.json"

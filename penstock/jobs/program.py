@@ -36,6 +36,8 @@ from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
+from penstock.sql.statements import Statement
+from penstock.state.generation import Ground
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
 from penstock.words.errors import ExternalError, PenstockError
@@ -64,18 +66,16 @@ class Jobs(Asking):
         follows: bool = False,
         shared: bool = False,
     ) -> None:
-        self.name = name
-        self.fingerprint = f"jobs:{name}"
-        self.summary = "jobs that come and go"
+        self.name, self.fingerprint, self.summary = name, f"jobs:{name}", "jobs that come and go"
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
         self._deliver = given.deliver
         self._lock = threading.RLock()
-        self._known, self._failures = Known(state), Failures(state)
-        self._workshop = Workshop(given)
-        self._desk = Desk(self._workshop, given, most)
-        self._opening = Opening(self._workshop)
+        self._known, self._failures, self._workshop = Known(state), Failures(state), Workshop(given)
+        self._desk, self._opening = Desk(self._workshop, given, most), Opening(self._workshop)
         self._results: Results = FollowedResults(state) if follows else Results(state)
         self._fold_after, self._follows, self._shared = fold_after, follows, shared
+        #: where what its engine decides is written: one that nobody has taken lets anybody
+        self._ground = Ground(state / "generations")
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
@@ -124,7 +124,11 @@ class Jobs(Asking):
         with self._lock:
             return self._desk.accepted(statements, self.catalogue).answers
 
-    def _taken(self, accepted: Callable[[Catalogue], Accepted]) -> list[Answered]:
+    def _decided(self, commands: Callable[[Catalogue], Sequence[Command]]) -> None:
+        """Take in what this engine says because it leads; FENCED if another does by now."""
+        self._taken(lambda now: Accepted(now).noted(commands(now)), self._ground)
+
+    def _taken(self, accepted: Callable[[Catalogue], Accepted], on: Ground | None = None) -> list[Answered]:
         """Take in what is accepted once all there is is known: asked again where others were first."""
         with self._lock:
             while True:
@@ -135,7 +139,7 @@ class Jobs(Asking):
                 shared = self._shared or self._desk.carrier is not None
                 if self._opening.begun and not shared:
                     self._opening.open(made.catalogue, named(made.commands) & made.catalogue.jobs.keys())
-                number = self._known.log.append(made.commands)
+                number = self._known.log.append(made.commands, on)
                 if number is not None:
                     self._add([made.commands], made.catalogue)
                     if shared:
@@ -168,7 +172,7 @@ class Jobs(Asking):
             except PenstockError as error:
                 said.append(failing(after.jobs[name], error))
         if said:
-            self._taken(lambda now: Accepted(now).noted(said))
+            self._decided(lambda now: said)
 
     def _add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
         drops = any(command["do"] == "drop" for entry in entries for command in entry)
@@ -182,21 +186,25 @@ class Jobs(Asking):
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def begun(self, *, follows: bool = False) -> None:
+    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
         """Have the streams and jobs of the text it begins with, whatever there is already: create what is missing,
         alter what is said otherwise now. What the text does not name is left. Where other processes take in commands,
         one of those says the text: an engine may have read another version of it. Who follows says it once it leads."""
         with self._lock:
-            self._leads = not follows
+            self._leads, self._ground = not follows, ground or self._ground
             self._known.load(ours=self._leads)
             if self._leads:
                 self._begin()
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def _begin(self) -> None:
-        statements = [] if self._shared else parse(self._first)
-        self.answers = self._taken(lambda now: self._desk.begun(statements, now, first=not self._known.count))
+        self._say_first([] if self._shared else parse(self._first), self._ground)
         self._sound = self.commands
+
+    def _say_first(self, statements: Sequence[Statement], ground: Ground | None = None) -> None:
+        self.answers = self._taken(
+            lambda now: self._desk.begun(statements, now, first=not self._known.count), ground
+        )
 
     def joined(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
@@ -205,9 +213,7 @@ class Jobs(Asking):
         with self._lock:
             self._known.load(ours=False)
             if begin:
-                self.answers = self._taken(
-                    lambda now: self._desk.begun(statements, now, first=not self._known.count)
-                )
+                self._say_first(statements)
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None], taken: int = 0) -> None:
@@ -333,21 +339,21 @@ class Jobs(Asking):
     ) -> None:
         # in this order: killed in between, the epoch is decided again; the other way round nobody would say it failed
         self._note(commands, errors, lost)
-        self._failures.put(epoch, errors, lost)
+        self._failures.put(self._ground, epoch, errors, lost)
 
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
         """Have a command say that jobs failed."""
         with self._lock:
             found = [entry for entry in self._known.after(commands).jobs.values() if entry.number in errors]
             said = [failing(entry, errors[entry.number], entry.number in lost) for entry in found]
-            self._taken(lambda now: Accepted(now).noted(said))
+            self._decided(lambda now: said)
 
     def forgotten(
         self, commands: int, plan: Plan, outputs: Collection[str], manifest: Manifest
     ) -> tuple[Manifest, Mapping[str, int]]:
         with self._lock:
             then = self._known.after(commands)
-            self._taken(lambda now: Accepted(now).noted(emptying(outputs, then, now)))
+            self._decided(lambda now: emptying(outputs, then, now))
             return manifest, bytes_of(outputs, plan, manifest)
 
     def delivered(

@@ -31,22 +31,22 @@ class Agreed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._ground = Ground(path / "generations")
+        self.ground = Ground(path / "generations")
 
     @property
     def generation(self) -> int:
         """The generation this one writes as; 0 for who only reads."""
-        return self._ground.generation
+        return self.ground.generation
 
     @property
     def newest_generation(self) -> int:
         """The highest generation that took the book."""
-        return self._ground.newest()
+        return self.ground.newest()
 
     def take(self, generation: int) -> None:
         """Be the one that writes; those of lower generations are refused from now on."""
         try:
-            self._ground.take(generation, again=True)
+            self.ground.take(generation, again=True)
         except OSError as failure:
             raise unwritable(self.path, failure) from failure
 
@@ -59,7 +59,7 @@ class Agreed:
                 raise fenced(self.path, 0, self.newest_generation)
             said = {**content, "generation": self.generation}
             try:
-                self._ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
+                self.ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
             except OSError as failure:
                 raise unwritable(path, failure) from failure
             found = self.recorded(epoch)

@@ -64,6 +64,11 @@ class StateDirectory:
         return self._ground.generation
 
     @property
+    def ground(self) -> Ground:
+        """Where the engine that leads writes what it decides: of an HA unit, whatever directory it runs on, one."""
+        return self._ground if self.agreed is None else self.agreed.ground
+
+    @property
     def newest_generation(self) -> int:
         """The highest generation that ever claimed the directory; a lease on it must be higher."""
         return self._ground.newest()

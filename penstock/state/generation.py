@@ -90,14 +90,18 @@ class Ground:
         """Put `content` at `path` in one step, replacing what was there."""
         self.guarded(lambda: write_whole(path, *content, drafts=self.drafts))
 
+    def check(self) -> None:
+        """Raise FENCED if a higher generation has taken the place; it may the moment after, which drafts notice."""
+        if self.drafts is not None and not self.drafts.exists():
+            raise fenced(self.folder.parent, self.generation, self.newest())
+
     def guarded(self, write: Callable[[], Result]) -> Result:
         """Do something with drafts; says FENCED where they are gone."""
         try:
             return write()
         except FileNotFoundError:
-            if self.drafts is None or self.drafts.exists():
-                raise
-            raise fenced(self.folder.parent, self.generation, self.newest()) from None
+            self.check()
+            raise
 
     def _taken(self) -> list[int]:
         try:

@@ -56,7 +56,7 @@ class InlineEngine:
         generation = None if fence is None else fence.generation
         facts = self._directory.claim(program.fingerprint, program.summary, generation)
         try:
-            program.begun()
+            program.begun(ground=self._directory.ground)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
             taken = self._directory.last_commands()

@@ -16,9 +16,10 @@ from penstock.engine.epoch import EpochReport
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.failures import Failures
 from penstock.jobs.program import Jobs
+from penstock.state.generation import Ground
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import UserError
+from penstock.words.errors import ExternalError, UserError
 from tests.jobs import kit
 
 STAY = """
@@ -298,3 +299,34 @@ def test_an_epoch_whose_events_are_all_late_or_dead_is_an_epoch_like_others(tmp_
         log.add("p0", "no event at all", json.dumps(found[0]))
         (report,) = engine.steps()
         assert (report.bad, report.late) == (1, 1)
+
+
+@pytest.mark.parametrize("step", ["command", "epoch"])
+def test_an_engine_that_wakes_after_another_took_over_fails_no_job(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused between any look at its lease and the writing itself."""
+    state = tmp_path / "s"
+    before: dict[str, Any] = {"command": CommandLog.append, "epoch": Failures.put}
+
+    def paused(self: Any, *said: Any) -> Any:
+        if step == "epoch" or said[0][0]["do"] == "fail":
+            Ground(state / "generations").take()  # what an engine does first that takes over
+        return before[step](self, *said)
+
+    sql = f"{STAY}; CREATE JOB bad AS {FAILING['column']}"
+    with kit.running(state, kit.clicks(kit.events(120)), sql, functions=FUNCTIONS, epoch_units=20) as (
+        _,
+        engine,
+    ):
+        if step == "command":
+            monkeypatch.setattr(CommandLog, "append", paused)
+        else:
+            monkeypatch.setattr(Failures, "put", paused)
+        with pytest.raises(ExternalError) as refused:
+            list(engine.steps())
+    assert refused.value.condition == "FENCED"
+    entries = CommandLog(state).loaded(ours=False).entries
+    failed = [command for entry in entries for command in entry if command["do"] == "fail"]
+    assert len(failed) == (step == "epoch"), "the command came before the other engine did, or not at all"
+    assert not [*(state / "failures").iterdir()] if (state / "failures").exists() else True
