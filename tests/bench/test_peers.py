@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.bench.peers import data, feeder, growth
-from penstock.bench.peers.comparison import Comparison, Size, chosen
+from penstock.bench.peers.comparison import Comparison, Size, chosen, commit
 from penstock.bench.peers.environments import install, interpreter
 from penstock.bench.peers.programs import program
 from penstock.bench.peers.raw import Run, kept
@@ -136,6 +136,7 @@ def test_a_wrong_answer_and_a_slow_program_are_caught(
         (wrong / name).write_text((PROGRAMS / name).read_text())
     (wrong / "penstock_program.py").write_text(text.replace('pl.col("rank") <= TOP', 'pl.col("rank") < TOP'))
     (wrong / "pyspark_program.py").write_text("import time\ntime.sleep(60)\n")
+    (wrong / "bytewax_program.py").write_text("raise SystemExit('not today')\n")
     (wrong / "duckdb_batch.py").write_text("raise SystemExit('no such thing')\n")
 
     def elsewhere(peer: Peer) -> Path:
@@ -157,6 +158,13 @@ def test_a_wrong_answer_and_a_slow_program_are_caught(
     slow = Comparison(Size(events=EVENTS, runs=2, limit_seconds=1), tmp_path / "raw", inputs, lambda _: None)
     found: list[Run] = list(slow.run(chosen(["windows:pyspark"])))
     assert [run.status for run in found] == ["timeout"]  # and no second run
+    fewer = list(quick.run(chosen(["windows:bytewax"])))
+    assert [(run.peer, run.events) for run in fewer] == [
+        ("polars", EVENTS // 4),
+        ("penstock", EVENTS // 4),
+        ("bytewax", EVENTS // 4),
+    ], "who gets fewer events is compared with Penstock on as many"
+    assert {run.made_by for run in fewer} == {commit()}
 
 
 def test_a_peer_that_cannot_be_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.bench.peers import growth, plots, raw
-from penstock.bench.peers.comparison import chosen, why
+from penstock.bench.peers.comparison import chosen, gaps, why
 from penstock.bench.peers.growth_report import slope
 from penstock.bench.peers.raw import Run, agreement, kept
 from penstock.bench.peers.report import report
@@ -61,8 +61,9 @@ def test_the_report_tells_medians_and_where_penstock_loses() -> None:
     page, pictures = report(RUNS, MACHINE, POINTS)
     assert "| **Penstock** | 500,000 |" in page
     assert "| PySpark Structured Streaming | 125,000 |" in page
-    assert "25% of the faster batch program; slower than Bytewax (2.0 times)" in page
-    assert "| Penstock | 0.20 s | 0.30 s | 5,000 | 3 | 3.0 s | 2.00 GB | 12 | 1 |" in page
+    assert "25% of the faster batch program; slower than Bytewax (2.0 times, on 1,000,000 events)" in page
+    assert "| Penstock | 500,000 (250,000 to 1,000,000) | 1.00 |" in page
+    assert "| Penstock | 0.20 s | 0.30 s | 5,000 | 1% | 3.0 s | 2.00 GB | 12 | 1 |" in page
     assert "- **latency**: 0.20 s at 5,000 events/s; nobody has less." in page
     assert "Nothing else took more than 0.3 of a core" in page
     assert "slope +0.50" in page
@@ -80,6 +81,30 @@ def test_wrong_and_slow_runs_have_no_figure() -> None:
     assert "Flink, SQL: stopped; not done after 300 s." in page
     assert "10,000,000" not in page
     assert "Not run here: limit: DuckDB, plain batch, Flink, DataStream with Python functions." in page
+
+
+def test_engines_are_compared_on_the_same_events() -> None:
+    """Penstock is faster on more of them: that must not count against those that got fewer."""
+    few = [run("windows", name, events=100_000, seconds=0.5) for name in ("polars", "bytewax")]
+    page, _ = report([*RUNS[:5], *few], MACHINE)
+    assert "not compared on the same events: Bytewax" in page
+    assert "no streaming peer that was run is faster" in page
+    slow = run("windows", "penstock", events=100_000, seconds=1.0)
+    page, _ = report([*RUNS[:5], *few, slow], MACHINE)
+    assert "slower than Bytewax (2.0 times, on 100,000 events)" in page
+    assert "| Bytewax | 200,000 | 2.00 |" in page
+    assert "| **Penstock** | 500,000 |" in page
+
+
+def test_penstock_without_a_figure_is_told_too() -> None:
+    late = run("windows", "penstock", status="timeout", reason="not done after 60 s", answer={})
+    page, _ = report([RUNS[0], late], MACHINE)
+    assert "**windows**: Penstock has no figure (timeout: not done after 60 s)" in page
+
+
+def test_windows_that_were_not_told_are_found() -> None:
+    assert gaps({"few": ["10|1.0", "11|2.0", "12|3.0"]}) == 0
+    assert gaps({"few": ["10|1.0", "13|2.0"]}) == 2
 
 
 def test_a_busy_machine_is_told() -> None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock import __version__
 from penstock.bench.peers import data, feeder
 from penstock.bench.peers.environments import interpreter
 from penstock.bench.peers.raw import MACHINE, Run, agreement, kept, name_of, one, read
@@ -94,13 +95,14 @@ class Comparison:
         self, size: Size, folder: Path, inputs: Path, told: Told, *, busy_again: bool = False
     ) -> None:
         """`busy_again`: runs that are there count for nothing if anything else took much of the machine meanwhile."""
+        self._commit, self._told_older = commit(), False
         self._size, self._folder, self._inputs, self._told = size, folder, inputs, told
         self._busy_again, self._began = busy_again, datetime.now(UTC).isoformat(timespec="seconds")
 
     def run(self, pairs: Sequence[tuple[Workload, Peer]]) -> Iterator[Run]:
         """Make the runs that are not there yet; hands each as it ends, its answer compared."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / MACHINE).write_text(json.dumps(machine(), indent=1) + "\n")
+        (self._folder / MACHINE).write_text(json.dumps(self._machine(), indent=1) + "\n")
         skipped: set[str] = set()
         for number in range(1, self._size.runs + 1):
             for workload, peer in pairs:
@@ -113,6 +115,13 @@ class Comparison:
                 elif reason is None:
                     yield from self._compared(workload, peer, Path(python), number)
 
+    def _machine(self) -> dict[str, Any]:
+        """What is known of the machine, and with which sizes its runs were made."""
+        path, size = self._folder / MACHINE, self._size
+        before = json.loads(path.read_text()).get("sizes", []) if path.exists() else []
+        asked = f"--events {size.events} --runs {size.runs} --limit {size.limit_seconds:g}"
+        return {**machine(), "sizes": list(dict.fromkeys([*before, asked])), "most_rate": size.most_rate}
+
     def prepare(self, pairs: Sequence[tuple[Workload, Peer]]) -> None:
         """Make the inputs that these pairs need, so that no time is lost with it later."""
         for workload, peer in pairs:
@@ -124,11 +133,18 @@ class Comparison:
         return data.made(workload.kind, events, self._inputs)
 
     def _compared(self, workload: Workload, peer: Peer, python: Path, number: int) -> Iterator[Run]:
-        """A run that is not there yet, and before it the one of the reference on the same events."""
+        """A run that is not there yet; before it, on the same events, the one of the reference and, for who streams,
+        Penstock's: it is faster on more events, so only equal ones compare."""
         live = workload.program == "latency"
         events = 0 if live else events_of(peer, workload, self._size.events)
-        wanted = [(PEERS["polars"], Path(sys.executable), 1)] if not live and peer.name != "polars" else []
-        for who, interpreted, which in [*wanted, (peer, python, number)]:
+        beside = (
+            [("polars", 1)] if peer.name in ("duckdb", "penstock") else [("polars", 1), ("penstock", number)]
+        )
+        wanted = [] if live or peer.name == "polars" else beside
+        if self._failed_before(workload, peer, events, number):
+            return
+        own = [(PEERS[name], Path(sys.executable), which) for name, which in wanted]
+        for who, interpreted, which in [*own, (peer, python, number)]:
             if self._wanted(workload, who, events, which):
                 made = self._one(workload, who, interpreted, events, which)
                 kept(made, self._folder)
@@ -136,12 +152,23 @@ class Comparison:
 
     def _wanted(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
         """Whether a run is to be made: not there yet, and no run before it failed or took too long."""
-        names = [name_of(workload.name, peer.name, events, n) for n in range(1, number + 1)]
-        runs = [one(self._folder / name) if (self._folder / name).exists() else None for name in names]
-        last = runs[-1]
+        last = self._kept(workload, peer, events, number)
         if last is not None and not (self._busy_again and last.busy and last.began < self._began):
+            if peer.name == "penstock" and last.made_by != self._commit and not self._told_older:
+                self._told_older = True
+                self._told(
+                    f"runs of Penstock there are of {last.made_by or 'no known commit'}, not {self._commit}"
+                )
             return False
-        return not any(run is not None and run.status != "ok" for run in runs[:-1])
+        return not self._failed_before(workload, peer, events, number)
+
+    def _failed_before(self, workload: Workload, peer: Peer, events: int, number: int) -> bool:
+        runs = [self._kept(workload, peer, events, earlier) for earlier in range(1, number)]
+        return any(run is not None and run.status != "ok" for run in runs)
+
+    def _kept(self, workload: Workload, peer: Peer, events: int, number: int) -> Run | None:
+        path = self._folder / name_of(workload.name, peer.name, events, number)
+        return one(path) if path.exists() else None
 
     def _one(self, workload: Workload, peer: Peer, python: Path, events: int, number: int) -> Run:
         live = workload.program == "latency"
@@ -157,6 +184,7 @@ class Comparison:
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "code_lines": code_lines(peer, workload),
             "rate": rate,
+            "made_by": self._commit,
         }
         with tempfile.TemporaryDirectory(prefix="penstock-peers-") as scratch:
             place = Path(scratch)
@@ -194,6 +222,8 @@ class Comparison:
             facts["delays"] = delays(said["answer"])
             if not facts["delays"]:
                 return Run(**facts, status="failed", reason="it told no window while it was fed")
+            if lacking := gaps(said["answer"]):
+                return Run(**facts, status="wrong", reason=f"{lacking} windows between others were not told")
         return Run(**facts, status="ok")
 
     def _half_load(self, peer: Peer) -> float:
@@ -259,6 +289,21 @@ def delays(answer: dict[str, Any]) -> list[float]:
     return found[len(found) // 3 :]
 
 
+def gaps(answer: dict[str, Any]) -> int:
+    """Windows of a live input that were not told, between the first and the last that were: each second has events."""
+    starts = sorted(int(float(text.split("|")[0])) for text in answer.get("few", []))
+    return starts[-1] - starts[0] + 1 - len(set(starts)) if starts else 0
+
+
+def commit() -> str:
+    """Of which commit the programs are; "-dirty" behind it: with changes."""
+    asked = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return f"release {__version__}"
+
+
 def cores() -> int:
     """How many cores a process may use here."""
     return len(os.sched_getaffinity(0))
@@ -277,4 +322,13 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "java": said.splitlines()[0] if said else "Penstock's own",
+        "processor": _processor(),
     }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -23,6 +23,15 @@ TITLES = {
 }
 
 
+def _slopes(points: Sequence[tuple[float, float]]) -> str:
+    """The slope through all points, and that at their end, which says more where the curve bends."""
+    ordered = sorted(points)
+    if len(ordered) < 2:
+        return "one point, no slope"
+    last = f", {slope(ordered[-2:]):+.2f} from {plots.short(ordered[-2][0])} on" if len(ordered) > 2 else ""
+    return f"slope {slope(ordered):+.2f}{last}"
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The exponent of the power law that fits best."""
     logs = [(math.log(x), math.log(y)) for x, y in points]
@@ -58,7 +67,7 @@ def growth_section(measured: Sequence[Mapping[str, Any]], pictures: dict[str, st
         said = ", ".join(f"{plots.short(x)}: {plots.short(y)}" for x, y in sorted(points))
         parts += [
             "",
-            f"**{across[0].upper()}{across[1:]}**: slope {slope(points):+.2f}. {up[0].upper()}{up[1:]}: {said}.{busy}",
+            f"**{across[0].upper()}{across[1:]}**: {_slopes(points)}. {up[0].upper()}{up[1:]}: {said}.{busy}",
             "",
             f"![{up} by {across}](pictures/{file})",
         ]

@@ -103,14 +103,16 @@ def short(value: float) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
+    """Round values between two powers of ten: as few as tell the scale, three at least where there are so many."""
     powers = range(math.floor(low), math.ceil(high) + 1)
-    steps = (1, 2, 5) if high - low < 2 else (1,)
-    return [
-        step * 10.0**power
-        for power in powers
-        for step in steps
-        if low <= math.log10(step * 10.0**power) <= high
-    ]
+    found: list[float] = []
+    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), [n / 10 for n in range(10, 100)]):
+        found = [
+            step * 10.0**p for p in powers for step in steps if low <= math.log10(step * 10.0**p) <= high
+        ]
+        if len(found) > 2:
+            break
+    return found if len(found) < 12 else found[:: len(found) // 5]
 
 
 def _svg(wide: float, tall: float, parts: Sequence[str]) -> str:

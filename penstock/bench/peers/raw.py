@@ -25,7 +25,8 @@ class Run:
 
     `peak_bytes`: most memory its processes had at once, resident: shared pages count for each. `others`: how many
     cores anything else on the machine took meanwhile. `delays`: of a live input, seconds from the
-    instant a window was over for the input to its rows. `rate`: events a second of a live input.
+    instant a window was over for the input to its rows. `rate`: events a second of a live input. `made_by`: of which
+    commit the programs were.
     """
 
     workload: str
@@ -46,6 +47,7 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
+    made_by: str = ""
 
     @property
     def events_per_second(self) -> float:

@@ -15,11 +15,10 @@ from penstock.bench.peers import plots
 from penstock.bench.peers.growth_report import growth_section
 from penstock.bench.peers.raw import BUSY, Run, agreement
 from penstock.bench.peers.roster import PEERS, WORKLOADS, Workload, left_out
-from penstock.bench.peers.verdict import IDEAS, REASONS
+from penstock.bench.peers.verdict import IDEAS, LATENCY, LIMITS, verdict
 
 #: with fewer events figures say little about how fast an engine is
 ENOUGH_EVENTS = 1_000_000
-LIMITS = ("polars", "duckdb")
 PICTURES = "pictures"
 
 
@@ -36,8 +35,9 @@ def report(
     for name, workload in WORKLOADS.items():
         mine = [run for run in judged if run.workload == name]
         if mine:
-            parts.append(_workload(workload, mine, pictures))
-    parts.append(_verdict(speeds, judged))
+            ours = {events: _median_of(everything, name, events) for events in {run.events for run in mine}}
+            parts.append(_workload(workload, mine, ours, speeds["windows"], pictures))
+    parts.append(verdict(everything, judged))
     parts.append(growth_section(growth, pictures))
     parts.append("## Ideas to close what is left\n\n" + "\n".join(f"- {idea}" for idea in IDEAS))
     parts.append(_settings(judged))
@@ -73,26 +73,39 @@ def _head(runs: Sequence[Run], machine: Mapping[str, Any]) -> str:
         else ""
     )
     where = f"{machine.get('system')} {machine.get('machine')}, {machine.get('java')}"
+    processor = f" of an {machine['processor']}" if machine.get("processor") else ""
+    commits = sorted({run.made_by for run in runs if run.peer == "penstock" and run.made_by})
+    made = f" Penstock's own runs are of commit {', '.join(commits)}." if commits else ""
+    sizes = ", ".join(f"`{size}`" for size in machine.get("sizes", ()))
+    with_sizes = f", with {sizes} for different peers: `--install` before that installs them" if sizes else ""
     return f"""# Penstock beside its peers
 
-Made by `penstock bench peers` from raw runs between {first} and {last}: {machine.get("cores")} cores,
-{machine.get("memory_gib")} GiB, {where}. Every engine gets the same files and runs in turn, in a process of its
-own; a figure stands here only if the answer is that of the plain batch program. {_busy(busy, len(runs))}{small}
+Made by `penstock bench peers` from raw runs between {first} and {last}{with_sizes}.
+{machine.get("cores")} cores{processor}, {machine.get("memory_gib")} GiB, {where}.{made}
+Every engine gets the same files and runs in turn, in a process of its own; a figure stands here only if the answer is
+that of the plain batch program on the same events. {_busy(busy, len(runs))}{small}
+
+**Not all get as many events**: an engine that would take many minutes gets fewer. Penstock is faster the more there
+are, so it is run on each of these sizes too: "of Penstock's" is the ratio on the same events, and so is what is said
+at the end.
 
 Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
 resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
-engines with several processes. CPU is that of the whole process, start-up included;
-"others" is how many cores anything else took meanwhile. Lines of code are those of the
-query in the program, without session, clock and comparing. Input is two files in order of time, all lines of a key in
-one of them; Spark gets the same lines as rotated files."""
+engines with several processes. Penstock's workers load what they need before its clock starts, in its start-up.
+Bytewax and Pathway keep nothing for a recovery here, the others do.
+CPU is that of the whole process, start-up included; "others" is how many cores anything else took meanwhile. Lines of
+code are those of the query in the program, without session, clock and comparing. Input is two files in order of time,
+all lines of a key in one of them; Spark gets the same lines as rotated files."""
 
 
 def _busy(busy: int, runs: int) -> str:
     if not busy:
-        return f"Nothing else took more than {BUSY} of a core in any of the {runs} runs."
+        return (
+            f"Nothing else took more than {BUSY} of a core in any of the {runs} runs that figures come from."
+        )
     return (
-        f"**The machine was busy with other work in {busy} of the {runs} runs** "
+        f"**The machine was busy with other work in {busy} of the {runs} runs that figures come from** "
         f"(more than {BUSY} of a core, marked * below): figures of those runs are too low."
     )
 
@@ -107,6 +120,15 @@ def _medians(runs: Sequence[Run], workload: str) -> dict[str, float]:
         if speeds:
             found[name] = statistics.median(speeds)
     return found
+
+
+def _median_of(runs: Sequence[Run], workload: str, events: int, peer: str = "penstock") -> float | None:
+    """What a peer manages of a workload with so many events."""
+    wanted = (workload, events, peer, "ok")
+    found = [
+        r.events_per_second for r in runs if (r.workload, r.events, r.peer, r.status) == wanted and r.events
+    ]
+    return statistics.median(found) if found else None
 
 
 def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) -> str:
@@ -125,9 +147,12 @@ def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) ->
             title = f"**{peer.title}**" if name == "penstock" else peer.title
             lines.append(f"| {title} | " + " | ".join(cells) + " |")
     absent = [peer.title for name, peer in PEERS.items() if all(run.peer != name for run in runs)]
+    most = max((run.number for run in runs), default=1)
+    runs_said = "One run each" if most == 1 else f"Medians of up to {most} runs"
     lines += [
         "",
-        "Medians; workloads are explained below. A dash: no program, for the reason below, or not run.",
+        f"{runs_said}; workloads are explained below, and how many events each engine got. A dash: no program, for the "
+        "reason below, or not run.",
     ]
     if absent:
         lines.append(f"Not run here: {', '.join(absent)}.")
@@ -145,13 +170,20 @@ def _cell(runs: Sequence[Run], workload: Workload, peer: str, speed: float | Non
     )
 
 
-def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str]) -> str:
+def _workload(
+    workload: Workload,
+    runs: Sequence[Run],
+    ours: Mapping[int, float | None],
+    windows: Mapping[str, float],
+    pictures: dict[str, str],
+) -> str:
+    """`ours`: what Penstock manages of this with so many events; `windows`: what each manages of windows."""
     live = workload.program == "latency"
     lines = [f"## {workload.name}: {workload.title}", ""]
     head = (
-        "latency p50 | latency p99 | events/s fed | windows"
+        "latency p50 | latency p99 | events/s fed | of what it manages"
         if live
-        else "events/s | against Penstock | CPU us/event | events"
+        else "events/s | of Penstock's | CPU us/event | events"
     )
     lines += [
         f"| engine | {head} | start-up | peak memory | lines of code | runs |",
@@ -162,20 +194,17 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
         for name in PEERS
         if any(run.peer == name and run.status == "ok" for run in runs)
     }
-    ours = (
-        statistics.median(run.events_per_second for run in good["penstock"])
-        if "penstock" in good and not live
-        else 0.0
-    )
     for name, mine in good.items():
         speed = 0.0 if live else statistics.median(run.events_per_second for run in mine)
         if live:
             delays = sorted(delay for run in mine for delay in run.delays)
-            p50, p99 = (delays[min(len(delays) - 1, int(share * len(delays)))] for share in (0.5, 0.99))
-            first = f"{p50:.2f} s | {p99:.2f} s | {mine[0].rate:,.0f} | {len(delays)}"
+            p50, p99 = statistics.median(delays), delays[min(len(delays) - 1, int(0.99 * len(delays)))]
+            most = f"{mine[0].rate / windows[name]:.0%}" if name in windows else "–"
+            first = f"{p50:.2f} s | {p99:.2f} s | {mine[0].rate:,.0f} | {most}"
         else:
             cpu = statistics.median(run.cpu_seconds / run.events * 1e6 for run in mine)
-            first = f"{_rounded(speed):,.0f} | {_times(speed, ours)} | {cpu:.2f} | {mine[0].events:,}"
+            times = _times(speed, ours.get(mine[0].events))
+            first = f"{_spread(mine)} | {times} | {cpu:.2f} | {mine[0].events:,}"
         start = statistics.median(run.start_up for run in mine)
         memory = statistics.median(run.peak_bytes for run in mine) / 1e9
         stars = "*" if any(run.busy for run in mine) else ""
@@ -183,7 +212,7 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
             f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
             f"| {mine[0].code_lines} | {len(mine)}{stars} |"
         )
-    lines += ["", *_not_shown(workload, runs)]
+    lines += ["", *([LATENCY] if live else []), *_not_shown(workload, runs)]
     figures = {
         PEERS[name].title: (
             statistics.median(delay for run in mine for delay in run.delays)
@@ -197,7 +226,8 @@ def _workload(workload: Workload, runs: Sequence[Run], pictures: dict[str, str])
         unit = "s" if live else "events/s"
         limits = [PEERS[name].title for name in LIMITS]
         file = f"peers-{workload.name}.svg"
-        pictures[file] = plots.bars(workload.title, unit, figures, PEERS["penstock"].title, limits)
+        title = f"{workload.title} (logarithmic scale)"
+        pictures[file] = plots.bars(title, unit, figures, PEERS["penstock"].title, limits)
         lines += ["", f"![{workload.title}]({PICTURES}/{file})"]
     return "\n".join(lines)
 
@@ -212,58 +242,9 @@ def _not_shown(workload: Workload, runs: Sequence[Run]) -> list[str]:
         elif bad:
             word = {"wrong": "wrong answer, so no figure", "failed": "failed"}.get(bad[0].status, "stopped")
             said.append(f"- {peer.title}: {word}; {' '.join(bad[0].reason.split())[:300]}.")
+        elif not any(run.peer == name for run in runs):
+            said.append(f"- {peer.title}: not run.")
     return said
-
-
-def _verdict(speeds: Mapping[str, Mapping[str, float]], runs: Sequence[Run]) -> str:
-    """Where Penstock loses, by the figures; the reasons are people's."""
-    lines = ["## Where Penstock loses, and why", ""]
-    for name, found in speeds.items():
-        if "penstock" not in found:
-            continue
-        faster = {
-            peer: speed for peer, speed in found.items() if speed > found["penstock"] and peer not in LIMITS
-        }
-        limit = max((speed for peer, speed in found.items() if peer in LIMITS), default=0.0)
-        said = (
-            f"{found['penstock'] / limit:.0%} of the faster batch program"
-            if limit
-            else "no batch program was run"
-        )
-        ahead = ", ".join(
-            f"{PEERS[peer].title} ({speed / found['penstock']:.1f} times)" for peer, speed in faster.items()
-        )
-        lines.append(
-            f"- **{name}**: {said}; {f'slower than {ahead}' if ahead else 'no streaming peer that was run is faster'}."
-        )
-    live = {
-        run.peer: (statistics.median(run.delays), run.rate)
-        for run in runs
-        if run.status == "ok" and run.workload == "latency"
-    }
-    if "penstock" in live:
-        ours, fed = live["penstock"]
-        sooner = ", ".join(
-            f"{PEERS[name].title} ({delay:.2f} s at {rate:,.0f} events/s)"
-            for name, (delay, rate) in live.items()
-            if delay < ours
-        )
-        said = f"{ours:.2f} s at {fed:,.0f} events/s"
-        lines.append(f"- **latency**: {said}; {'less with ' + sooner if sooner else 'nobody has less'}.")
-    others = [run for run in runs if run.status == "ok" and run.workload == "windows"]
-    starts = {
-        n: statistics.median(r.start_up for r in others if r.peer == n) for n in {r.peer for r in others}
-    }
-    memory = {
-        n: statistics.median(r.peak_bytes for r in others if r.peer == n) for n in {r.peer for r in others}
-    }
-    for what, values in (("start-up", starts), ("peak memory", memory)):
-        if "penstock" in values:
-            less = [PEERS[n].title for n in PEERS if n in values and values[n] < values["penstock"]]
-            lines.append(
-                f"- **{what}** (windows): {'less with ' + ', '.join(less) if less else 'nobody has less'}."
-            )
-    return "\n".join([*lines, "", *REASONS])
 
 
 def _settings(runs: Sequence[Run]) -> str:
@@ -297,8 +278,17 @@ def _raw(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def _times(speed: float, ours: float) -> str:
-    return f"{speed / ours:.2f}" if ours else "–"
+def _times(speed: float, ours: float | None) -> str:
+    if not ours:
+        return "–"
+    return f"{speed / ours:.2f}" if speed / ours >= 0.05 else f"{speed / ours:.2g}"
+
+
+def _spread(runs: Sequence[Run]) -> str:
+    """The median, and how far runs are apart."""
+    speeds = [_rounded(run.events_per_second) for run in runs]
+    apart = f" ({min(speeds):,.0f} to {max(speeds):,.0f})" if len(speeds) > 1 else ""
+    return f"{_rounded(statistics.median(speeds)):,.0f}{apart}"
 
 
 def _rounded(value: float) -> float:

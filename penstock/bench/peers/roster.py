@@ -161,7 +161,9 @@ def code_lines(peer: Peer, workload: Workload) -> int:
     if workload.program == "taxi" and "from taxi_routes import" in text:
         paths.append(PROGRAMS / "taxi_routes.py")
     if workload.program == "taxi" and "from apps.taxi_ranking" in text:
-        return _marked(text, "taxi") + _of_function(PROGRAMS.parents[3] / "apps" / "taxi_ranking.py")
+        apps = PROGRAMS.parents[3] / "apps"
+        parts = (("taxi.py", "NORTH, WEST", "def build"), ("taxi_ranking.py", "def moved", "def best_areas"))
+        return _marked(text, "taxi") + sum(_lines(apps / name, begin, end) for name, begin, end in parts)
     return sum(_marked(path.read_text(), workload.program) for path in paths)
 
 
@@ -177,8 +179,8 @@ def _marked(text: str, name: str) -> int:
     return count
 
 
-def _of_function(path: Path) -> int:
-    """The lines of `moved` and `best_routes`, the part of the application's ranking that routes need."""
+def _lines(path: Path, begin: str, end: str) -> int:
+    """The lines of an application from one place to another: what routes need of it."""
     text = path.read_text()
-    wanted = text[text.index("def moved") : text.index("def best_areas")]
+    wanted = text[text.index(begin) : text.index(end)]
     return len([line for line in map(str.strip, wanted.splitlines()) if line and not line.startswith('"""')])

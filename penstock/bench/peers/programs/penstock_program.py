@@ -186,7 +186,7 @@ def latency(task: Task) -> Rows:
 
 
 WORKLOADS = {name.__name__: name for name in (patterns, windows, clients, join, taxi, jobs, latency)}
-SETTINGS = {"all": "defaults", "jobs": "epochs of 1.5 s, also while behind"}
+SETTINGS = {"all": "defaults", "jobs": "epochs of 1.5 s, also while behind, the first of 2 MB"}
 
 if __name__ == "__main__":
     main("penstock", WORKLOADS, ["pyspark", "polars"], SETTINGS)
