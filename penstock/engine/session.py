@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkContext, cloudpickle, java_gateway
 from pyspark.sql import SparkSession
 
 import penstock
@@ -54,7 +55,7 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     for key, value in (_defaults(settings) | settings.spark).items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_to(log):
+        with _standard_error_to(log), _asked_alone():
             spark = builder.getOrCreate()
     except Exception as failure:
         raise ExternalError(
@@ -70,6 +71,27 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     cloudpickle.register_pickle_by_value(source)
     spark.dataSource.register(source.EpochSource)
     return spark
+
+
+@contextlib.contextmanager
+def _asked_alone() -> Iterator[None]:
+    """Have a JVM that is started meanwhile take no notice of SIGTERM, as pyspark already does with SIGINT: who ends a
+    whole group of processes (`timeout`, a supervisor) asks us, and we need it for the epoch under way. It ends when
+    its standard input does, with us."""
+    start = java_gateway.Popen
+
+    def started(command: Sequence[str], *, preexec_fn: Callable[[], None], **rest: Any) -> Any:
+        def before() -> None:
+            preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return start(command, preexec_fn=before, **rest)
+
+    java_gateway.Popen = started
+    try:
+        yield
+    finally:
+        java_gateway.Popen = start
 
 
 @contextlib.contextmanager
