@@ -7,7 +7,6 @@ read) and, for products, from a first epoch of a size that fits their cost; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,9 +27,6 @@ from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
 from penstock.sinks import parquet
 
-#: about ten thousand calls
-_FIRST_PRODUCT_BYTES = 1_000_000
-
 
 def runs(
     queries: Sequence[Query], datasets: Sequence[Dataset], cores: int | None, place: Path
@@ -42,8 +38,6 @@ def runs(
     for number, (query, dataset) in enumerate(zip(queries, datasets, strict=True)):
         here, results = place / str(number), place / str(number) / "results"
         settings = Settings(state=here / "state", drain=True, master=master)
-        if query.operator == "product":
-            settings = replace(settings, first_epoch_units=_FIRST_PRODUCT_BYTES)
         told = operator_app(query, files_of(dataset), results)
         outcomes.append(drained(told, dataset, settings, spark, partial(_answered, query, results)))
     return outcomes

@@ -256,7 +256,7 @@ class Engine:
         )
         admission = self.admission = Admission(
             self.program,
-            lambda scan: rate_of(self.settings, scan),
+            lambda scan: rate_of(self.settings, scan, self.plan),
             self.seat.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,

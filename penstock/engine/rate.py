@@ -8,10 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.engine.settings import Settings
-from penstock.query.physical import ScanPlan
+from penstock.operators.applied import Applied
+from penstock.operators.count_join import CountJoin
+from penstock.operators.join import TimeJoin
+from penstock.operators.product import Product
+from penstock.operators.product_last import LastProduct
+from penstock.operators.row_fold import RowFold
+from penstock.query.physical import Plan, ScanPlan
 
 #: the part of an epoch's budget that is read, however much else it has to do
 LEAST_READING = 0.125
+#: operators of which a first epoch may take minutes: pairs of events, and calls of the user's own code for each
+_DEAR = (TimeJoin, CountJoin, Product, LastProduct, Applied, RowFold)
+#: how much less the first epoch takes with these
+_DEARER = 32
 
 
 @dataclass(frozen=True)
@@ -103,10 +113,13 @@ def shares(available: dict[str, int], budget: int) -> dict[str, int]:
     return given
 
 
-def rate_of(settings: Settings, scan: ScanPlan) -> RateControl:
-    """The control of one stream, as the settings have it."""
+def rate_of(settings: Settings, scan: ScanPlan, plan: Plan) -> RateControl:
+    """The control of one stream, as the settings have it; where a plan may make many rows of one, or calls Python for
+    each, it begins with less."""
     each = scan.stream.log.unit_bytes
-    units, least = max(1, settings.first_epoch_units // each), max(1_000, 65_536 // each)
+    dear = any(isinstance(sub.operator, _DEAR) for sub in plan.subqueries.values())
+    first = settings.first_epoch_units // (_DEARER if dear else 1)
+    units, least = max(1, first // each), max(1_000, 65_536 // each)
     most = settings.most_epoch_units
     if most is not None:
         units, least = min(units, most), min(least, most)

@@ -48,7 +48,8 @@ class Settings:
     checkpoint_varies: bool = False
     #: what a recovery has to keep: precise, rollback, gap or amnesia
     semantics: Semantics = Semantics.precise
-    #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it
+    #: what the first epoch may take, in the log's units (bytes or records); the rate control goes on from it. A 32nd of
+    #: it where events meet each other or Python is called for each
     first_epoch_units: int = 32_000_000
     #: the most an epoch may ever take, in the log's units; None: no bound but the target length
     most_epoch_units: int | None = None

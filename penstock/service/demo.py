@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from penstock.jobs.app import JobsApp
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
 from penstock.query.logical import App
-from penstock.service.figures import program
+from penstock.service.again import again
 from penstock.service.options import Epoch, Master, Slices, as_seconds
 from penstock.service.serve import serve
 from penstock.service.show import Show
@@ -59,6 +58,7 @@ class Profile(StrEnum):
 
 
 def demo(
+    context: typer.Context,
     name: Annotated[Name, typer.Argument(help="Which demo.")] = Name.clickstream,
     for_: Annotated[
         str | None,
@@ -117,7 +117,13 @@ def demo(
         epoch_seconds=as_seconds(epoch, "--epoch"),
         drain=ends,
     )
-    serve(app, settings, for_seconds=for_seconds, again=_again(name, place, log, ui), ui=ui)
+    serve(
+        app,
+        settings,
+        for_seconds=for_seconds,
+        again=again(context, "for_", "fresh") + "   (--fresh begins anew)",
+        ui=ui,
+    )
 
 
 def _show(state: Path | None, rate: float | None, for_seconds: float | None, fresh: bool) -> None:
@@ -153,11 +159,3 @@ def application(
 
 def _default_state(name: Name) -> Path:
     return Path(f".penstock/demo-{name.value}")
-
-
-def _again(name: Name, state: Path, log: str | None, ui: bool) -> str:
-    given = [name.value] if name is not Name.clickstream else []
-    given += [] if ui else ["--no-ui"]
-    given += ["--log", log] if log else []
-    given += ["--state", str(state)] if state != _default_state(name) else []
-    return shlex.join([program(), "demo", *given]) + "   (--fresh begins anew)"

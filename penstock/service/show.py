@@ -30,7 +30,7 @@ from penstock.words.errors import ExternalError, PenstockError
 #: how long the whole of it takes, in seconds, where nobody says otherwise
 SHOW_SECONDS = 120.0
 #: by when each part of it should be seen, in seconds; what takes longer is given up and said
-_START_SECONDS, _WALKS_SECONDS, _SCALE_SECONDS, _BACK_SECONDS = 120.0, 60.0, 60.0, 60.0
+_START_SECONDS, _WALKS_SECONDS, _SCALE_SECONDS, _BACK_SECONDS = 120.0, 60.0, 60.0, 120.0
 #: the spike comes so long after the log began, lasts so long, and is so many times the rate
 _SPIKE = (25.0, 40.0, 12.0)
 _ELASTIC = (
@@ -206,7 +206,9 @@ class Show:
 
         found = self._when("the engine is back", back, _BACK_SECONDS, must=False)
         if found is None:
-            self._tell("it is not back yet")
+            self._tell(
+                f"not back after {_BACK_SECONDS:.0f} s; its log: {self._place / 'state' / 'engine.log'}"
+            )
             return
         last = found["restarts"][-1]
         gap = "" if last["gap_seconds"] is None else f", {last['gap_seconds']:.1f} s without results"

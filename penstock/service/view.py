@@ -26,6 +26,8 @@ from penstock.sinks.console import Console as ConsoleSink
 
 #: a pipe gets a line this often, in seconds
 LINE_SECONDS = 5.0
+#: and, during an epoch that takes long, this often
+LONG_SECONDS = 10.0
 _PHASES = {
     "starting Spark": "starting Spark (ten seconds or so)",
     "warming up": "warming up the Python workers",
@@ -51,6 +53,7 @@ class Lines:
         self._quiet = quiet
         self._told_at = 0.0
         self._began = time.monotonic()
+        self._ended = threading.Event()
 
     def __enter__(self) -> Lines:
         return self
@@ -58,18 +61,32 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        self._ended.set()
 
     def phase(self, name: str) -> None:
+        self._tell(f"{self._passed()}  {_PHASES.get(name, name)}")
         if name == "running":
             self.gauges.began()
-        self._tell(f"{self._passed()}  {_PHASES.get(name, name)}")
+            if not self._quiet:
+                threading.Thread(target=self._tell_long_epochs, name="penstock-view", daemon=True).start()
 
     def epoch(self, report: EpochReport) -> None:
         self.gauges.add(report)
         if not self._quiet and time.monotonic() - self._told_at >= LINE_SECONDS:
             self._told_at = time.monotonic()
             self._tell(self._line(report))
+
+    def _tell_long_epochs(self) -> None:
+        """Say now and then that an epoch is still under way, until the view ends."""
+        epoch, since, told = -1, 0.0, 0
+        while not self._ended.wait(LONG_SECONDS / 10):
+            admission, now = self._engine.admission, time.monotonic()
+            admitted = -1 if admission is None else admission.admitted
+            if admitted <= self._engine.last_epoch or admitted != epoch:
+                epoch, since, told = admitted, now, 0
+            elif now - since >= LONG_SECONDS * (told + 1):
+                told += 1
+                self._tell(f"{self._passed()}  epoch {epoch} has been under way for {now - since:.0f} s")
 
     def _line(self, report: EpochReport) -> str:
         latency = self.gauges.latency(recent=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.rate import RateControl, shares
+import penstock as ps
+from penstock.engine.rate import RateControl, rate_of, shares
+from penstock.engine.settings import Settings
+from penstock.query.compile import compiled
 
 
 def run(
@@ -152,3 +157,22 @@ def test_who_is_not_given_all_is_given_as_much_as_anyone(available: dict[str, in
     for name, units in given_.items():
         if units < available[name]:
             assert units >= max(given_.values()) - 1
+
+
+def test_where_events_meet_each_other_the_first_epoch_takes_less(tmp_path: Path) -> None:
+    """Nobody knows yet how many pairs there will be: one of the usual size may take minutes."""
+
+    def first(rows: ps.Stream) -> int:
+        plan = compiled(ps.app("a", ps.output("rows", rows, ps.jsonl(tmp_path))))
+        return rate_of(Settings(state=tmp_path), plan.scans["lines"], plan).budget
+
+    lines = ps.stream(
+        "lines",
+        ps.files(str(tmp_path / "*.log")),
+        ps.json_lines({"k": ps.Int64(), "t": ps.Datetime("us", "UTC")}),
+        time="t",
+    )
+    counts = lines.key_by("k").window("1s").count()
+    pairs = lines.key_by("k").join(lines.key_by("k"), within="1d")
+    assert first(counts) == Settings(state=tmp_path).first_epoch_units
+    assert 1 <= first(pairs) <= first(counts) // 16

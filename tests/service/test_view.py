@@ -1,0 +1,36 @@
+"""What a pipe is told of a run: also that a long epoch is still under way."""
+
+from __future__ import annotations
+
+import io
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from penstock.service import view
+from penstock.service.view import Lines
+
+
+def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "LONG_SECONDS", 0.2)
+    engine: Any = SimpleNamespace(admission=SimpleNamespace(admitted=3), last_epoch=2)
+    out = io.StringIO()
+    with Lines(engine, Console(file=out, width=200)) as lines:
+        lines.phase("running")
+        _until(lambda: out.getvalue().count("epoch 3 has been under way for") >= 2)
+        engine.last_epoch = 3
+        time.sleep(0.1)  # a look that was under way
+        told = out.getvalue()
+        time.sleep(0.5)
+        assert out.getvalue() == told, "it has ended"
+    assert told.splitlines()[0].endswith("ready")
+
+
+def _until(done: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
