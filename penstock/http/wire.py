@@ -6,7 +6,6 @@ as ISO-8601 in UTC, lengths of time in seconds, decimals as text, NaN and infini
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import polars as pl
 
 from penstock.jobs.results import Answer
 from penstock.sinks.portable import portable
+from penstock.state.ipc import kept_stream
 from penstock.words.errors import ExternalError, InternalError, PenstockError
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -68,9 +68,7 @@ def answer_json(job: str, answer: Answer | None) -> bytes:
 
 def rows_arrow(rows: pl.DataFrame) -> bytes:
     """Rows as an Arrow stream, with their own types."""
-    into = io.BytesIO()
-    rows.write_ipc_stream(into, compat_level=pl.CompatLevel.oldest())
-    return into.getvalue()
+    return kept_stream(rows)
 
 
 def status_of(error: PenstockError) -> int:

@@ -14,7 +14,6 @@ there are `kept` newer ones, unless a job's latest answer is in it.
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections import deque
@@ -27,7 +26,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.state.durable import write_once
-from penstock.state.ipc import from_stream, stream_bytes
+from penstock.state.ipc import from_stream, kept_stream, stream_bytes
 from penstock.state.run_file import unwritable
 
 _WHOSE = "_whose"
@@ -193,7 +192,8 @@ def _packed(told: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -> pl.Dat
         )
         for names in alike.values()
     ]
-    packed = [_compressed(frame) for frame in rows]
+    # compressed, a fifth of the size, and that much less to bring to disk
+    packed = [kept_stream(frame, "lz4") for frame in rows]
     return pl.DataFrame(
         {
             "jobs": list(alike.values()),
@@ -202,10 +202,3 @@ def _packed(told: Mapping[str, pl.DataFrame], last: Mapping[str, int]) -> pl.Dat
         },
         schema={"jobs": pl.List(pl.String), "rows": pl.Binary, "last": pl.List(pl.Int64)},
     )
-
-
-def _compressed(frame: pl.DataFrame) -> bytes:
-    """A frame as Arrow; a fifth of the size, and that much less to bring to disk."""
-    into = io.BytesIO()
-    frame.write_ipc_stream(into, compression="lz4", compat_level=pl.CompatLevel.oldest())
-    return into.getvalue()

@@ -9,7 +9,8 @@ megabytes along. What is kept is always dense: it takes half the room of views, 
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,18 @@ def stream_bytes(frame: pl.DataFrame) -> pa.Buffer:
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)
     return out.getvalue()
+
+
+def kept_stream(frame: pl.DataFrame, compression: Literal["uncompressed", "lz4"] = "uncompressed") -> bytes:
+    """A frame as an Arrow stream that any reader knows, by Polars' writer. Other threads may use the frame meanwhile.
+
+    That writer has the frame locked against readers while it waits for Python's lock, and whoever asks the frame for
+    its height has that and waits for the frame: both would wait for good. A clone has a lock of its own, and costs
+    nothing.
+    """
+    into = io.BytesIO()
+    frame.clone().write_ipc_stream(into, compression=compression, compat_level=_DENSE)
+    return into.getvalue()
 
 
 def write_compressed(table: pa.Table, out: Any, batch_rows: int) -> None:

@@ -1,0 +1,59 @@
+"""Frames as Arrow streams: what other threads do with a frame meanwhile never stops it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from penstock.state.ipc import from_stream, kept_stream
+
+#: one thread writes a frame again and again, another asks it for its height; a hang ends the process
+TOGETHER = """
+import faulthandler, threading, time
+import polars as pl
+from penstock.http.wire import answer_json, rows_arrow
+from penstock.jobs.results import Answer, _packed
+from penstock.state.ipc import kept_stream, stream_bytes
+
+rows = pl.DataFrame({"user": ["a"] * 5, "count": range(5)})
+write = {
+    "kept_stream": lambda: kept_stream(rows),
+    "lz4": lambda: kept_stream(rows, "lz4"),
+    "stream_bytes": lambda: stream_bytes(rows),
+    "rows_arrow": lambda: rows_arrow(rows),
+    "answer_json": lambda: answer_json("j", Answer(1, rows)),
+    "packed": lambda: _packed({"j": rows}, {}),
+}[WAY]
+write()
+faulthandler.dump_traceback_later(20, exit=True)
+stop = threading.Event()
+
+def read():
+    while not stop.is_set():
+        rows.height
+
+reader = threading.Thread(target=read, daemon=True)
+reader.start()
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    write()
+stop.set()
+reader.join()
+"""
+
+
+@pytest.mark.parametrize("way", ["kept_stream", "lz4", "stream_bytes", "rows_arrow", "answer_json", "packed"])
+def test_a_frame_can_be_read_while_it_is_written(way: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"WAY = {way!r}\n{TOGETHER}"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_kept_stream_is_read_back() -> None:
+    rows = pl.DataFrame({"user": ["a", None], "count": [1, 2]})
+    assert from_stream(kept_stream(rows)).equals(rows)
+    assert pl.read_ipc_stream(kept_stream(rows, "lz4")).equals(rows)
