@@ -319,7 +319,7 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
         either = any(predicate.meta.eq(made) for made in (operand == constant, constant == operand))
         if not either or not constant.meta.is_literal() or operand.meta.is_literal():
             continue
-        if not operand.meta.root_names():
+        if not operand.meta.root_names() or _calls_python(operand):
             continue
         kind = no_rows(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()

@@ -7,6 +7,7 @@ Receives what the user said of a step and the columns it starts from; hands the 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,7 +17,7 @@ from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
 from penstock.query.empty import no_rows
 from penstock.query.origin import Origin
-from penstock.query.purity import calls_python, check_row_wise
+from penstock.query.purity import calls_python, check_row_wise, tried
 from penstock.state.buckets import can_be_key
 from penstock.words.duration import Duration, microseconds
 from penstock.words.errors import UserError
@@ -262,7 +263,7 @@ def _resolved(
     """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
     empty = no_rows(schema)
     for name, expr in columns.items():
-        failure = _failure(empty, expr)
+        failure = tried(expr, functools.partial(_failure, empty, expr))
         # what some rows make it fail with may be their fault; what any rows do is its own
         if isinstance(failure, pl.exceptions.ComputeError):
             failure = None if calls_python(expr) else _failure(empty.clear(1), expr)

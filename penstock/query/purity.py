@@ -1,6 +1,6 @@
 """Whether what a user says of rows is a function of each row alone: the same wherever batches are cut, and again
-in a replay. Pure; runs expressions on a few made-up rows, with the Python functions in them. Functions of whole
-batches and of state are not called, only read.
+in a replay. Pure; runs expressions on a few made-up rows, with the Python functions in them, if those are quick.
+Functions of whole batches and of state are not called, only read.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import random
 import re
 import sys
 import sysconfig
+import threading
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from penstock.query.origin import Origin
 from penstock.words.errors import UserError
 
+T = TypeVar("T")
+
 _ROWS = 24
+#: how long a trial that calls a user's function is waited for, and how long a call may take for another to follow
+_PATIENCE, _QUICK = 1.0, 0.2
 _LIBRARY = sysconfig.get_path("stdlib")
 _PENSTOCK = str(Path(__file__).resolve().parent.parent)
 #: what a function may call that gives another answer each time, by the module's and the function's name
@@ -74,16 +81,36 @@ def calls_python(expr: pl.Expr) -> bool:
     return "python_udf" in str(expr) or ".map_batches(" in str(expr)
 
 
+def tried(expr: pl.Expr, trial: Callable[[], T]) -> T | None:
+    """What comes of a trial of an expression. None if it calls a user's function, and that keeps it for too long: it
+    is left to itself then, since whoever tries it may be holding up all jobs."""
+    if not calls_python(expr):
+        return trial()
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(trial())
+        except BaseException as failure:  # a panic in Polars is no Exception
+            found.set_exception(failure)
+
+    threading.Thread(target=run, daemon=True, name="trial").start()
+    return found.result() if wait([found], _PATIENCE).done else None
+
+
 def _try_out(expr: pl.Expr, schema: Mapping[str, pl.DataType], what: str, origin: Origin) -> None:
     """Raise if made-up rows get other answers the second time, or in smaller batches."""
     frame = _made_up(schema, expr.meta.root_names())
     if frame is None:
         return
+    batches = [frame, frame, *(frame[at : at + 3] for at in range(0, _ROWS, 3))]
     try:
-        whole, again = (_evaluated(frame, expr) for _ in range(2))
-        pieces = [_evaluated(frame[at : at + 3], expr) for at in range(0, _ROWS, 3)]
+        answers = tried(expr, lambda: _answers(batches, expr))
     except Exception:  # what made-up values cannot be put through says nothing
         return
+    if answers is None:
+        return
+    whole, again, *pieces = answers
     if not whole.equals(again):
         raise UserError(
             "NON_DETERMINISTIC",
@@ -155,6 +182,17 @@ def check_methods(thing: object, base: type, origin: Origin) -> None:
         for method in vars(kind).values():
             if isinstance(method, types.FunctionType):
                 check_repeatable(method, origin)
+
+
+def _answers(batches: list[pl.DataFrame], expr: pl.Expr) -> list[pl.DataFrame] | None:
+    """What an expression makes of each batch; None once a user's function has taken its time over one."""
+    users, found = calls_python(expr), []
+    for batch in batches:
+        began = time.monotonic()
+        found.append(_evaluated(batch, expr))
+        if users and time.monotonic() - began > _QUICK:
+            return None
+    return found
 
 
 def _evaluated(frame: pl.DataFrame, expr: pl.Expr) -> pl.DataFrame:

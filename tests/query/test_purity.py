@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dates
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -124,6 +125,28 @@ def test_a_function_that_only_handles_dates_or_waits_is_taken(
     function: Callable[[pl.DataFrame], pl.DataFrame],
 ) -> None:
     clicks().map_batches(function)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 60])
+def test_a_slow_function_is_called_once_and_not_waited_for(seconds: float) -> None:
+    over, sizes = threading.Event(), []
+
+    def waiting(values: pl.Series) -> pl.Series:
+        sizes.append(len(values))
+        over.wait(seconds)
+        return values
+
+    began = time.monotonic()
+    assert "x" in clicks().map(x=col("n").map_batches(waiting, return_dtype=pl.Int64)).columns
+    assert time.monotonic() - began < 20
+    over.set()
+    assert len([size for size in sizes if size]) <= 1
+
+
+def test_a_quick_function_that_looks_at_other_rows_is_refused() -> None:
+    with pytest.raises(UserError) as caught:
+        clicks().map(x=col("n").map_batches(lambda values: values.shift(1), return_dtype=pl.Int64))
+    assert caught.value.condition == "NOT_ROW_WISE"
 
 
 @pytest.mark.parametrize(
