@@ -13,6 +13,7 @@ from penstock.jobs.catalogue import Catalogue, JobEntry
 from penstock.jobs.compiled import Compiled, compiled
 from penstock.jobs.messages import Deliver
 from penstock.jobs.names import JobScope
+from penstock.jobs.sendable import check_sendable, may_call
 from penstock.query import logical
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
@@ -119,6 +120,8 @@ class Workshop:
         else:
             rows = _given(name, self._given.queries, "job")
         made = compiled(name, entry.number, rows)
+        if may_call(entry.select, self._given.functions):
+            check_sendable(made)
         self._jobs[name] = (said, tuple(read.values()), made)
         return made
 
