@@ -4,7 +4,8 @@ file of SQL.
 Receives a path; hands the `App` or the `JobsApp`. What goes wrong in the file is told with the user's line.
 
 The file's module, and the modules it imports from its own directory, are sent to the workers by value: they
-need not be installed anywhere.
+need not be installed anywhere. Two picklers must know: Spark has a cloudpickle of its own, and Polars takes the one
+that is installed for the functions in its expressions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from pyspark import cloudpickle
+import cloudpickle
+from pyspark import cloudpickle as sparks_cloudpickle
 
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
@@ -53,7 +55,8 @@ def load(file: Path) -> App | JobsApp:
     module = _run_file(path)
     for name in set(sys.modules) - before | {module.__name__}:
         if _beside(sys.modules[name], path.parent):
-            cloudpickle.register_pickle_by_value(sys.modules[name])
+            for pickler in (cloudpickle, sparks_cloudpickle):
+                pickler.register_pickle_by_value(sys.modules[name])
     return _only_app(module, file)
 
 

@@ -25,16 +25,37 @@ CREATE STREAM clicks FROM generated(rate => 2000, partitions => 2)
 CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path ORDER BY n DESC LIMIT 3 WINDOWING 1 SECONDS;
 CREATE JOB errors AS SELECT path, status FROM clicks WHERE status >= 400
 """
+APP = f"""
+import threading
+import penstock as ps
+
+LOCK = threading.Lock()
+
+def _upper(values):
+    return values.str.to_uppercase()
+
+def _locked(values):
+    with LOCK:
+        return values
+
+functions = {{
+    "named": lambda column: column.map_batches(_upper, return_dtype=ps.String),
+    "unnamed": lambda column: column.map_batches(lambda values: _upper(values), return_dtype=ps.String),
+    "locked": lambda column: column.map_batches(_locked, return_dtype=ps.String),
+}}
+NAMED = "; CREATE JOB named AS SELECT named(path) AS path FROM clicks"
+app = ps.jobs_app("shop", '''{SCRIPT}''' + NAMED, functions=functions)
+"""
 COMMAND = [sys.executable, "-c", "from penstock.service.cli import main; main()"]
 
 
 class Running:
-    """`penstock run jobs.sql`, in a process group of its own."""
+    """`penstock run` of a file, in a process group of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "jobs.sql", text: str = SCRIPT) -> None:
         self.state = folder / "state"
-        (folder / "jobs.sql").write_text(SCRIPT)
-        arguments = ["run", "jobs.sql", "--state", str(self.state), "--master", "local[2]"]
+        (folder / name).write_text(text)
+        arguments = ["run", name, "--state", str(self.state), "--master", "local[2]"]
         self._log = open(folder / "printed", "ab")  # noqa: SIM115 - as long as the process
         self.process = subprocess.Popen(
             [*COMMAND, *arguments], cwd=folder, stdout=self._log, stderr=self._log, start_new_session=True
@@ -68,11 +89,11 @@ class Running:
 
 
 @pytest.fixture
-def engines(tmp_path: Path) -> Iterator[Callable[[], Running]]:
+def engines(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def start() -> Running:
-        started.append(Running(tmp_path))
+    def start(*file: str) -> Running:
+        started.append(Running(tmp_path, *file))
         return started[-1]
 
     yield start
@@ -83,6 +104,23 @@ def engines(tmp_path: Path) -> Iterator[Callable[[], Running]]:
 def life(client: JobClient, job: str) -> str | None:
     rows = client.say("SHOW JOBS")[0]["rows"]
     return next((row["life"] for row in rows if row["job"] == job), None)
+
+
+def test_functions_of_an_app_file_run_in_the_workers(engines: Callable[..., Running]) -> None:
+    engine = engines("shop.py", APP)
+    made = engine.when(
+        lambda client: client.say("CREATE JOB unnamed AS SELECT unnamed(path) AS path FROM clicks")
+    )
+    assert made[0]["says"].startswith("created")
+    for job in ("named", "unnamed"):
+        rows = engine.when(lambda client, job=job: (a := client.ask(job)) and a["rows"])
+        assert {path for (path,) in rows} == {path.upper() for (path,) in rows}
+    refused = engine.told("jobs", "create", "bad", "SELECT locked(path) AS path FROM clicks")
+    assert (refused.returncode, "NOT_SENDABLE" in refused.stderr) == (2, True), refused.stderr
+    epoch = engine.when(lambda client: client.ask("named"))["epoch"]
+    assert engine.when(lambda client: client.ask("named")["epoch"] > epoch), "it goes on"
+    with JobClient(engine.state) as client:
+        assert {life(client, job) for job in ("named", "unnamed", "errors")} == {"running"}
 
 
 def test_commands_change_running_jobs_and_survive_a_kill(engines: Callable[[], Running]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cloudpickle as installed
 import polars as pl
 import pytest
 from pyspark import cloudpickle
@@ -26,8 +28,9 @@ def _forget_modules() -> Iterator[None]:
     yield
     sys.path[:] = path
     for name in set(sys.modules) - before:
-        if name in cloudpickle.list_registry_pickle_by_value():
-            cloudpickle.unregister_pickle_by_value(sys.modules[name])
+        for pickler in (cloudpickle, installed):
+            if name in pickler.list_registry_pickle_by_value():
+                pickler.unregister_pickle_by_value(sys.modules[name])
         del sys.modules[name]
 
 
@@ -90,3 +93,26 @@ def test_functions_of_the_file_and_of_modules_beside_it_travel_by_value(tmp_path
         del sys.modules[name]
     sys.path.remove(str(tmp_path))
     assert cloudpickle.loads(packed)(pl.DataFrame({"a": [1]})).height == 2
+
+
+@pytest.mark.parametrize("function", ["mine", "lambda n: mine(n)", "beside_it.twice"])
+def test_functions_in_expressions_travel_by_value_too(function: str, tmp_path: Path) -> None:
+    written(tmp_path, "def twice(values):\n    return values * 2\n", "beside_it.py")
+    text = f"""
+import polars as pl
+import beside_it
+def mine(values):
+    return beside_it.twice(values)
+expr = pl.col("n").map_batches({function}, return_dtype=pl.Int64)
+"""
+    load_app(written(tmp_path, APP + text))
+    packed = cloudpickle.dumps(sys.modules["penstock_app_job"].expr)
+    elsewhere = f"""
+import sys
+import polars as pl
+from pyspark import cloudpickle
+expr = cloudpickle.loads(bytes.fromhex({packed.hex()!r}))
+print(pl.DataFrame({{"n": [1, 2]}}).select(expr).to_series().to_list())
+"""
+    done = subprocess.run([sys.executable, "-c", elsewhere], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[2, 4]\n", done.stderr
