@@ -1,0 +1,48 @@
+"""What a fresh checkout installs: every package that is said to be needed, in a version that fits."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+#: modules that come with a package of another name
+MODULES = {"py4j": "pyspark", "starlette": "fastapi"}
+
+
+def _locked() -> dict[str, str]:
+    lines = (ROOT / "requirements.lock").read_text().split()
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def _needed(*extras: str) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = [*project["dependencies"], *(one for e in extras for one in project["optional-dependencies"][e])]
+    return [Requirement(one) for one in said]
+
+
+def test_every_package_that_is_needed_is_locked_in_a_version_that_fits() -> None:
+    locked = _locked()
+    for needed in _needed("dev"):
+        assert locked.get(canonicalize_name(needed.name), "none") in needed.specifier, needed
+
+
+def test_every_package_that_the_engine_imports_is_said_to_be_needed() -> None:
+    needed = {canonicalize_name(one.name) for one in _needed("dev")}
+    found = set()
+    for layer in ("jobs", "service", "engine", "state", "query", "http"):
+        for file in (ROOT / "penstock" / layer).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    found.add(node.module.partition(".")[0])
+    outside = found - sys.stdlib_module_names - {"penstock", "apps"}
+    assert "cloudpickle" in outside, "Polars needs it to send functions"
+    missing = {name for name in outside if canonicalize_name(MODULES.get(name, name)) not in needed}
+    assert not missing
