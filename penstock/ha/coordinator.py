@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 from shutil import rmtree
 from typing import Protocol
 
@@ -36,6 +38,9 @@ _JOIN_SECONDS = 60.0
 _STRIKES = 3
 #: the least time between two starts after an engine ended with an error, in seconds
 _PAUSE_SECONDS = 5.0
+
+#: how much of a log's end is looked through for an error
+_TAIL_BYTES = 20_000
 
 #: starts an engine; None where that is another's to do, on another host
 Starter = Callable[[Unit, str, Kind], "subprocess.Popen[bytes] | None"]
@@ -76,8 +81,13 @@ class Coordinator:
         start: Starter = started,
         tell: Callable[[str], None] = print,
         watch: Watch = lambda unit, record: (),
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._unit, self._start, self._tell, self._watch = unit, start, tell, watch
+        #: has what was asked of this coordinator hold; done once, when it first has its lease
+        self._begin: Callable[[], None] | None = begin
+        #: the phase the unit was in when this coordinator began to stand for the lease
+        self._found: str | None = None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Member] = {}
         self._stop = threading.Event()
@@ -126,13 +136,15 @@ class Coordinator:
     def _look_after(self, session: Session, deadline: float | None) -> UnitRecord | None:
         """Lead the coordinators and look, again and again; None when the session has ended."""
         leads = False
+        with contextlib.suppress(ExternalError):
+            self._unit.attend(session)
         while session.held():
             if deadline is not None and time.monotonic() >= deadline:
                 self._stop.set()
             try:
                 if not leads and not (leads := self._elected(session)):
                     return self._unit.record() if session.held() else None
-                if (ended := self._look()) is not None:
+                if self._begun() and (ended := self._look()) is not None:
                     return ended
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE":
@@ -142,6 +154,8 @@ class Coordinator:
 
     def _elected(self, session: Session) -> bool:
         waiting = False
+        if self._found is None:
+            self._found = self._unit.record().phase
         while session.held() and not (self._stop.is_set() and not self._children):
             lease: Lease | None = acquire(
                 self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
@@ -151,9 +165,28 @@ class Coordinator:
             if not waiting:
                 self._tell("another coordinator is at work; this one stands by")
                 waiting = True
-            if self._unit.record().phase not in ("running", "stopping"):
+            if self._found == "running" and self._unit.record().phase not in ("running", "stopping"):
                 return False
         return False
+
+    def _begun(self) -> bool:
+        """Whether what was asked of this coordinator holds. Engines that are to stop end first; when the unit came to
+        its end while this coordinator stood by, that is its end as well."""
+        if self._begin is None:
+            return True
+        before = self._unit.record()
+        ended = self._found == "running" and before.phase != "running"
+        if not ended and before.phase == "stopping" and self._unit.members() and not self._stop.is_set():
+            if self._found != "waiting":
+                self._tell("the unit is being stopped: it begins again when its engines have ended")
+                self._found = "waiting"
+            return False
+        if not ended and not self._stop.is_set():
+            self._begin()
+            if (scheme := self._unit.record().scheme) is not before.scheme:
+                self._tell(f"scheme {before.scheme} -> {scheme}")
+        self._begin, self._found = None, "running"
+        return True
 
     def _rest(self) -> None:
         """Rest until the next look; not when an engine that we have started ends: others wait for its lease."""
@@ -199,6 +232,7 @@ class Coordinator:
             if child.poll() is not None:
                 lost.add(name)
                 self._erred = child.returncode > 0
+                self._tell_end(name, child.returncode)
                 del self._children[name]
                 if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
                     self._unit.store.end(members[name].session)
@@ -228,6 +262,13 @@ class Coordinator:
         record = self._unit.change(noticed)
         self._losses = dict.fromkeys(unasked, time.monotonic()) | self._losses
         return record
+
+    def _tell_end(self, name: str, code: int) -> None:
+        if code < 0:
+            self._tell(f"engine {name} was ended by signal {-code}")
+        elif code > 0:
+            log = self._unit.log(name)
+            self._tell(f"engine {name} ended with exit code {code}: {last_error(log)} (all of it: {log})")
 
     def _awaited(self, record: UnitRecord) -> UnitRecord:
         """Wait no longer for engines that will not come."""
@@ -310,6 +351,19 @@ class Coordinator:
         if (record.leader, record.generation) != self._told_leader and record.leader is not None:
             self._told_leader = record.leader, record.generation
             self._tell(f"engine {record.leader} leads (generation {record.generation})")
+
+
+def last_error(log: Path) -> str:
+    """The last error in what an engine has printed, or else its last line."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+    except OSError as failure:
+        return f"its log cannot be read: {failure.strerror}"
+    lines = [line for line in lines if line]
+    errors = [line for line in lines if re.match(r"\[[A-Z_]+\] ", line)]
+    return next(iter(errors[-1:] or lines[-1:]), "it printed nothing")
 
 
 def wait_for(unit: Unit, wanted: Callable[[UnitRecord, dict[str, Member]], bool], seconds: float) -> bool:

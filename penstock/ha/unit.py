@@ -5,6 +5,7 @@
     units/NAME/coordinator   the lease of the coordinator at work
     units/NAME/controller    what the controller has decided last, and from which loads
     units/NAME/members       the engines whose sessions live, and what each says of itself
+    units/NAME/coordinators  the coordinators whose sessions live: the one at work, and those that stand by
     STATE/ha/unit.json       how engines are started, and where the coordination store is
     STATE/ha/agreed/         what the epochs consist of
     STATE/ha/replicas/NAME/  the state of an engine that follows, or did before it came to lead
@@ -27,13 +28,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.coordination.address import store_at
-from penstock.coordination.contract import TIMEOUT_SECONDS, Session, Store
+from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
+from penstock.ha.launch import Launch as Launch
+from penstock.ha.launch import keep_launch, launch_of
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
-from penstock.state.durable import write_whole
-from penstock.words.errors import ExternalError, InternalError, UserError
+from penstock.words.errors import ExternalError, UserError
 
 #: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
 Kind = Literal["passive", "active"]
@@ -47,27 +49,6 @@ def kind_of(scheme: Scheme) -> Kind | None:
     """The kind of secondary a scheme asks for."""
     facts = SCHEMES[scheme]
     return None if not facts.up else "active" if facts.runs_epochs else "passive"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How the engines of a unit are started: what `STATE/ha/unit.json` says."""
-
-    unit: str
-    coordination: str
-    #: the file with the app or the jobs; "": jobs that all come over HTTP
-    file: str
-    folder: str
-    master: str = "local[*]"
-    slices: int | None = None
-    epoch_seconds: float = 1.0
-    drain: bool = False
-    lease_seconds: float = TIMEOUT_SECONDS
-    #: whether a service hands out what jobs, or an app's outputs, tell
-    served: bool = False
-    #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
-    recovery: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -198,15 +179,20 @@ class Member:
     @property
     def seems_up(self) -> bool:
         """Whether its process is there, where we can see it: a session is seen to end only after a while."""
-        if self.host != socket.gethostname():
-            return True
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        return seems_up(self.pid, self.host)
+
+
+def seems_up(pid: int, host: str) -> bool:
+    """Whether a process is there, where we can see that."""
+    if host != socket.gethostname():
         return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class Unit:
@@ -219,32 +205,26 @@ class Unit:
         base = f"units/{launch.unit}"
         self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
         self._record, self._members = f"{base}/record", f"{base}/members"
-        self._controller = f"{base}/controller"
+        self._controller, self._coordinators = f"{base}/controller", f"{base}/coordinators"
 
     @staticmethod
     def at(root: Path) -> Unit:
         """The unit that was started on a state directory."""
         root = root.resolve()
-        path = root / SHARED / "unit.json"
-        try:
-            known = {one.name for one in fields(Launch)}
-            said = json.loads(path.read_bytes())
-            launch = Launch(**{name: value for name, value in said.items() if name in known})
-        except FileNotFoundError:
+        launch = launch_of(root)
+        if launch is None:
             raise UserError(
                 "NO_UNIT",
                 f"no HA unit was started on {root}",
                 hint="Start one with `penstock run APP --ha --state DIR`.",
-            ) from None
-        except (ValueError, TypeError, AttributeError) as failure:
-            raise InternalError("STATE_DAMAGED", f"{path} is damaged", detail=repr(failure)) from failure
+            )
         return Unit(root, launch, store_at(launch.coordination))
 
     @staticmethod
     def made(root: Path, launch: Launch) -> Unit:
-        """A unit on a state directory, started with this from now on."""
+        """A unit on a state directory, started with this from now on. Whether it may be is for `ha.claim` to say."""
         root = root.resolve()
-        write_whole(root / SHARED / "unit.json", json.dumps(asdict(launch), indent=1).encode())
+        keep_launch(root, launch)
         return Unit(root, launch, store_at(launch.coordination))
 
     def replica(self, member: str) -> Path:
@@ -289,13 +269,7 @@ class Unit:
 
     def forget(self) -> None:
         """Remove the record, for a unit that begins anew; refused while engines are up."""
-        up = [name for name, member in self.members().items() if member.seems_up]
-        if up:
-            raise ExternalError(
-                "UNIT_RUNNING",
-                f"engines of the unit on {self.root} are up: {', '.join(up)}",
-                hint="Stop them first: `penstock ha stop --state DIR`.",
-            )
+        self.refuse_up()
         found = self.store.get(self._record)
         if found is not None:
             self.store.delete(self._record, found.version)
@@ -361,6 +335,26 @@ class Unit:
         leads = self.record().leader
         found = self.members().get(leads or "")
         return found if leads != other and found is not None and found.seems_up else None
+
+    def attend(self, session: Session) -> None:
+        """Be known as a coordinator of the unit as long as a session lives."""
+        me = {"pid": os.getpid(), "host": socket.gethostname()}
+        session.join(self._coordinators, session.id, json.dumps(me).encode())
+
+    def up(self) -> list[str]:
+        """The engines that are up, and the coordinators."""
+        engines = [name for name, member in self.members().items() if member.seems_up]
+        others = [json.loads(said) for said in self.store.members(self._coordinators).values()]
+        return engines + [f"coordinator {one['pid']}" for one in others if seems_up(one["pid"], one["host"])]
+
+    def refuse_up(self) -> None:
+        """Raise UNIT_RUNNING while engines or coordinators are up."""
+        if up := self.up():
+            raise ExternalError(
+                "UNIT_RUNNING",
+                f"of the unit on {self.root} there are up: {', '.join(up)}",
+                hint="Stop it first: `penstock ha stop --state DIR`.",
+            )
 
     def lease(self, session: Session, own: Sequence[Path], seconds: float) -> Lease | None:
         """The lease of whoever leads, if it is free within so many seconds. Its generation is above all that have

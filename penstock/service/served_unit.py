@@ -18,6 +18,7 @@ from pathlib import Path
 
 from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
+from penstock.ha.claim import asked
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
@@ -79,7 +80,7 @@ def serve_ha(
             program.joined(begin=True)
         else:
             program.joined()
-        coordinator = Coordinator(unit, on_nodes, log, given_up)
+        coordinator = Coordinator(unit, on_nodes, log, given_up, asked(unit, scheme))
         stop_by_signal(coordinator)
         try:
             with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -65,8 +66,8 @@ _COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 def forget(state: Path) -> None:
     """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
     directory = StateDirectory(state)
-    begun = directory.facts() is not None
-    if not begun and not _only_commands(state / "commands"):
+    begun, shared = directory.facts() is not None, (state / SHARED / "unit.json").exists()
+    if not begun and not shared and not _only_commands(state / "commands"):
         return
     others = [
         entry.name
@@ -83,14 +84,20 @@ def forget(state: Path) -> None:
             else f"{state} is not removed: it holds {', '.join(sorted(others)[:3])} too",
             hint="Move away what is not Penstock's, or name another directory with --state.",
         )
-    if (state / SHARED / "unit.json").exists():
-        unit = Unit.at(state)
-        try:
-            unit.forget()
-        finally:
-            unit.close()
+    if shared:  # before the directory is taken over: that would end its engines
+        _with_unit(state, Unit.refuse_up)
     with directory.held() if begun else contextlib.nullcontext():
+        if shared:
+            _with_unit(state, Unit.forget)
         shutil.rmtree(state)
+
+
+def _with_unit(state: Path, do: Callable[[Unit], None]) -> None:
+    unit = Unit.at(state)
+    try:
+        do(unit)
+    finally:
+        unit.close()
 
 
 def _only_commands(folder: Path) -> bool:

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from penstock.ha.claim import asked, claimed
 from penstock.ha.coordinator import Coordinator, wait_for
 from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import settings_of
 from penstock.ha.unit import Launch, Member, Unit, UnitRecord, kind_of
 from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
@@ -40,7 +40,7 @@ def serve_unit(
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
     with begun_unit(place, launch, scheme) as unit:
         _say(told(unit))
-        coordinator = Coordinator(unit, on_nodes, _say, given_up)
+        coordinator = Coordinator(unit, on_nodes, _say, given_up, asked(unit, scheme))
         stop_by_signal(coordinator)
         ended = coordinator.run(for_seconds)
     check_ended(unit, ended)
@@ -50,21 +50,9 @@ def serve_unit(
 
 @contextlib.contextmanager
 def begun_unit(place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
-    """The unit on a state directory, to be coordinated: the one that is there, or a new one."""
-    controlled = "threshold_seconds" in launch.recovery
-    first = (settings_of(launch).first_scheme if controlled else scheme) or Scheme.active_standby
-    unit = Unit.made(place, launch)
+    """The unit on a state directory, to be coordinated: the one that is there, as it is, or a new one."""
+    unit = claimed(place, launch, scheme)
     try:
-        unit.begun(UnitRecord(first, str(unit.root)))
-
-        def asked(now: UnitRecord) -> UnitRecord:
-            every = now.checkpoint_every if controlled else 1
-            every = launch.settings["checkpoint_every"] if not launch.settings["checkpoint_varies"] else every
-            return replace(now, phase="running", errors=(), controlled=controlled, checkpoint_every=every)
-
-        unit.change(asked)
-        if scheme is not None:
-            unit.switched(scheme)
         yield unit
     finally:
         unit.close()

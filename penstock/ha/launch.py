@@ -1,0 +1,61 @@
+"""How the engines of an HA unit are started: the file `STATE/ha/unit.json`.
+
+Receives what the unit was asked for; hands it to every process that opens the unit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.coordination.contract import TIMEOUT_SECONDS
+from penstock.state.directory import SHARED
+from penstock.state.durable import write_whole
+from penstock.state.run_file import unwritable
+from penstock.words.errors import InternalError
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the engines of a unit are started: what `STATE/ha/unit.json` says."""
+
+    unit: str
+    coordination: str
+    #: the file with the app or the jobs; "": jobs that all come over HTTP
+    file: str
+    folder: str
+    master: str = "local[*]"
+    slices: int | None = None
+    epoch_seconds: float = 1.0
+    drain: bool = False
+    lease_seconds: float = TIMEOUT_SECONDS
+    #: whether a service hands out what jobs, or an app's outputs, tell
+    served: bool = False
+    #: what is asked of a recovery: `threshold_seconds`, `costs`, `semantics`, `checkpoint_every` (see `ha.steering`)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def launch_of(root: Path) -> Launch | None:
+    """How the engines of the unit on a state directory are started; None where there is no unit."""
+    path = root / SHARED / "unit.json"
+    try:
+        known = {one.name for one in fields(Launch)}
+        said = json.loads(path.read_bytes())
+        return Launch(**{name: value for name, value in said.items() if name in known})
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError, AttributeError) as failure:
+        raise InternalError("STATE_DAMAGED", f"{path} is damaged", detail=repr(failure)) from failure
+
+
+def keep_launch(root: Path, launch: Launch) -> None:
+    """Have a unit's engines be started with this from now on."""
+    path = root / SHARED / "unit.json"
+    try:
+        write_whole(path, json.dumps(asdict(launch), indent=1).encode())
+    except OSError as failure:
+        raise unwritable(path, failure) from failure
