@@ -16,6 +16,7 @@ from pathlib import Path
 
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import copy_whole
+from penstock.state.generation import gone
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import unwritable
 
@@ -67,6 +68,8 @@ class Interval:
         began = time.process_time()
         held: list[Path] = []
         if self._memory is not None:
+            if not self._state.path.is_dir():
+                raise gone(self._state.path)
             new = sorted(manifest.runs() - self._durable.runs())
             there = [run for run in new if (self._memory / run).exists()]
             held = [self._memory / run for run in there]

@@ -97,6 +97,7 @@ class Coordinator:
         self._told_wait = 0.0
         #: whether the last engine of ours that ended did so with an error
         self._erred = False
+        self._store_away = False
         self._told_leader: tuple[str | None, int] = (None, 0)
         self._told_phase: dict[str, str] = {}
         self._steering = Steering(unit, tell)
@@ -131,6 +132,7 @@ class Coordinator:
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE" or self._stop.is_set():
                     raise
+                self._tell_store(away)
             time.sleep(LOOK_SECONDS)
 
     def _look_after(self, session: Session, deadline: float | None) -> UnitRecord | None:
@@ -146,11 +148,21 @@ class Coordinator:
                     return self._unit.record() if session.held() else None
                 if self._begun() and (ended := self._look()) is not None:
                     return ended
+                self._tell_store(None)
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE":
                     raise
+                self._tell_store(away)
             self._rest()
         return None
+
+    def _tell_store(self, away: ExternalError | None) -> None:
+        """Tell that the coordination store is away, once, and that it is back."""
+        if away is not None and not self._store_away:
+            self._tell(f"{away.text()} Until it is back no engine is started.")
+        elif away is None and self._store_away:
+            self._tell(f"the coordination store {self._unit.store.describe()} is back")
+        self._store_away = away is not None
 
     def _elected(self, session: Session) -> bool:
         waiting = False

@@ -108,10 +108,13 @@ def _written(path: Path, *content: Buffer, drafts: Path | None = None) -> Path:
 def _filled(
     path: Path, fill: Callable[[IO[bytes]], None], drafts: Path | None = None, *, synced: bool = True
 ) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if drafts is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
     temporary = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         with open(temporary, "xb") as file:
+            if drafts is not None:  # only now: where drafts are gone, nothing is made in the place of what is
+                path.parent.mkdir(parents=True, exist_ok=True)
             fill(file)
             file.flush()
             if synced:

@@ -12,7 +12,7 @@ engine that was paused for an hour between any two instructions is refused at th
 Guarantees: when `take` returns, no lower generation puts a file in place any more, and what it did put there can be
 seen. The directory of the highest generation is never removed, and no generation is taken twice.
 Does not guarantee anything about files that are written without a `Ground`.
-On failure: `ExternalError` FENCED when a higher generation has taken the place.
+On failure: `ExternalError` FENCED when a higher generation has taken the place, STATE_GONE when it is not there.
 """
 
 from __future__ import annotations
@@ -93,10 +93,13 @@ class Ground:
     def check(self) -> None:
         """Raise FENCED if a higher generation has taken the place; it may the moment after, which drafts notice."""
         if self.drafts is not None and not self.drafts.exists():
-            raise fenced(self.folder.parent, self.generation, self.newest())
+            newest = self.newest()
+            if newest < self.generation:  # the highest is never removed
+                raise gone(self.folder.parent)
+            raise fenced(self.folder.parent, self.generation, newest)
 
     def guarded(self, write: Callable[[], Result]) -> Result:
-        """Do something with drafts; says FENCED where they are gone."""
+        """Do something with drafts; says FENCED, or STATE_GONE, where they are gone."""
         try:
             return write()
         except FileNotFoundError:
@@ -134,6 +137,16 @@ def _remove(folder: Path) -> None:
                 raise
         else:
             return
+
+
+def gone(place: Path) -> ExternalError:
+    """The error of an engine whose directory was taken away."""
+    return ExternalError(
+        "STATE_GONE",
+        f"{place} is no longer there, or not what this engine wrote",
+        detail="It was moved or removed, or its file system is not mounted; nothing is written in its place.",
+        hint="Bring it back and start again: the engine goes on from the last committed epoch that is in it.",
+    )
 
 
 def fenced(place: Path | str, mine: int, newest: int) -> ExternalError:

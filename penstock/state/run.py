@@ -198,7 +198,7 @@ class RunStore:
             with contextlib.suppress(ExternalError):  # no room: then on disk at once
                 return write_run(self._memory / name, table, header)
         path, later = self.directory / name, self._unsynced
-        size = write_run(path, table, header, synced=later is None)
+        size = write_run(path, table, header, synced=later is None, within=self.directory.parent)
         if later is not None:
             later.append(path)
         return size

@@ -25,6 +25,7 @@ import polars as pl
 import pyarrow as pa
 
 from penstock.state.durable import write_filled
+from penstock.state.generation import gone
 from penstock.state.ipc import from_batches, from_file, write_compressed
 from penstock.words.errors import ExternalError, InternalError
 
@@ -37,8 +38,17 @@ BLOCK = 1 << 18
 Ranges = tuple[tuple[int, int], ...]
 
 
-def write_run(path: Path, table: pa.Table, header: Mapping[str, object], *, synced: bool = True) -> int:
-    """Write a run file; returns its size. Not `synced`, it is yet to be brought to disk."""
+def write_run(
+    path: Path,
+    table: pa.Table,
+    header: Mapping[str, object],
+    *,
+    synced: bool = True,
+    within: Path | None = None,
+) -> int:
+    """Write a run file; returns its size. Not `synced`, it is yet to be brought to disk. `within` must be there."""
+    if within is not None and not within.is_dir():
+        raise gone(within)
     sizes = [batch.num_rows for batch in table.to_batches(max_chunksize=BATCH_ROWS)]
     text = json.dumps({**header, "format": 2, "batches": sizes}).encode()
     size = 0

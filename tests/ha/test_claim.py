@@ -233,3 +233,16 @@ def test_without_an_error_its_last_line_is_told(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("first\nTypeError: what it died of\n\n")
     assert last_error(tmp_path / "log") == "TypeError: what it died of"
     assert "cannot be read" in last_error(tmp_path / "none")
+
+
+def test_a_store_that_is_away_is_told_once_and_so_is_its_return(unit: Unit) -> None:
+    second, place = Second(unit, None), unit.root / "ha" / "coordination"
+    until("it is at work", lambda: any("starting engine" in line for line in second.told))
+    os.rename(place, place.with_name("away"))
+    until("it tells", lambda: any("[STORE_UNAVAILABLE]" in line for line in second.told))
+    time.sleep(3 * LEASE_SECONDS)
+    os.rename(place.with_name("away"), place)
+    until("it is back", lambda: any("is back" in line for line in second.told))
+    second.stop()
+    assert sum("[STORE_UNAVAILABLE]" in line for line in second.told) == 1
+    assert sum("is back" in line for line in second.told) == 1

@@ -255,6 +255,7 @@ folder, what = Path(sys.argv[1]), sys.argv[2]
 rows = with_hash(pl.DataFrame({"k": [str(i * 7919) for i in range(50_000)]}), ["k"]).sort("_hash")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+folder.mkdir(exist_ok=True)
 directory = StateDirectory(folder)
 try:
     if what == "run":

@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from penstock.state import durable
+from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Ground
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import rolled_back
+from penstock.state.run import RunStore
 from penstock.words.errors import ExternalError, InternalError
 
 RECORD: dict[str, Any] = {"start": {}, "end": {"epoch": 0, "at": {}}}
@@ -138,3 +141,22 @@ def test_going_back_shuts_out_an_engine_that_holds_no_lock(tmp_path: Path) -> No
     with pytest.raises(ExternalError) as refused:
         running.commit(Manifest(epoch=2))
     assert refused.value.condition == "FENCED"
+
+
+def test_a_directory_that_was_taken_away_is_not_another_engines_and_is_not_made_again(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "state")
+    state.claim("query", "summary", 2)
+    runs = RunStore(state.runs, None)
+    os.rename(tmp_path / "state", tmp_path / "away")
+    frame = pl.DataFrame({HASH: pl.Series([1], dtype=pl.UInt64)})
+    for write in (
+        lambda: state.record(0, RECORD),
+        lambda: state.commit(Manifest(0)),
+        lambda: runs.write(frame, collection="op0", epoch=0, upto=0, buckets=64, time=None),
+    ):
+        with pytest.raises(ExternalError) as refused:
+            write()
+        assert refused.value.condition == "STATE_GONE"
+        assert "no longer there" in refused.value.primary
+    assert os.listdir(tmp_path) == ["away"]
+    state.release()
