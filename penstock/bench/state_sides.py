@@ -132,6 +132,7 @@ class Collections:
         self._operator = RunningAggregation(
             (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolved({BYTES: pl.Int64()}))
         )
+        place.mkdir(parents=True, exist_ok=True)
         self._directory = StateDirectory(place)
         self._cache = HostCache(cache, settings.cache_bytes)
         self._store = RunStore(self._directory.runs, self._cache)

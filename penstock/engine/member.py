@@ -34,6 +34,7 @@ from penstock.engine.pace import Pace
 from penstock.engine.program import Fixed, Program
 from penstock.engine.ran import Run
 from penstock.engine.recent import Recent
+from penstock.engine.rejoining import rejoined
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
@@ -159,14 +160,7 @@ class EngineMember:
 
     def _acquired(self, *own: Path) -> Lease | None:
         """The lease, if it is free within a moment."""
-        if not self._session.held():
-            raise ExternalError(
-                "LEASE_LOST",
-                f"the session of engine {self._name} has ended",
-                detail="It was paused, or the coordination store did not answer for too long.",
-                hint="The coordinator starts another engine.",
-            )
-
+        self._rejoin()
         lease = self._unit.lease(self._session, own, LOOK_SECONDS)
         if lease is not None and self._dismissed(self._unit.record()):
             lease.resign()
@@ -174,6 +168,12 @@ class EngineMember:
         if lease is not None:
             self._priority.restore()
         return lease
+
+    def _rejoin(self) -> None:
+        """Stand in the unit again if our session has ended: without a lease nothing is lost with it."""
+        if not self._session.held():
+            self._session = rejoined(self._unit, self._session, self._voice, self._name)
+            self._tell("its session had ended: it is in the unit again")
 
     # -- leading ---------------------------------------------------------------------------------
 
@@ -221,9 +221,8 @@ class EngineMember:
                     if self._lease is not None and not self._lease.held():
                         engine.stop()
                         self._lease.check()
-                    elif self._lease is None and not self._session.held():
-                        engine.stop()
-                        return
+                    elif self._lease is None:
+                        self._rejoin()
                     with contextlib.suppress(ExternalError):
                         record = self._unit.record()
                         if self._dismissed(record):

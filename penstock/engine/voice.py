@@ -45,3 +45,15 @@ class Voice:
             self._said_at = now
             with contextlib.suppress(ExternalError):
                 self._unit.join(self._session, self._name, self.me)
+
+    def move(self, session: Session) -> bool:
+        """Speak in another session from now on, if the name is free there."""
+        with self._saying:
+            me = replace(self.me, session=session.id)
+            try:
+                if not self._unit.join(session, self._name, me):
+                    return False
+            except ExternalError:
+                return False
+            self._session, self.me = session, me
+            return True

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
-from penstock.ha.needs import needs, next_secondary_at, takes_over
+from penstock.ha.needs import may_return, needs, next_secondary_at, takes_over
 from penstock.ha.steering import Steering
 from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
@@ -90,6 +90,8 @@ class Coordinator:
         self._found: str | None = None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Member] = {}
+        #: all that were seen and whose processes may still be there
+        self._known: dict[str, Member] = {}
         self._stop = threading.Event()
         self._not_before = 0.0
         #: when secondaries were lost that nobody had asked to leave, while another engine led
@@ -249,6 +251,7 @@ class Coordinator:
                 if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
                     self._unit.store.end(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
+        self._known = {name: member for name, member in {**self._known, **members}.items() if member.seems_up}
 
         unasked: set[str] = set()
 
@@ -260,8 +263,9 @@ class Coordinator:
                 for name, (kind, at) in record.pending.items()
                 if name not in members and name not in lost and now - at < _JOIN_SECONDS
             }
-            gone = {name: record.lost.get(name, now) for name in lost}
-            kept = dict(sorted({**gone, **record.lost}.items(), key=lambda one: one[1])[-50:])
+            before = {name: at for name, at in record.lost.items() if name not in self._seen}
+            gone = {name: before.get(name, now) for name in lost}
+            kept = dict(sorted({**gone, **before}.items(), key=lambda one: one[1])[-50:])
             recoveries = tuple(
                 replace(one, failed_at=kept[one.lost])
                 if one.failed_at is None and one.lost in kept and kept[one.lost] <= one.lease_at
@@ -317,6 +321,8 @@ class Coordinator:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
         if takes_over(record, self._seen, time.time()):
             return  # a start beside it would make it longer
+        if may_return(record, self._known, self._seen, time.time(), self._unit.launch.lease_seconds):
+            return
         for kind in wanting.start:
             if time.monotonic() < self._not_before or (record.leader in self._seen and self._waits()):
                 continue
@@ -346,7 +352,8 @@ class Coordinator:
 
     def _tidy(self, record: UnitRecord, members: dict[str, Member]) -> None:
         """Remove the state of followers that are gone."""
-        used = {*members, *record.pending, os.path.basename(record.directory)}
+        out_of_sight = may_return(record, self._known, members, time.time())
+        used = {*members, *record.pending, *out_of_sight, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name not in used:

@@ -19,6 +19,8 @@ from penstock.ha.unit import Kind, Member, UnitRecord, kind_of
 _READY = ("ready", "following")
 #: how long at most a new secondary waits until the new primary has results: starting one takes what both need
 TAKE_OVER_SECONDS = 10.0
+#: how long the state of a secondary that is out of sight is kept: where its process is, may not be seen from here
+_ELSEWHERE_SECONDS = 300.0
 #: so many secondaries lost within so many seconds are replaced at once; the next ones wait, each twice as long
 _AT_ONCE = 2
 _WITHIN_SECONDS = 180.0
@@ -44,6 +46,27 @@ def takes_over(record: UnitRecord, members: Mapping[str, Member], now: float) ->
         and last.first_result_at is None
         and 0.0 <= now - last.lease_at < TAKE_OVER_SECONDS
     )
+
+
+def may_return(
+    record: UnitRecord,
+    known: Mapping[str, Member],
+    members: Mapping[str, Member],
+    now: float,
+    within_seconds: float | None = None,
+) -> set[str]:
+    """The secondaries whose sessions have ended and whose processes are there, as far as is known: they may have been
+    paused and join again. `within_seconds`: only when no engine is there, and those gone no longer ago than that."""
+    if within_seconds is not None and members:
+        return set()
+    return {
+        name
+        for name, member in known.items()
+        if name not in members
+        and name != record.leader
+        and member.seems_up
+        and now - record.lost.get(name, now) < (within_seconds or _ELSEWHERE_SECONDS)
+    }
 
 
 def next_secondary_at(losses: Sequence[float], now: float) -> float:

@@ -1,0 +1,93 @@
+"""A stall of everything costs the engine that led, and not the one that is to take over: that joins again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.rejoining import rejoined
+from penstock.engine.voice import Voice
+from penstock.ha.needs import may_return
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Launch, Member, Unit, UnitRecord
+from penstock.words.errors import ExternalError
+from tests.ha.unit_kit import Kit
+
+LEASE_SECONDS = 1.0
+#: a process that has ended
+GONE = 2**22 + 1
+
+
+@pytest.mark.parametrize("scheme", [Scheme.active_standby, Scheme.passive_hot])
+def test_after_a_stall_of_everything_the_second_engine_takes_over(tmp_path: Path, scheme: Scheme) -> None:
+    kit = Kit(tmp_path, scheme)
+    try:
+        kit.feeder.go()
+        second = kit.until("there is a second engine", kit.secondary)
+        kit.flowing()
+        first, pids = kit.leader(), [member.pid for member in kit.members().values()]
+        assert kit.coordinator is not None
+        pids.insert(0, kit.coordinator.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4.0)  # longer than the lease
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        kit.until("another leads", lambda: kit.leader() not in (None, first))
+        assert kit.leader() == second, kit.told()
+        kit.flowing()
+        assert "in the unit again" in kit.unit.log(second).read_text()
+        assert "LEASE_LOST" in kit.unit.log(str(first)).read_text()
+        kit.finish()
+    finally:
+        kit.close()
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Unit:
+    launch = Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path), lease_seconds=LEASE_SECONDS)
+    made = Unit.made(tmp_path / "state", launch)
+    made.begun(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
+    return made
+
+
+@pytest.mark.parametrize("how", ["is up", "is on the way"])
+def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
+    former = unit.store.session(LEASE_SECONDS)
+    voice = Voice(unit, former, "e2", "active")
+    voice.say(phase="following")
+    other = unit.store.session(LEASE_SECONDS)
+    if how == "is up":
+        Voice(unit, other, "e3", "active").say(phase="starting")
+    else:
+        unit.change(lambda now: replace(now, pending={"e3": ("active", time.time())}))
+    with pytest.raises(ExternalError, match=r"LEASE_LOST.*in its place"):
+        rejoined(unit, former, voice, "e2")
+    assert "e2" not in unit.members()
+    other.close()
+
+
+def test_an_engine_of_the_other_kind_replaces_nobody(unit: Unit) -> None:
+    former = unit.store.session(LEASE_SECONDS)
+    voice = Voice(unit, former, "e2", "active")
+    voice.say(phase="following")
+    unit.change(lambda now: replace(now, pending={"e3": ("passive", time.time())}))
+    again = rejoined(unit, former, voice, "e2")
+    assert unit.members()["e2"].session == again.id != former.id
+    assert unit.members()["e2"].phase == "following"
+    again.close()
+
+
+def test_only_secondaries_whose_process_is_there_are_expected_back() -> None:
+    here, gone = (Member(pid, socket.gethostname(), "active") for pid in (os.getpid(), GONE))
+    known = {"e1": here, "e2": here, "e3": gone, "e4": here}
+    record = UnitRecord(Scheme.active_standby, "d", leader="e1", lost={"e1": 99.0, "e2": 99.0, "e4": 90.0})
+    assert may_return(record, known, {}, 100.0) == {"e2", "e4"}, "who led does not come back"
+    assert may_return(record, known, {}, 100.0, 2.0) == {"e2"}, "nobody is waited for much longer"
+    assert may_return(record, known, {"e5": here}, 100.0, 2.0) == set()
