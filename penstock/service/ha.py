@@ -22,6 +22,7 @@ from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
 from penstock.ha.simulate import Run, Simulated, simulate
 from penstock.service.figures import clock, size
+from penstock.service.options import as_seconds
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
 from penstock.words.size import byte_count
@@ -84,7 +85,7 @@ def simulate_(
 ) -> None:
     """Turn the controller through a load with failures; tell what it chose, what it cost and what it kept."""
     settings = ControllerSettings(
-        threshold_seconds=microseconds(threshold) / 1e6,
+        threshold_seconds=as_seconds(threshold, "--threshold"),
         semantics=semantics,
         weights=weights_of(costs),
         checkpoint_choices=_choices(checkpoint_every),

@@ -71,6 +71,7 @@ def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--costs", "cheap"], "BAD_COST_WEIGHTS"),
         (["--threshold", "soon"], "BAD_DURATION"),
+        (["--threshold", "0s"], "BAD_OPTION"),
         (["--threshold", "-5"], "BAD_DURATION"),
         (["--state", "huge"], "BAD_SIZE"),
         (["--trace", "holiday"], "NO_SUCH_TRACE"),
