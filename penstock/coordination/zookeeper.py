@@ -15,6 +15,7 @@ Does not guarantee that a session ends in time when the server's `maxSessionTime
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ from penstock.coordination.contract import (
 
 #: how long an answer is waited for
 _ANSWER_SECONDS = 10.0
+_KAZOO = logging.getLogger("kazoo")
 #: how a broken connection is tried again: kazoo's own way soon waits longer than a session lives
 _AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 
@@ -55,6 +57,10 @@ class ZooKeeperStore(Store):
         servers, _, root = hosts.partition("/")
         self._hosts, self._root = servers, "/" + "/".join(checked(root or "penstock"))
         self._answer_seconds = answer_seconds
+        if (
+            _KAZOO.level == logging.NOTSET
+        ):  # what matters of it we say ourselves; the rest is several lines a second
+            _KAZOO.setLevel(logging.CRITICAL)
         self._news = threading.Condition()
         self._changes = 0
         with self._reporting():

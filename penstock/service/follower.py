@@ -50,6 +50,8 @@ class Follower:
         self._said = -1
         self._status: Mapping[str, Any] = {}
         self._leads = False
+        #: when it was last seen who leads
+        self._looked_at = time.monotonic()
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._again, args=(what, seconds), name=f"penstock-{name}", daemon=True)
@@ -100,6 +102,8 @@ class Follower:
 
     def _follow(self) -> None:
         """Tell the host what was committed or said since."""
+        if self._leads and time.monotonic() - self._looked_at > self._unit.launch.lease_seconds:
+            self._between("who leads cannot be seen")  # a look takes as long as the store takes to fail
         self.committed = max(self.committed, self._found())
         program = self._hosted.program
         found = self.committed, program.commands
@@ -126,6 +130,7 @@ class Follower:
     def _look(self) -> None:
         """Look who leads."""
         record, members = self._unit.record(), self._unit.members()
+        self._looked_at = time.monotonic()
         primary = members.get(record.leader or "")
         leads = primary is not None and primary.phase == "primary" and primary.seems_up
         self._directory = Path(record.directory)
@@ -137,6 +142,12 @@ class Follower:
         self._leads = leads
         self._hosted.entered("running" if leads else BETWEEN)
         log("running" if leads else BETWEEN, engine=record.leader, generation=record.generation)
+
+    def _between(self, why: str) -> None:
+        self._leads, self._said, self._status = False, -1, {}
+        if self._hosted.phase not in ("starting", "ending"):
+            self._hosted.entered(BETWEEN)
+            log(BETWEEN, logging.WARNING, reason=why)
 
     def _measure(self) -> None:
         """Ask the primary for its figures."""

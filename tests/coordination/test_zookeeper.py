@@ -70,3 +70,9 @@ def test_a_server_that_is_not_there_is_told() -> None:
         ZooKeeperStore("127.0.0.1:1/penstock", answer_seconds=0.5)
     assert away.value.condition == "STORE_UNAVAILABLE"
     assert away.value.retry
+
+
+def test_a_server_that_is_away_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ExternalError, match="STORE_UNAVAILABLE"):
+        ZooKeeperStore("127.0.0.1:1", answer_seconds=1.0)
+    assert [record for record in caplog.records if record.name.startswith("kazoo")] == []
