@@ -64,8 +64,8 @@ def chart(unit: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def measured(unit: Mapping[str, Any], scheme: str) -> list[float]:
     """What the recoveries with a scheme took, oldest first, as far as somebody saw the failure."""
-    took = [one["first_result_after"] for one in unit["recoveries"] if one["scheme"] == scheme]
-    return [seconds for seconds in took if seconds is not None]
+    seen = [one for one in unit["recoveries"] if one["scheme"] == scheme and one["failed_at"] is not None]
+    return [one["first_result_after"] for one in seen if one["first_result_after"] is not None]
 
 
 def picked_by(unit: Mapping[str, Any]) -> str:

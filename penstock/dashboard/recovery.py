@@ -122,7 +122,7 @@ def _figures(tiles: dict[str, Tile], facts: RecoveryFacts) -> None:
     waiting = len(facts.restarts) - len(done)
     tiles["recoveries"].put(f"{len(facts.restarts) + len(in_unit):,}", "one under way" if waiting else "")
     if in_unit:
-        tiles["last recovery"].put(lasting(in_unit[-1]["first_result_after"]), "to the first result")
+        tiles["last recovery"].put(_since(in_unit[-1], "first_result_after"), "to the first result")
     elif done:
         tiles["last recovery"].put(lasting(done[-1].gap_seconds), "without results")
     else:
@@ -178,14 +178,20 @@ def _engines(unit: dict[str, Any]) -> Markup:
     return head + table(_ENGINES, rows, "No engine of it is up.")
 
 
+def _since(one: dict[str, Any], name: str) -> str:
+    """How long something took after a failure: counted from the last result where the failure itself was not seen."""
+    unseen = one.get("failed_at") is None and one[name] is not None
+    return f"{'at most ' if unseen else ''}{lasting(one[name])}"
+
+
 def _recoveries(unit: dict[str, Any]) -> Markup:
     rows = [
         (
             one["lost"],
             one["leader"],
             one["scheme"],
-            Markup("{}").format(lasting(one["detected_after"])),
-            Markup("{}").format(lasting(one["first_result_after"])),
+            Markup("{}").format(_since(one, "detected_after")),
+            Markup("{}").format(_since(one, "first_result_after")),
             Markup("{}").format(lasting(one["estimated_seconds"])),
             one["semantics"],
         )

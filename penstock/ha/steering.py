@@ -128,7 +128,7 @@ class Steering:
         found += [
             Recovered(Scheme(one.scheme), one.expected_seconds, one.first_result_after)
             for one in record.recoveries
-            if one.expected_seconds and one.first_result_after is not None
+            if one.expected_seconds and one.failed_at is not None and one.first_result_after is not None
         ]
         return begun(self.settings, 0.0).history.folded([*found, *self._loads])
 

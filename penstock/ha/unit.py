@@ -75,14 +75,21 @@ class Recovery:
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
+    def began_at(self) -> float | None:
+        """When the failure happened, or the last sign that it had not: of an engine that hangs nobody sees the end."""
+        return self.last_result_at if self.failed_at is None else self.failed_at
+
+    @property
     def detected_after(self) -> float | None:
-        return None if self.failed_at is None else max(self.lease_at - self.failed_at, 0.0)
+        """Where the failure was not seen: at most."""
+        return None if self.began_at is None else max(self.lease_at - self.began_at, 0.0)
 
     @property
     def first_result_after(self) -> float | None:
-        if self.failed_at is None or self.first_result_at is None:
+        """Where the failure was not seen: at most."""
+        if self.began_at is None or self.first_result_at is None:
             return None
-        return self.first_result_at - self.failed_at
+        return self.first_result_at - self.began_at
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
+#: what a unit's phase comes to when nothing of it is up
+_DOWN = {"running": "down", "stopping": "stopped"}
+
 UnitState = Annotated[Path, typer.Option(help="The state directory the unit was started on.", metavar="DIR")]
 
 
@@ -184,7 +187,7 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
 
     return {
         "unit": unit.launch.unit,
-        "phase": record.phase,
+        "phase": record.phase if members or unit.up() else _DOWN.get(record.phase, record.phase),
         "scheme": str(record.scheme),
         "generation": record.generation,
         "leader": record.leader if record.leader in members else None,

@@ -116,7 +116,9 @@ def _recoveries(told: dict[str, Any]) -> Table:
     )
     for one in told["recoveries"]:
         times = [
-            "not seen" if one[name] is None else f"{one[name]:.2f} s"
+            "not seen"
+            if one[name] is None
+            else f"{'at most ' if one['failed_at'] is None else ''}{one[name]:.2f} s"
             for name in ("detected_after", "first_result_after")
         ]
         reckoned = "-" if one["estimated_seconds"] is None else f"{one['estimated_seconds']:.2f} s"

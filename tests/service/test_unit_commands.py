@@ -84,12 +84,35 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     told = json.loads(text)
     assert code == 0
     assert told["leader"] is None, "it is not up"
+    assert told["phase"] == "down"
     assert told["recoveries"][0]["first_result_after"] == 3.5
     code, text = said(capsys, "ha", "switch", "passive-hot", "--state", str(unit.root))
     assert "deployed -> passive-hot" in text
     assert unit.record().scheme is Scheme.passive_hot
     assert said(capsys, "ha", "stop", "--state", str(unit.root))[0] == 0
     assert unit.record().phase == "stopping"
+    assert (
+        json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"] == "stopped"
+    )
+    session = unit.store.session()
+    unit.attend(session)
+    assert (
+        json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
+        == "stopping"
+    )
+    session.close()
+
+
+def test_a_failure_that_nobody_saw_is_measured_from_the_last_result(
+    unit: Unit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A primary that hangs does not end: its lease does, and whoever takes that is faster than who would notice."""
+    hung = Recovery("e1", "e2", 2, "deployed", lease_at=12.0, last_result_at=9.0, first_result_at=13.5)
+    unit.change(lambda now: UnitRecord(Scheme.deployed, now.directory, recoveries=(hung,), generation=2))
+    assert (hung.detected_after, hung.first_result_after) == (3.0, 4.5)
+    text = said(capsys, "ha", "status", "--state", str(unit.root))[1]
+    assert "at most 3.00 s" in text
+    assert "at most 4.50 s" in text
 
 
 def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
