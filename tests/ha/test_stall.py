@@ -49,6 +49,28 @@ def test_after_a_stall_of_everything_the_second_engine_takes_over(tmp_path: Path
         kit.close()
 
 
+def test_the_recovery_from_a_primary_that_hangs_is_measured(tmp_path: Path) -> None:
+    """Who takes its lease is faster than the coordinator is at noticing."""
+    kit = Kit(tmp_path, Scheme.active_standby)
+    try:
+        kit.feeder.go()
+        kit.until("there is a second engine", kit.secondary)
+        kit.flowing()
+        hung = kit.members()[str(kit.leader())].pid
+        os.kill(hung, signal.SIGSTOP)
+        kit.until(
+            "another has results",
+            lambda: kit.record().recoveries[-1:] and kit.record().recoveries[-1].first_result_at,
+        )
+        os.kill(hung, signal.SIGCONT)
+        (recovery,) = kit.record().recoveries
+        assert recovery.detected_after is not None
+        assert recovery.first_result_after is not None
+        assert 1.0 < recovery.detected_after <= recovery.first_result_after < 60.0
+    finally:
+        kit.close()
+
+
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     launch = Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path), lease_seconds=LEASE_SECONDS)
