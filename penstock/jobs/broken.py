@@ -6,10 +6,11 @@ Receives a catalogue; hands the errors of its broken jobs. Those who read one ar
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sqlglot import exp
 
-from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.catalogue import Catalogue, Command, JobEntry, named
 from penstock.jobs.workshop import Workshop
 from penstock.sql.parse import parse
 from penstock.sql.statements import Select
@@ -53,6 +54,13 @@ def naming(name: str, catalogue: Catalogue) -> list[str]:
         found.update(new)
         look += new
     return [job for job in catalogue.jobs if job in found]
+
+
+def touched(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
+    """The jobs that commands are about, and those that may read one they alter: both may tell other columns now."""
+    altered = [command["name"] for command in commands if command["do"] == "alter"]
+    readers = {job for name in altered if name in catalogue.jobs for job in naming(name, catalogue)}
+    return (named(commands) | readers) & catalogue.jobs.keys()
 
 
 def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> Command:

@@ -1,11 +1,14 @@
 """What jobs need opened before they can run: their sinks, and the logs of their streams.
 
 Receives jobs of a catalogue, from the engine's start on; hands their sinks opened, each once, until all are closed.
+A job that is altered to tell other columns keeps its sinks open: they are asked whether they take those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+
+import polars as pl
 
 from penstock.jobs.catalogue import Catalogue
 from penstock.jobs.workshop import Workshop
@@ -21,8 +24,8 @@ class Opening:
         self._workshop = workshop
         self._state: str | None = None
         self._start_log: Callable[[str, ScanPlan], None] = lambda stream, scan: None
-        #: by the number of the job's creation
-        self._opened: dict[int, tuple[Sink, ...]] = {}
+        #: by the number of the job's creation, with the columns they were last asked to take
+        self._opened: dict[int, tuple[tuple[Sink, ...], dict[str, pl.DataType]]] = {}
 
     @property
     def begun(self) -> bool:
@@ -44,12 +47,32 @@ class Opening:
             sinks = self._workshop.sinks(entry)
             if not asleep and entry.master.life != "running":
                 continue
-            if self._opened.get(entry.created) is not sinks:
+            opened, columns = self._opened.get(entry.created, ((), {}))
+            if opened is not sinks:
                 for sink in sinks:
                     sink.open(f"{entry.name}@{self._state}.{entry.created}", dict(job.schema))
-                self._opened[entry.created] = sinks
+            elif columns != job.schema:
+                _check(sinks, job.schema)
+            self._opened[entry.created] = sinks, dict(job.schema)
             for stream, scan in job.scans.items():
                 self._start_log(stream, scan)
+
+    def make_ready(self, catalogue: Catalogue, names: Collection[str], *, opens: bool) -> None:
+        """Where an engine runs, open what jobs need; or only ask the sinks that are open whether they take the columns
+        those tell now. Raises if that cannot be."""
+        if self.begun and opens:
+            self.open(catalogue, names)
+        elif self.begun:
+            self._ask(catalogue, names)
+
+    def _ask(self, catalogue: Catalogue, names: Collection[str]) -> None:
+        for name in names:
+            entry = catalogue.jobs[name]
+            if entry.created in self._opened and not entry.left_out:
+                sinks, columns = self._opened[entry.created]
+                schema = self._workshop.job(name, catalogue).schema
+                if columns != schema:
+                    _check(sinks, schema)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -57,6 +80,11 @@ class Opening:
             for sink in sinks:
                 _close(sink)
         self._state = None
+
+
+def _check(sinks: Collection[Sink], schema: Mapping[str, pl.DataType]) -> None:
+    for sink in sinks:
+        sink.check(dict(schema))
 
 
 def _close(sink: Sink) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from penstock.jobs.asking import Asking
-from penstock.jobs.broken import broken, failing
+from penstock.jobs.broken import broken, failing, touched
 from penstock.jobs.catalogue import Catalogue, Command, alike, named
 from penstock.jobs.commands import Accepted, Answered, Desk
 from penstock.jobs.failures import Failures
@@ -137,8 +137,9 @@ class Jobs(Asking):
                     return made.answers
                 # where another may be first, nothing is opened before it is certain
                 shared = self._shared or self._desk.carrier is not None
-                if self._opening.begun and not shared:
-                    self._opening.open(made.catalogue, named(made.commands) & made.catalogue.jobs.keys())
+                self._opening.make_ready(
+                    made.catalogue, touched(made.commands, made.catalogue), opens=not shared
+                )
                 number = self._known.log.append(made.commands, on)
                 if number is not None:
                     self._add([made.commands], made.catalogue)

@@ -23,9 +23,18 @@ class Sink(ABC):
     def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
         """Make ready for a job; removes what a crashed writer left half done."""
 
+    def check(self, schema: dict[str, pl.DataType]) -> None:  # noqa: B027 - most sinks take any columns
+        """Raise a `UserError` if rows of these columns could not be written, now that the job is altered.
+
+        Called while it is open, from any thread, and changes nothing.
+        """
+
     @abstractmethod
     def write(self, epoch: int, rows: pl.DataFrame) -> bool:
-        """Take the rows of an epoch. False when the sink held that epoch already."""
+        """Take the rows of an epoch. False when the sink held that epoch already.
+
+        Once the job was altered they may have other columns than `open` said; one of before may still be repeated.
+        """
 
     def take_over(self, generation: int) -> None:  # noqa: B027 - a sink that cannot tell writers apart
         """Take rows from this generation on, and nothing any more from lower ones; raises FENCED from a lower one.

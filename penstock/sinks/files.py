@@ -25,7 +25,7 @@ from pathlib import Path
 import polars as pl
 
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import Ground
 from penstock.words.errors import ExternalError, UserError
 
@@ -66,7 +66,7 @@ class EpochFiles(Sink):
             return False
         if rows.is_empty():
             return True
-        content = self._encode(rows.select(self._columns) if self._columns else rows)
+        content = self._encode(in_order(rows, self._columns))
         with _reporting(self.directory):
             self._ground.guarded(lambda: self._put(target, content))
             _sync_directory(self.directory)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import fenced
 from penstock.words.errors import ExternalError, UserError
 
@@ -103,7 +103,7 @@ class HttpPush(Sink):
             return True
         if self._client is None:
             self.open(self._job, {})
-        plain = portable(rows.select(self._columns) if self._columns else rows)
+        plain = portable(in_order(rows, self._columns))
         new = self._posted(epoch, plain.write_ndjson().encode())
         self._last = epoch
         return new

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import fenced
 from penstock.words.errors import ExternalError, UserError
 from penstock.words.extras import extra
@@ -70,12 +70,7 @@ class KafkaTopic(Sink):
         """Connect, and see that the topic is there."""
         self.close()
         self._job, self._generation, self._columns = job, 0, list(schema)
-        if self.key is not None and self.key not in schema:
-            raise UserError(
-                "SINK_SCHEMA_MISMATCH",
-                f"the key of {self.describe()} is not among the job's columns",
-                detail=f"It is {self.key}; there are {', '.join(schema)}.",
-            )
+        self.check(schema)
         kafka = _library()
         with self._reporting():
             self._consumer = kafka.Consumer(
@@ -93,6 +88,15 @@ class KafkaTopic(Sink):
                 raise kafka.KafkaException(found.error)
             self._make_ledger()
 
+    def check(self, schema: dict[str, pl.DataType]) -> None:
+        """Whether the key is among the columns."""
+        if self.key is not None and self.key not in schema:
+            raise UserError(
+                "SINK_SCHEMA_MISMATCH",
+                f"the key of {self.describe()} is not among the job's columns",
+                detail=f"It is {self.key}; there are {', '.join(schema)}.",
+            )
+
     def take_over(self, generation: int) -> None:
         """Shut out whoever wrote before, and put the generation into the ledger."""
         if generation == self._generation:
@@ -108,7 +112,7 @@ class KafkaTopic(Sink):
         """One transaction with the rows and the epoch's number. An epoch without rows leaves nothing."""
         if rows.is_empty():
             return True
-        chosen = rows.select(self._columns) if self._columns else rows
+        chosen = in_order(rows, self._columns)
         values = portable(chosen).write_ndjson().encode().splitlines()
         keys: list[str | None] = [None] * len(values)
         if self.key is not None:

@@ -9,6 +9,8 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import polars as pl
 from polars.datatypes import DataTypeClass
 
@@ -22,6 +24,11 @@ def portable(rows: pl.DataFrame, *, keep_bytes: bool = False) -> pl.DataFrame:
         for name, dtype in rows.schema.items()
         if _foreign(dtype) and not (keep_bytes and dtype == pl.Binary)
     )
+
+
+def in_order(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """The rows, columns in this order where they are these; those of an altered job keep their own."""
+    return rows.select(columns) if rows.columns != [*columns] and {*rows.columns} == {*columns} else rows
 
 
 def _foreign(dtype: pl.DataType) -> bool:

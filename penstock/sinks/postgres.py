@@ -13,7 +13,7 @@ tells when it is offered again; `UserError` when the table, or a value, does not
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -65,8 +65,7 @@ class Postgres(Sink):
         self.close()
         self._job, self._generation = job, 0
         self._columns = {name: column_type(dtype) for name, dtype in schema.items()}
-        if missing := [name for name in self.key if name not in schema]:
-            raise self._mismatch(f"The key has {', '.join(missing)}, which the job does not give")
+        self._check_key(schema)
         with self._transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
             connection.execute(
@@ -77,6 +76,20 @@ class Postgres(Sink):
                 f"INSERT INTO {_LEDGER} VALUES (%s, %s, -1, 0) ON CONFLICT DO NOTHING", (job, self.table)
             )
             self._check_table(connection)
+
+    def check(self, schema: dict[str, pl.DataType]) -> None:
+        """Whether the table has the columns; asked over a connection of its own, since rows may be under way."""
+        wanted = {name: column_type(dtype) for name, dtype in schema.items()}
+        self._check_key(schema)
+        if wanted.items() <= self._columns.items():
+            return
+        asking = Postgres(self._address, self.table, key=self.key)
+        asking._columns = wanted
+        try:
+            with asking._transaction() as connection:
+                asking._check_table(connection)
+        finally:
+            asking.close()
 
     def take_over(self, generation: int) -> None:
         """Note the generation, which every later transaction looks at."""
@@ -128,28 +141,32 @@ class Postgres(Sink):
         return int(epoch)
 
     def _copy(self, connection: psycopg.Connection[Any], rows: pl.DataFrame, into: str) -> None:
-        columns = ", ".join(map(_quoted, self._columns))
+        columns = ", ".join(map(_quoted, rows.columns))
         with (
             connection.cursor() as cursor,
             cursor.copy(f"COPY {into} ({columns}) FROM STDIN".encode()) as copy,
         ):
-            for line in lines(rows.select(list(self._columns))):
+            for line in lines(rows):
                 copy.write_row(line)
 
     def _upsert(self, connection: psycopg.Connection[Any], rows: pl.DataFrame) -> None:
         """Replace by key. Of rows with one key the last counts; a null is a key of its own."""
         latest = rows.unique(list(self.key), keep="last", maintain_order=True)
-        columns = ", ".join(map(_quoted, self._columns))
+        columns = ", ".join(map(_quoted, rows.columns))
         connection.execute(
             f"CREATE TEMP TABLE penstock_rows ON COMMIT DROP AS SELECT {columns} FROM {_name(self.table)} LIMIT 0"
         )
         self._copy(connection, latest, "penstock_rows")
-        others = [name for name in self._columns if name not in self.key]
+        others = [name for name in rows.columns if name not in self.key]
         change = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
         connection.execute(
             f"INSERT INTO {_name(self.table)} ({columns}) SELECT {columns} FROM penstock_rows "
             f"ON CONFLICT ({', '.join(map(_quoted, self.key))}) DO {f'UPDATE SET {change}' if others else 'NOTHING'}"
         )
+
+    def _check_key(self, schema: Collection[str]) -> None:
+        if missing := [name for name in self.key if name not in schema]:
+            raise self._mismatch(f"The key has {', '.join(missing)}, which the job does not give")
 
     def _check_table(self, connection: psycopg.Connection[Any]) -> None:
         found = dict(
@@ -186,7 +203,7 @@ class Postgres(Sink):
             "SINK_SCHEMA_MISMATCH",
             f"{self.describe()} cannot take the job's columns",
             detail=f"{detail}.",
-            hint="Name another table, drop this one, or rename or cast the job's columns.",
+            hint="Name another table, add to this one what is missing, or rename or cast the job's columns.",
         )
 
     @contextlib.contextmanager

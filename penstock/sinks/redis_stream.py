@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import fenced
 from penstock.words.errors import ExternalError
 from penstock.words.extras import extra
@@ -79,7 +79,7 @@ class RedisStream(Sink):
         """Append the rows and note the epoch. An epoch without rows leaves neither."""
         if rows.is_empty():
             return True
-        plain = portable(rows.select(self._columns) if self._columns else rows)
+        plain = portable(in_order(rows, self._columns))
         return self._run(epoch, self._generation, plain.write_ndjson().encode().splitlines())
 
     def close(self) -> None:

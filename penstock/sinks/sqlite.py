@@ -73,6 +73,15 @@ class Sqlite(Sink):
                 )
                 self._make_table(database)
 
+    def check(self, schema: dict[str, pl.DataType]) -> None:
+        """A table's columns stay what they are."""
+        given = {name: _sql_type(dtype) for name, dtype in schema.items()}
+        if given != self._columns:
+            raise self._mismatch(
+                f"The table has {_listed(self._columns)}; the altered job gives {_listed(given)}",
+                "Create another job that writes into another table; this one must keep its columns and types.",
+            )
+
     def take_over(self, generation: int) -> None:
         """Note the generation, which every later transaction looks at."""
         if generation == self._generation:
@@ -142,12 +151,12 @@ class Sqlite(Sink):
         elif found != self._columns:
             raise self._mismatch(f"The table has {_listed(found)}; the job gives {_listed(self._columns)}")
 
-    def _mismatch(self, detail: str) -> UserError:
+    def _mismatch(self, detail: str, hint: str | None = None) -> UserError:
         return UserError(
             "SINK_SCHEMA_MISMATCH",
             f"{self.describe()} cannot take the job's columns",
             detail=f"{detail}.",
-            hint="Name another table, drop this one, or rename the job's columns.",
+            hint=hint or "Name another table, drop this one, or rename the job's columns.",
         )
 
     @contextlib.contextmanager

@@ -119,6 +119,21 @@ def test_columns_that_do_not_fit_are_refused(postgres_address: str, table: str) 
         Postgres(postgres_address, table, key="user").open("job", SCHEMA)
 
 
+def test_an_altered_job_may_tell_the_columns_that_the_table_has(
+    postgres_address: str, ask: Ask, table: str
+) -> None:
+    sink = Postgres(postgres_address, table, make_table=True)
+    sink.open("job", SCHEMA)
+    with pytest.raises(UserError, match=r"SINK_SCHEMA_MISMATCH.*user missing"):
+        sink.check({"page": pl.String(), "user": pl.String()})
+    ask(f'ALTER TABLE {table} ADD COLUMN "user" text')
+    sink.check({"page": pl.String(), "user": pl.String()})
+    assert sink.write(0, ROWS), "an epoch of before"
+    assert sink.write(1, pl.DataFrame({"page": ["/c"], "user": ["u"]}))
+    wanted = [("/a", 3, None), ("/b", 1, None), ("/c", None, "u")]
+    assert ask(f'SELECT page, visits, "user" FROM {table}') == wanted
+
+
 def test_a_value_that_does_not_fit_leaves_the_epoch_out(postgres_address: str, ask: Ask, table: str) -> None:
     sink = Postgres(postgres_address, table, make_table=True)
     sink.open("job", SCHEMA)
