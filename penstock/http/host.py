@@ -34,10 +34,9 @@ from penstock.jobs.commands import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
-from penstock.jobs.script import Script, placed
 from penstock.query.logical import StreamDefinition
 from penstock.sql.parse import parse
-from penstock.words.errors import ExternalError, PenstockError, UserError
+from penstock.words.errors import ExternalError, UserError
 
 #: told that epochs were committed or jobs changed; from any thread
 Listener = Callable[[], None]
@@ -157,15 +156,9 @@ class Host:
         self.check_open()
         if isinstance(self.program, Kept):
             raise inventory.unchanging(self.program)
-        statements = parse(text)
-        self._guard.check(statements)
+        self._guard.check(parse(text))
         try:
             return self.program.checked(text) if check else self.program.say(text, request)
-        except PenstockError as error:
-            if error.where and len(statements) == 1:
-                with placed(Script(text, statements), statements[0]):
-                    raise
-            raise
         finally:
             if not check:
                 self._changes += 1

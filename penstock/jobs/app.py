@@ -29,13 +29,16 @@ class JobsApp:
     queries: Mapping[str, Stream] = field(default_factory=dict)
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
+    #: where the SQL stands, for errors
+    file: str | None = None
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""
-        from penstock.jobs.script import explained, script
+        from penstock.jobs.placing import script
+        from penstock.jobs.script import explained
         from penstock.jobs.workshop import Given
 
-        return explained([script(self.sql)], Given(self.streams, self.queries, self.functions))
+        return explained([script(self.sql, self.file)], Given(self.streams, self.queries, self.functions))
 
     def on(self, state: Path, *, follows: bool = False, shared: bool = False) -> Jobs:
         """The jobs on a state directory; `follows`: another process runs their epochs; `shared`: other processes take
@@ -50,6 +53,7 @@ class JobsApp:
             functions=self.functions,
             deliver=self.deliver,
             begin=self.sql,
+            file=self.file,
             follows=follows,
             shared=shared,
         )

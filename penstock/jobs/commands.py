@@ -15,6 +15,7 @@ from penstock.ha.schemes import SEMANTICS, Semantics
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.explained import explanation
+from penstock.jobs.placing import Script, placed
 from penstock.jobs.workshop import Given, Workshop, told_apart
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
@@ -100,45 +101,50 @@ class Desk:
         #: which coordinator carries a job, where there are several
         self.carrier: Callable[[str], str] | None = None
 
-    def accepted(self, statements: Sequence[Statement], catalogue: Catalogue) -> Accepted:
-        """What comes of statements, one after the other; raises if one of them cannot be."""
+    def accepted(self, said: Script, catalogue: Catalogue) -> Accepted:
+        """What comes of statements, one after the other; raises if one of them cannot be, with its place."""
         made = Accepted(catalogue)
-        for statement in statements:
-            self._accept(statement, made)
+        for statement in said.statements:
+            with placed(said, statement):
+                self._accept(statement, made)
         return made
 
-    def begun(self, statements: Sequence[Statement], catalogue: Catalogue, *, first: bool) -> Accepted:
+    def begun(self, said: Script, catalogue: Catalogue, *, first: bool) -> Accepted:
         """What comes of the text an engine begins with. What it said before and says now is left as it is, whatever
         has become of it since; what is new is created, what is said otherwise than before altered."""
         made = Accepted(catalogue)
         self._give(made)
         for name, error in () if first else broken(self._workshop, made.catalogue).items():
             made.do(failing(made.catalogue.jobs[name], error), f"the job {name} cannot run: {error.text()}")
-        for statement in statements:
-            match statement:
-                case CreateStream(name=name, text=text) if name in catalogue.streams:
-                    if catalogue.streams[name].text != text:
-                        raise UserError(
-                            "STREAM_CHANGED",
-                            f"the stream {name} was created otherwise",
-                            detail=f"it is: {catalogue.streams[name].text}",
-                            hint="Give the new one another name, or drop the old one and its jobs first.",
-                        )
-                case CreateJob(name=name, text=text):
-                    if catalogue.said.get(name) == text:
-                        continue
-                    if name in made.catalogue.jobs:
-                        self._alter(_as_said(statement), made)
-                        if made.catalogue.jobs[name].recovery != statement.recovery:
-                            made.note(_recovering(name, statement.recovery))
-                    else:
-                        self._accept(statement, made)
-                    made.note({"do": "said", "name": name, "text": text})
-                case CreateStream():
-                    self._accept(statement, made)
-                case _ if first:
-                    self._accept(statement, made)
+        for statement in said.statements:
+            with placed(said, statement):
+                self._begin(statement, catalogue, made, first)
         return made
+
+    def _begin(self, statement: Statement, before: Catalogue, made: Accepted, first: bool) -> None:
+        match statement:
+            case CreateStream(name=name, text=text) if name in before.streams:
+                if before.streams[name].text != text:
+                    raise UserError(
+                        "STREAM_CHANGED",
+                        f"the stream {name} was created otherwise",
+                        detail=f"it is: {before.streams[name].text}",
+                        hint="Give the new one another name, or drop the old one and its jobs first.",
+                    )
+            case CreateJob(name=name, text=text):
+                if before.said.get(name) == text:
+                    return
+                if name in made.catalogue.jobs:
+                    self._alter(_as_said(statement), made)
+                    if made.catalogue.jobs[name].recovery != statement.recovery:
+                        made.note(_recovering(name, statement.recovery))
+                else:
+                    self._accept(statement, made)
+                made.note({"do": "said", "name": name, "text": text})
+            case CreateStream():
+                self._accept(statement, made)
+            case _ if first:
+                self._accept(statement, made)
 
     def unknown(self, job: str, catalogue: Catalogue) -> UserError:
         """What to say of a job that is not there."""

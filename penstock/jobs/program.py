@@ -27,6 +27,7 @@ from penstock.jobs.followed import FollowedResults
 from penstock.jobs.known import Known
 from penstock.jobs.messages import Deliver
 from penstock.jobs.opening import Opening
+from penstock.jobs.placing import Script, script
 from penstock.jobs.planner import Placed
 from penstock.jobs.repeated import answering, repeated
 from penstock.jobs.resting import bytes_of, emptying, planned_resting
@@ -34,9 +35,7 @@ from penstock.jobs.results import Results, as_declared
 from penstock.jobs.workshop import Given, Workshop
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
-from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
-from penstock.sql.statements import Statement
 from penstock.state.generation import Ground
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
@@ -61,6 +60,7 @@ class Jobs(Asking):
         functions: Mapping[str, UserFunction] | None = None,
         deliver: Mapping[str, Deliver] | None = None,
         begin: str = "",
+        file: str | None = None,
         most: int = 10_000,
         fold_after: int = 1_000,
         follows: bool = False,
@@ -84,7 +84,7 @@ class Jobs(Asking):
         self._leads, self._taken_in, self._astray = True, 0, (-1, 0)
         #: what was answered to the text it began with
         self.answers: list[Answered] = []
-        self._first = begin
+        self._first, self._file = begin, file
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -106,12 +106,12 @@ class Jobs(Asking):
     def say(self, text: str, request: str | None = None) -> list[Answered]:
         """Take statements in, all or none; hands an answer to each. Said again under the same `request`, they are
         answered as they were and nothing else happens."""
-        statements = parse(text)
+        said = script(text)
 
         def accepted(catalogue: Catalogue) -> Accepted:
             made = None if request is None else repeated(request, text, catalogue)
             if made is None:
-                made = self._desk.accepted(statements, catalogue)
+                made = self._desk.accepted(said, catalogue)
                 if request is not None and made.commands:
                     made.note(answering(request, text, made.answers, self._known.count + 1))
             return made
@@ -120,9 +120,9 @@ class Jobs(Asking):
 
     def checked(self, text: str) -> list[Answered]:
         """What would be answered to statements; nothing is carried out."""
-        statements = parse(text)
+        said = script(text)
         with self._lock:
-            return self._desk.accepted(statements, self.catalogue).answers
+            return self._desk.accepted(said, self.catalogue).answers
 
     def _decided(self, commands: Callable[[Catalogue], Sequence[Command]]) -> None:
         """Take in what this engine says because it leads; FENCED if another does by now."""
@@ -199,22 +199,21 @@ class Jobs(Asking):
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def _begin(self) -> None:
-        self._say_first([] if self._shared else parse(self._first), self._ground)
+        self._say_first(script("" if self._shared else self._first, self._file), self._ground)
         self._sound = self.commands
 
-    def _say_first(self, statements: Sequence[Statement], ground: Ground | None = None) -> None:
-        self.answers = self._taken(
-            lambda now: self._desk.begun(statements, now, first=not self._known.count), ground
-        )
+    def _say_first(self, said: Script, ground: Ground | None = None) -> None:
+        desk, known = self._desk, self._known
+        self.answers = self._taken(lambda now: desk.begun(said, now, first=not known.count), ground)
 
     def joined(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
         it begins with."""
-        statements = parse(self._first) if begin else []
+        said = script(self._first if begin else "", self._file)
         with self._lock:
             self._known.load(ours=False)
             if begin:
-                self._say_first(statements)
+                self._say_first(said)
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def opened(self, state: str, start_log: Callable[[str, ScanPlan], None], taken: int = 0) -> None:

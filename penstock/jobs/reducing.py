@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from penstock.jobs.catalogue import Catalogue
 from penstock.jobs.commands import Desk
-from penstock.jobs.script import placed, script
+from penstock.jobs.placing import script
 from penstock.jobs.workshop import Given, Workshop
 from penstock.query import logical
 from penstock.query.reduced import Reduction, reduction
@@ -26,7 +26,7 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
     given = Given({}, {}, {})
     workshop = Workshop(given)
     desk = Desk(workshop, given, len(read.statements))
-    catalogue = Catalogue()
+    statements: list[CreateStream | CreateJob] = []
     for statement in read.statements:
         if not isinstance(statement, CreateStream | CreateJob):
             raise UserError(
@@ -36,8 +36,8 @@ def reduction_of(text: str, stream: str, name: str = "reduced", *, sinks: bool =
             )
         if isinstance(statement, CreateJob) and not sinks:
             statement = _leading_nowhere(statement)
-        with placed(read, statement):
-            catalogue = desk.begun([statement], catalogue, first=True).catalogue
+        statements.append(statement)
+    catalogue = desk.begun(replace(read, statements=statements), Catalogue(), first=True).catalogue
     outputs = []
     for job, entry in catalogue.jobs.items():
         node = workshop.job(job, catalogue).node

@@ -70,7 +70,10 @@ class Workshop:
         """Where a job's rows go."""
         said, known = (entry.name, entry.sinks), self._sinks.get(entry.created)
         if known is None or known[0] != said:
-            self._sinks[entry.created] = said, sinks_of([as_call(sink) for sink in entry.sinks])
+            self._sinks[entry.created] = (
+                said,
+                sinks_of([as_call(sink, number) for number, sink in enumerate(entry.sinks, 1)]),
+            )
         return self._sinks[entry.created][1]
 
     def uses(self, name: str, catalogue: Catalogue) -> frozenset[str]:
@@ -141,9 +144,9 @@ def _reads(job: Compiled, stream: str) -> bool:
     return any(name == stream or name.startswith(f"{stream}~") for name in job.streams)
 
 
-def as_call(said: Mapping[str, object]) -> Call:
-    """A sink as it was said, from how it is kept."""
-    return Call(said["name"], tuple(said["arguments"]), dict(said["options"]))  # type: ignore[call-overload, arg-type]
+def as_call(said: Mapping[str, object], number: int = 1) -> Call:
+    """A job's so manieth sink as it was said, from how it is kept."""
+    return Call(said["name"], tuple(said["arguments"]), dict(said["options"]), (0, number))  # type: ignore[call-overload, arg-type]
 
 
 def _created(text: str) -> CreateStream:
@@ -165,5 +168,4 @@ def told_apart(name: str, error: PenstockError) -> PenstockError:
         f"the job {name}, which reads it, could not go on: {error.primary}",
         detail=error.detail,
         hint=error.hint or "Alter that job first.",
-        where=error.where,
     )

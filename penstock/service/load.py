@@ -50,7 +50,7 @@ def load(file: Path) -> App | JobsApp:
             hint="Name the Python file that holds your app, or the .sql file that holds your jobs.",
         )
     if path.suffix == ".sql":
-        return JobsApp(path.stem, path.read_text())
+        return JobsApp(path.stem, path.read_text(), file=str(file))
     before = set(sys.modules)
     module = _run_file(path)
     for name in set(sys.modules) - before | {module.__name__}:

@@ -19,7 +19,8 @@ from penstock.engine.epoch import EpochReport
 from penstock.engine.job_client import JobClient
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
-from penstock.jobs.script import Script, explained, script
+from penstock.jobs.placing import Script, script
+from penstock.jobs.script import explained
 from penstock.jobs.workshop import Given
 from penstock.service.options import Conf, Drain, For, Master, as_seconds, as_spark_settings
 from penstock.service.serve import Stopping

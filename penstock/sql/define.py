@@ -200,13 +200,14 @@ def _bad(primary: str, hint: str) -> UserError:
 @contextmanager
 def _at(call: Call) -> Iterator[None]:
     """What is wrong in here is wrong at this call."""
+    where = said(*call.at) if call.at[0] else f"sink {call.at[1]}"
     try:
         yield
     except UserError as error:
         raise UserError(
-            error.condition, error.primary, where=said(*call.at), detail=error.detail, hint=error.hint
+            error.condition, error.primary, where=where, detail=error.detail, hint=error.hint
         ) from None
     except (TypeError, ValueError) as error:
         raise UserError(
-            "BAD_ARGUMENT", f"{call.name} cannot be made of this", where=said(*call.at), detail=str(error)
+            "BAD_ARGUMENT", f"{call.name} cannot be made of this", where=where, detail=str(error)
         ) from None

@@ -23,7 +23,10 @@ Verb = Literal["pause", "resume", "flush", "empty", "drop"]
 
 @dataclass(frozen=True)
 class Call:
-    """A name with arguments, as in `files('logs/*.log')` or `jsonl('out/top')`; `at` is its line and column."""
+    """A name with arguments, as in `files('logs/*.log')` or `jsonl('out/top')`.
+
+    `at` is its line and column; where it stands in no text, 0 and which of several it is.
+    """
 
     name: str
     arguments: tuple[Scalar, ...] = ()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobs.app import jobs_app
+from penstock.jobs.app import JobsApp, jobs_app
 from penstock.service import cli
+from penstock.service.load import load
 from penstock.words.errors import UserError
 from tests.regressions.harness import ev, stream
 
@@ -40,9 +41,9 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [
-        (SCRIPT.replace("SELECT path, count", "SELECT pth, count"), "line 3, column 10"),
-        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32"),
-        (SCRIPT.replace("CREATE JOB all_paths", "CREATE JOB clicks"), "line 5, column 1"),
+        (SCRIPT.replace("SELECT path, count", "SELECT pth, count"), "line 3, column 10, in job hot"),
+        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32, in job all_paths"),
+        (SCRIPT.replace("CREATE JOB all_paths", "CREATE JOB clicks"), "line 5, column 1, in job clicks"),
         (SCRIPT.replace("CREATE JOB all", "CREATE JB all"), "line 5, column 8"),
     ],
 )
@@ -79,7 +80,7 @@ def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureF
         (
             "EXPLAIN SELECT path FROM clicks",
             ("SELECT path, c", "SELECT pth, c"),
-            "shop.sql, line 3, column 10.",
+            "shop.sql, line 3, column 10, in job hot.",
         ),
         ("EXPLAIN SELECT path FROM clicks", ("JOB all", "JB all"), "shop.sql, line 5, column 8."),
     ],
@@ -91,3 +92,43 @@ def test_what_is_wrong_is_told_with_its_place_in_its_own_text(
     file.write_text(SCRIPT.replace(*wrong) if wrong[0] else SCRIPT)
     assert left(["sql", "--with", str(file), asked]) == 2
     assert place in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32, in job all_paths"),
+        (f"{SCRIPT}CREATE JOB b AS\n SELECT path FROM hot\n INTO jsonl('a'), jsnl('b')", "line 8, column 19, in job b"),
+        (f"{SCRIPT}PAUSE JOB hot; RESUME JOB hot;\nPAUSE JOB hot; PAUSE JOB hot", "line 7, column 16"),
+        (f"{SCRIPT}CREATE JOB c AS SELECT pth FROM hot", "line 6, column 24, in job c"),
+        (f"{SCRIPT}ALTER JOB hot\nAS SELECT pth FROM clicks", "line 7, column 11, in job hot"),
+        (f"{SCRIPT}ALTER JOB hot SET WHERE pth = 'a'", "line 6, column 1, in job hot"),
+        (f"{SCRIPT}PAUSE JOB hot; DROP JOB warm", "line 6, column 16"),
+        (f"{SCRIPT}CREATE STREAM s FROM fils('a')\nFORMAT combined_log", "line 6, column 22, in stream s"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
+    wrong: str, place: str, tmp_path: Path
+) -> None:
+    begun = JobsApp("shop", wrong, file="shop.sql").on(tmp_path / "begun")
+    with pytest.raises(UserError) as caught:
+        begun.begun()
+    assert caught.value.where == f"shop.sql, {place}"
+    jobs = JobsApp("shop").on(tmp_path / "said")
+    jobs.begun()
+    for asked in (jobs.say, jobs.checked):
+        with pytest.raises(UserError) as caught:
+            asked(wrong)
+        assert caught.value.where == place
+
+
+def test_the_file_is_named_when_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"))
+    assert left(["explain", str(file)]) == 2
+    told = "".join(capsys.readouterr().err.split())
+    assert "shop.sql,line5,column32,injoball_paths." in told
+    app = load(file)
+    assert isinstance(app, JobsApp)
+    with pytest.raises(UserError, match=r"shop\.sql, line 5, column 32, in job all_paths"):
+        app.on(tmp_path / "state").begun()
