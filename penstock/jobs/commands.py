@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from penstock.ha.schemes import SEMANTICS, Semantics
+from penstock.jobs.agreement import check_declared, check_parameters
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.explained import explanation
@@ -233,6 +234,8 @@ class Desk:
             command["recovery"] = str(said.recovery)
         after = made.catalogue.after(command)
         self._workshop.job(said.name, after)
+        check_parameters(said.name, said.select.text, said.parameters)
+        check_declared(self._workshop, said.name, after)
         self._workshop.sinks(after.jobs[said.name])
         made.do(command, f"created job {said.name}; it runs from the next epoch on")
 
@@ -257,12 +260,14 @@ class Desk:
             "parameters": {**entry.parameters, **said.parameters},
             "state": "kept",
         }
+        check_parameters(said.name, command["select"], said.parameters)
         new = self._workshop.job(said.name, made.catalogue.after(command))
         fate: StateFate = "kept"
         if old is None or new.signature != old.signature:
             fate = "rebuilt" if said.rebuild else "anew"
         command["state"] = fate
         self._check_readers(said.name, made.catalogue.after(command))
+        check_declared(self._workshop, said.name, made.catalogue.after(command))
         told = "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
         made.do(command, f"altered job {said.name}; {told}", fate)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -27,6 +27,8 @@ class JobScope:
     job: Callable[[str], Stream]
     #: reads its streams by itself, under this number
     private: int | None = None
+    #: filled with the jobs of which columns are declared, and those
+    declared: list[tuple[str, Mapping[str, pl.DataType]]] = field(default_factory=list)
 
     def names(self) -> Sequence[str]:
         return [*self.catalogue.streams, *self.catalogue.jobs]
@@ -44,6 +46,7 @@ class JobScope:
 
     def previous(self, name: str, columns: Mapping[str, pl.DataType] | None) -> Stream | None:
         if columns is not None:
+            self.declared.append((name, columns))
             return Stream(logical.Previous(here(), columns, name, ()))
         if name not in self.catalogue.jobs:
             return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+import polars as pl
+
 from penstock.jobs.catalogue import Catalogue, JobEntry
 from penstock.jobs.compiled import Compiled, compiled
 from penstock.jobs.messages import Deliver
@@ -36,6 +38,10 @@ class Given:
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
 
 
+#: a job, and columns that another declares of it
+Declared = tuple[str, Mapping[str, pl.DataType]]
+
+
 class Workshop:
     """Makes streams, jobs and sinks, and keeps them."""
 
@@ -44,6 +50,8 @@ class Workshop:
         #: with what was said of them: a number or a name that was refused is given again
         self._streams: dict[str, tuple[str, Stream]] = {}
         self._jobs: dict[str, tuple[Hashable, tuple[Compiled, ...], Compiled]] = {}
+        #: what jobs declare of others' columns, as they were last made
+        self._declared: dict[str, tuple[Declared, ...]] = {}
         self._sinks: dict[int, tuple[tuple[str, object], tuple[Sink, ...]]] = {}
 
     def job(self, name: str, catalogue: Catalogue) -> Compiled:
@@ -81,6 +89,14 @@ class Workshop:
         made = self.job(name, catalogue)
         return frozenset(read.name for read in self._jobs[name][1]) | {s.split("~")[0] for s in made.scans}
 
+    def declares(self, name: str) -> tuple[Declared, ...]:
+        """What a job, as it was last made, says of the columns that jobs tell: by its PREVIOUS(job, '...')."""
+        return self._declared.get(name, ())
+
+    def declaring(self, name: str) -> list[str]:
+        """The jobs that, as they were last made, declare columns of a job."""
+        return [job for job, all_ in self._declared.items() if any(other == name for other, _ in all_)]
+
     def forget(self, catalogue: Catalogue) -> list[tuple[Sink, ...]]:
         """Keep only what is in the catalogue; hands the sinks nobody needs."""
         self._jobs = {name: made for name, made in self._jobs.items() if name in catalogue.jobs}
@@ -96,7 +112,8 @@ class Workshop:
             raise UserError(
                 "JOB_CYCLE",
                 f"jobs cannot read each other in a circle: {circle}",
-                hint="Let one of them read the other's results of the epoch before: FROM PREVIOUS(job).",
+                hint="Let one of them read the other's results of the epoch before, and declare their columns: "
+                f"FROM PREVIOUS({name}, 'k STRING, n BIGINT').",
             )
         said = (entry.number, entry.select, tuple(sorted(entry.parameters.items())), entry.private)
         known = self._jobs.get(name)
@@ -105,6 +122,7 @@ class Workshop:
             if all(now is before for now, before in zip(still, known[1], strict=True)):
                 return known[2]
         read: dict[str, Compiled] = {}
+        declared: list[Declared] = []
 
         def rows_of(other: str) -> Stream:
             read[other] = self._job(other, catalogue, (*within, name))
@@ -118,6 +136,7 @@ class Workshop:
                 lambda stream: self.stream(stream, catalogue),
                 rows_of,
                 entry.private,
+                declared,
             )
             rows = planned(_select(entry.select), scope)
         else:
@@ -126,6 +145,9 @@ class Workshop:
         if may_call(entry.select, self._given.functions):
             check_sendable(made)
         self._jobs[name] = (said, tuple(read.values()), made)
+        self._declared.pop(name, None)
+        if declared:
+            self._declared[name] = tuple(declared)
         return made
 
 

@@ -127,11 +127,7 @@ def _create_job(words: Words) -> CreateJob:
         sinks.append(words.call("a sink, such as jsonl('out/top'),"))
         while words.accept(","):
             sinks.append(words.call("a sink, such as jsonl('out/top'),"))
-    parameters: dict[str, Scalar] = {}
-    if words.accept("WITH"):
-        words.expect("(")
-        parameters = _assignments(words)
-        words.expect(")")
+    parameters = _values(words)
     if recovery is None and words.accept("RECOVERY"):
         recovery = _recovery(words)
     words.end()
@@ -179,6 +175,16 @@ def _ends(tokens: Sequence[Token], at: int) -> bool:
     return not follows or not is_word(follows[0], "ASC", "DESC")
 
 
+def _values(words: Words) -> dict[str, Scalar]:
+    """Read `WITH ($name = value, ...)`, if it is there."""
+    if not words.accept("WITH"):
+        return {}
+    words.expect("(")
+    found = _assignments(words)
+    words.expect(")")
+    return found
+
+
 def _assignments(words: Words) -> dict[str, Scalar]:
     """Read `$name = value, ...`."""
     found: dict[str, Scalar] = {}
@@ -205,15 +211,19 @@ def _alter_job(words: Words) -> AlterJob | SetRecovery:
     parameters: dict[str, Scalar] = {}
     end = len(words.tokens) - rebuild
     if words.accept("AS"):
+        end = min(_query_end(words, False), end)
         select = select_of(words, end)
+        parameters = _values(words)
     else:
         words.expect("SET")
         if words.accept("WHERE"):
             if words.at >= end:
                 words.refuse("a condition was expected here")
+            end = min(_query_end(words, False), end)
             check_condition(words, end)
             where = words.slice(words.at, end)
             words.at = end
+            parameters = _values(words)
         elif words.accept("LIMIT"):
             given = words.value()
             if not isinstance(given, int) or isinstance(given, bool) or given < 1:

@@ -75,7 +75,8 @@ class CreateJob:
 class AlterJob:
     """`ALTER JOB hot AS SELECT ...`, `... SET $threshold = 5`, `... SET WHERE ...`, `... SET LIMIT 5`.
 
-    `select` replaces the query, `where` and `limit` its filter and its limit, `parameters` some values.
+    `select` replaces the query, `where` and `limit` its filter and its limit, `parameters` some values; a new query or
+    filter may give values to new ones: `... WITH ($most = 9)`.
     """
 
     name: str
