@@ -76,7 +76,11 @@ class SegmentLog(Log):
             raise ExternalError(
                 "LOG_PATH_MISSING",
                 f"there is no segment log at {self._directory}",
-                hint="Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
+                hint=f"Make the directory {self._directory.parent}, or name that of the gateway: "
+                "segments('DIR/STREAM'). The log itself begins with its first event, from a gateway or by "
+                "POST /streams/NAME/events."
+                if not self._finished
+                else "Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
             )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:

@@ -311,11 +311,11 @@ class Desk:
     def _shown(self, said: Show, catalogue: Catalogue) -> Answered:
         if said.what == "streams":
             streams = tuple({"stream": e.name, "said": e.text} for e in catalogue.streams.values())
-            return Answered(f"{len(streams)} streams", rows=streams, question=True)
+            return Answered(_counted(len(streams), "stream"), rows=streams, question=True)
         jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
         if self.carrier is not None:
             jobs = tuple({**job, "coordinator": self.carrier(job["job"])} for job in jobs)
-        return Answered(f"{len(jobs)} jobs", rows=jobs, question=True)
+        return Answered(_counted(len(jobs), "job"), rows=jobs, question=True)
 
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
         if isinstance(said.what, Select):
@@ -379,6 +379,10 @@ def shown(entry: JobEntry) -> dict[str, Any]:
         "error": entry.master.error,
         "recovery": None if entry.recovery is None else str(entry.recovery),
     }
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _kept(call: Call) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def subqueries(plan: Plan) -> str:
         told += _onward(plan, f"scan:{name}")
     for sub in plan.subqueries.values():
         told.append(f"{sub.id} (level {sub.level}): {sub.operator.describe()}")
-        told.append(f"   said at: {sub.origin}")
+        told += [f"   said at: {sub.origin}"] if str(sub.origin) else []
         told.append(f"   cut: {_reason(sub)}")
         told += [f"   {line}" for line in _exchanges(plan, sub)]
         told.append(f"   order: {_order(sub.operator)}")

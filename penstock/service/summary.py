@@ -16,12 +16,15 @@ from penstock.engine.engine import Engine
 from penstock.engine.gauges import Gauges
 from penstock.engine.ran import Run
 from penstock.jobs.catalogue import Catalogue
+from penstock.query.physical import Plan
 from penstock.service.figures import program, seconds, size
 
 #: characters shown of a row that was put aside
 _SHOWN = 120
 #: jobs that failed, of which the errors are shown at a start
 _FAILED_SHOWN = 5
+#: so many places of results are named each by itself
+_SINKS_SHOWN = 20
 
 
 def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> RenderableType:
@@ -80,8 +83,7 @@ def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
         ("put aside", f"{run.late:,} late, {run.bad:,} dead"),
         *([("passed over", f"silent partitions or beginnings, {run.leaped:,} times")] if run.leaped else []),
     ]
-    for output in engine.plan.outputs.values():
-        told += [(f"results {output.name}", sink.describe()) for sink in output.sinks]
+    told += places(engine.plan)
     for count, folder, name in (
         (run.late, "late", "late events"),
         (run.bad, "dead", "dead letters"),
@@ -95,6 +97,14 @@ def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
         ("look", f"{program()} state ls {state}"),
     ]
     return told
+
+
+def places(plan: Plan) -> list[tuple[str, str]]:
+    """Where results lie: a line each, or how many they are."""
+    sinks = [(output.name, sink) for output in plan.outputs.values() for sink in output.sinks]
+    if len(sinks) > _SINKS_SHOWN:
+        return [("results", f"in {len(sinks):,} sinks of {len({name for name, _ in sinks}):,} outputs")]
+    return [(f"results {name}", sink.describe()) for name, sink in sinks]
 
 
 def failed_jobs(catalogue: Catalogue) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
+import sysconfig
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -20,15 +23,24 @@ class Origin:
     line: int
 
     def __str__(self) -> str:
+        if not self.file:
+            return ""
         text = linecache.getline(self.file, self.line).strip()
         return f"{Path(self.file).name}:{self.line}" + (f" `{text}`" if text else "")
 
 
+#: no line of the user's
+NOWHERE = Origin("", 0)
+
+
 def here() -> Origin:
-    """The nearest line up the stack that is not Penstock's own."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _ours(frame):
+    """The nearest line up the stack that is neither Penstock's nor Python's own; `NOWHERE` if that is a library's, such
+    as the one behind the command line, or there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (_ours(frame) or _pythons(frame)):
         frame = frame.f_back
+    if frame is None or _library(frame.f_code.co_filename):
+        return NOWHERE
     return Origin(frame.f_code.co_filename, frame.f_lineno)
 
 
@@ -37,6 +49,16 @@ def _ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     made = file == "<string>" and str(frame.f_globals.get("__name__")).startswith("penstock.")
     return made or file.startswith(_PACKAGE)
+
+
+def _pythons(frame: FrameType) -> bool:
+    """Whether this is code of Python itself: a thread's, a decorator's."""
+    file = frame.f_code.co_filename
+    return file.startswith(("<frozen ", _PYTHON)) and not _library(file)
+
+
+def _library(file: str) -> bool:
+    return any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages"))
 
 
 def innermost_line(failure: BaseException, files: Collection[str]) -> Origin | None:

@@ -275,7 +275,8 @@ def test_a_commit_file_behind_what_was_read_takes_nothing_back(tmp_path: Path) -
 
 
 def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ExternalError, match="LOG_PATH_MISSING"):
+    with pytest.raises(ExternalError, match="LOG_PATH_MISSING") as caught:
         SegmentLog(tmp_path / "none" / "clicks").start(None, {})
+    assert f"Make the directory {tmp_path / 'none'}," in str(caught.value.hint)
     assert SegmentLog(tmp_path / "clicks").partitions({}) == []  # no agent has come yet
     assert json.dumps(SegmentLog(tmp_path / "clicks").start(None, {}))

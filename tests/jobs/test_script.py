@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
+from types import FunctionType
 
 import pytest
 
@@ -10,6 +12,7 @@ from penstock.jobs.app import JobsApp, jobs_app
 from penstock.service import cli
 from penstock.service.load import load
 from penstock.words.errors import UserError
+from penstock.words.origin import here
 from tests.regressions.harness import ev, stream
 
 SCRIPT = """CREATE STREAM clicks FROM files('none/*.log', finished => true) FORMAT combined_log EVENT TIME time;
@@ -132,3 +135,46 @@ def test_the_file_is_named_when_it_is_run(tmp_path: Path, capsys: pytest.Capture
     assert isinstance(app, JobsApp)
     with pytest.raises(UserError, match=r"shop\.sql, line 5, column 32, in job all_paths"):
         app.on(tmp_path / "state").begun()
+
+
+def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
+    ranked = "SELECT path, {} FROM clicks GROUP BY path ORDER BY {} DESC LIMIT 5 WINDOWING 1 MINUTE"
+    wanted = {
+        ("MAX(bytes) AS most, COUNT(*) AS n", "n"): "top 5 by greatest n",
+        ("COUNT(*) AS n", "MAX(bytes)"): "top 5 by greatest value that it does not tell",
+    }
+    for said, told in wanted.items():
+        job = f"CREATE JOB top AS {ranked.format(*said)}"
+        assert jobs_app("shop", SCRIPT + job).explained()[-1].says.splitlines()[-1] == told
+
+
+def test_one_is_no_plural(tmp_path: Path) -> None:
+    jobs = JobsApp("shop", SCRIPT).on(tmp_path)
+    jobs.begun()
+    assert [answer.says for answer in jobs.say("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
+
+
+def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None:
+    def called_from(file: Path) -> str:
+        names = {"here": here, "__name__": "other"}
+        exec(compile("def call(what): return what()\nfound = call(here)", str(file), "exec"), names)
+        return str(names["found"])
+
+    assert called_from(tmp_path / "mine.py").startswith("mine.py:")
+    assert called_from(tmp_path / "site-packages" / "typer" / "main.py") == ""
+    found: list[str] = []
+    thread = Thread(target=lambda: found.append(str(here())))
+    thread.start()
+    thread.join()
+    assert found[0].startswith("test_script.py:"), "the thread's own frames are not in the way"
+    thread = Thread(target=here_alone, args=(found,))
+    thread.start()
+    thread.join()
+    assert found[1] == ""
+
+
+#: as if it were Penstock's own: nobody else is on the stack of a thread that begins with it
+here_alone = FunctionType(
+    compile("def f(found): found.append(str(here()))", "<string>", "exec").co_consts[0],
+    {"here": here, "str": str, "__name__": "penstock.thread"},
+)

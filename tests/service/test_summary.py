@@ -9,7 +9,7 @@ from typing import Any, cast
 import penstock as ps
 from penstock.engine.ran import Run
 from penstock.jobs.catalogue import Catalogue
-from penstock.service.summary import failed_jobs, warning
+from penstock.service.summary import failed_jobs, places, warning
 from penstock.service.view import Lines, backlog
 from penstock.testing.inline import run_inline
 from tests.regressions.harness import ev, stream
@@ -56,6 +56,16 @@ def test_the_backlog_names_its_streams() -> None:
     line = Lines(cast(Any, engine), cast(Any, None))._line(cast(Any, report))
     assert "backlog clicks 0 B" in line
     assert "backlog bills 7 B" in line
+
+
+def test_many_sinks_are_counted() -> None:
+    def lines(count: int) -> list[tuple[str, str]]:
+        sink = SimpleNamespace(describe=lambda: "the console")
+        outputs = {f"o{n}": SimpleNamespace(name=f"o{n}", sinks=(sink, sink)) for n in range(count)}
+        return places(cast(Any, SimpleNamespace(outputs=outputs)))
+
+    assert lines(10) == [(f"results o{n // 2}", "the console") for n in range(20)]
+    assert lines(200) == [("results", "in 400 sinks of 200 outputs")]
 
 
 def test_jobs_that_failed_are_told_at_a_start() -> None:
