@@ -1,7 +1,8 @@
-"""Whether what is said of a job agrees with its query: the values given to parameters, and the columns that others
-declare of it. Pure but for compiling.
+"""Whether what is said of a job agrees with what there is: with its query the values given to parameters, and the
+columns that others declare of it; with the catalogue what is said for the case that it is there, or is not.
 
-Receives a job of a catalogue that can be made; raises `UserError` with UNKNOWN_PARAMETER or BAD_PREVIOUS.
+Receives a statement, or a job of a catalogue that can be made; raises `UserError` with UNKNOWN_PARAMETER or
+BAD_PREVIOUS.
 """
 
 from __future__ import annotations
@@ -15,8 +16,22 @@ from penstock.jobs.catalogue import Catalogue
 from penstock.jobs.workshop import Workshop
 from penstock.sql.parse import parse
 from penstock.sql.places import nearest
-from penstock.sql.statements import Select
+from penstock.sql.statements import Change, CreateJob, CreateStream, DropStream, Select, Statement
 from penstock.words.errors import PenstockError, UserError
+
+
+def needless(statement: Statement, now: Catalogue) -> str | None:
+    """What to answer where IF EXISTS or IF NOT EXISTS leaves nothing to do."""
+    match statement:
+        case CreateStream(name=name, if_missing=True) if name in now.streams:
+            return f"there is a stream {name} already; it is left as it is"
+        case CreateJob(name=name, if_missing=True) if name in now.jobs:
+            return f"there is a job {name} already; it is left as it is"
+        case DropStream(name=name, if_there=True) if name not in now.streams:
+            return f"there is no stream {name}; nothing is dropped"
+        case Change(name=name, if_there=True) if name not in now.jobs:
+            return f"there is no job {name}; nothing is dropped"
+    return None
 
 
 def check_parameters(job: str, select: str, given: Collection[str]) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from penstock.ha.schemes import SEMANTICS, Semantics
-from penstock.jobs.agreement import check_declared, check_parameters
+from penstock.jobs.agreement import check_declared, check_parameters, needless
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, Command, JobEntry
 from penstock.jobs.explained import explanation
@@ -124,6 +124,8 @@ class Desk:
 
     def _begin(self, statement: Statement, before: Catalogue, made: Accepted, first: bool) -> None:
         match statement:
+            case CreateStream(if_missing=True) | CreateJob(if_missing=True):
+                self._accept(statement, made)
             case CreateStream(name=name, text=text) if name in before.streams:
                 if before.streams[name].text != text:
                     raise UserError(
@@ -159,6 +161,9 @@ class Desk:
     # -- one statement ---------------------------------------------------------------------------
 
     def _accept(self, statement: Statement, made: Accepted) -> None:
+        if done := needless(statement, made.catalogue):
+            made.answers.append(Answered(done, question=True))
+            return
         match statement:
             case CreateStream():
                 self._create_stream(statement, made)

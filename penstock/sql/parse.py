@@ -83,19 +83,21 @@ def _statement(words: Words) -> Statement:
             return Explain(job, words.text)
         return Explain(select_of(words), words.text)
     if words.accept("DROP", "STREAM"):
+        if_there = words.accept("IF", "EXISTS")
         name = words.name("the name of a stream")
         words.end()
-        return DropStream(name, words.text)
+        return DropStream(name, words.text, if_there)
     for word, verb in _VERBS.items():
         if words.accept(word):
-            words.accept("JOB")
+            if_there = words.accept("JOB") and verb == "drop" and words.accept("IF", "EXISTS")
             name = words.name("the name of a job")
             words.end()
-            return Change(verb, name, words.text)
+            return Change(verb, name, words.text, if_there)
     words.refuse(_STATEMENTS)
 
 
 def _create_stream(words: Words) -> CreateStream:
+    if_missing = words.accept("IF", "NOT", "EXISTS")
     name = words.name("the name of the stream")
     words.expect("FROM")
     log = words.call("a log, such as files('logs/*.log'),")
@@ -112,10 +114,12 @@ def _create_stream(words: Words) -> CreateStream:
             lengths["idle"] = NEVER if words.accept("NEVER") else words.length()
         else:
             words.refuse("EVENT TIME, LATENESS, IDLE AFTER or the end of the statement was expected here")
-    return CreateStream(name, log, form, time, lengths.get("lateness"), lengths.get("idle"), words.text)
+    kept = lengths.get("lateness"), lengths.get("idle")
+    return CreateStream(name, log, form, time, *kept, words.text, if_missing)
 
 
 def _create_job(words: Words) -> CreateJob:
+    if_missing = words.accept("IF", "NOT", "EXISTS")
     name = words.name("the name of the job")
     recovery = _recovery(words) if words.accept("RECOVERY") else None
     words.expect("AS")
@@ -131,7 +135,7 @@ def _create_job(words: Words) -> CreateJob:
     if recovery is None and words.accept("RECOVERY"):
         recovery = _recovery(words)
     words.end()
-    return CreateJob(name, select, tuple(sinks), parameters, words.text, recovery)
+    return CreateJob(name, select, tuple(sinks), parameters, words.text, recovery, if_missing)
 
 
 def _recovery(words: Words) -> Semantics:

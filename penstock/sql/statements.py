@@ -54,6 +54,8 @@ class CreateStream:
     lateness: int | None
     idle_after: int | None
     text: str
+    #: IF NOT EXISTS: one of that name is left as it is
+    if_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class CreateJob:
     parameters: Mapping[str, Scalar]
     text: str
     recovery: Semantics | None = None
+    #: IF NOT EXISTS: one of that name is left as it is
+    if_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,14 +109,17 @@ class Change:
     verb: Verb
     name: str
     text: str
+    #: DROP JOB IF EXISTS
+    if_there: bool = False
 
 
 @dataclass(frozen=True)
 class DropStream:
-    """`DROP STREAM clicks`."""
+    """`DROP STREAM clicks`, or `DROP STREAM IF EXISTS clicks`."""
 
     name: str
     text: str
+    if_there: bool = False
 
 
 @dataclass(frozen=True)

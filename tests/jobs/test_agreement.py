@@ -92,3 +92,35 @@ def test_whoever_reads_himself_is_told_to_declare_the_columns(jobs: Jobs) -> Non
     error = refused(jobs, "CREATE JOB me AS SELECT c.page FROM clicks c JOIN LATEST(PREVIOUS(me)) m ON TRUE")
     assert error.condition == "JOB_CYCLE"
     assert "declare their columns: FROM PREVIOUS(me, '" in str(error.hint)
+
+
+def test_what_is_there_already_or_not_at_all_is_left_where_that_is_said(jobs: Jobs) -> None:
+    number, before = jobs.commands, jobs.catalogue
+    stream = "CREATE STREAM IF NOT EXISTS {} FROM files('none/*') FORMAT combined_log EVENT TIME time"
+    for sql, says in {
+        "CREATE JOB IF NOT EXISTS few AS SELECT page FROM clicks": "there is a job few already",
+        stream.format("clicks"): "there is a stream clicks already",
+        "DROP JOB IF EXISTS nobody": "there is no job nobody",
+        "DROP STREAM IF EXISTS nowhere": "there is no stream nowhere",
+    }.items():
+        (answer,) = jobs.say(sql)
+        assert says in answer.says
+        assert answer.command is None
+    assert (jobs.commands, jobs.catalogue) == (number, before)
+    jobs.say(f"CREATE JOB IF NOT EXISTS new AS SELECT page FROM clicks; {stream.format('other')}")
+    assert "new" in jobs.catalogue.jobs
+    assert "other" in jobs.catalogue.streams
+    jobs.say("DROP JOB IF EXISTS new; DROP STREAM IF EXISTS other")
+    assert jobs.catalogue.jobs == before.jobs
+    assert (
+        refused(jobs, "CREATE JOB IF NOT EXISTS clicks AS SELECT page FROM clicks").condition == "NAME_TAKEN"
+    )
+    assert refused(jobs, "PAUSE JOB IF EXISTS few").condition == "BAD_SQL"
+
+
+def test_a_text_that_begins_with_it_leaves_what_is_there(tmp_path: Path) -> None:
+    text = "CREATE JOB IF NOT EXISTS some AS SELECT page FROM clicks WHERE status = {}"
+    for status in (200, 404):
+        with kit.running(tmp_path, kit.clicks(kit.events(10)), text.format(status)) as (jobs, engine):
+            list(engine.steps())
+            assert "status = 200" in jobs.catalogue.jobs["some"].select
