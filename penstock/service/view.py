@@ -159,15 +159,14 @@ class Screen:
 
     def _drawn(self, width: int, height: int) -> RenderableType:
         plan = self._engine.plan
-        units = {name: scan.stream.log.unit for name, scan in plan.scans.items()}
-        waiting = dict(self._engine.admission.backlog) if self._engine.admission else {}
+        waiting = list(backlog(self._engine))
         facts = Facts(
             name=plan.name,
             phase="running",
             passed_seconds=time.monotonic() - self._began,
             for_seconds=self._for_seconds,
-            backlog=waiting,
-            units=dict(units),
+            backlog={name: count for name, count, _ in waiting},
+            units={name: unit for name, _, unit in waiting},
             target_seconds=self._engine.settings.epoch_seconds,
             outputs=tuple(plan.outputs),
         )
@@ -175,7 +174,9 @@ class Screen:
 
 
 def backlog(engine: Engine) -> Iterator[tuple[str, int, str]]:
-    """How much waits in the log of each stream, and in which unit."""
+    """How much waits in the log of each stream that is read, and in which unit."""
+    scans = engine.plan.scans  # of the epoch that was last carried out: jobs come and go
     if engine.admission is not None:
         for name, count in dict(engine.admission.backlog).items():
-            yield name, count, engine.plan.scans[name].stream.log.unit
+            if name in scans:
+                yield name, count, scans[name].stream.log.unit

@@ -58,6 +58,13 @@ def test_the_backlog_names_its_streams() -> None:
     assert "backlog bills 7 B" in line
 
 
+def test_a_stream_that_no_job_reads_any_more_has_no_backlog() -> None:
+    scans = {"clicks~3": SimpleNamespace(stream=SimpleNamespace(log=SimpleNamespace(unit="bytes")))}
+    admission = SimpleNamespace(backlog={"clicks": 5, "clicks~3": 7})
+    engine = SimpleNamespace(plan=SimpleNamespace(scans=scans), admission=admission)
+    assert list(backlog(cast(Any, engine))) == [("clicks~3", 7, "bytes")]
+
+
 def test_many_sinks_are_counted() -> None:
     def lines(count: int) -> list[tuple[str, str]]:
         sink = SimpleNamespace(describe=lambda: "the console")
