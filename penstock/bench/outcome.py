@@ -49,17 +49,18 @@ def read(path: Path) -> list[Outcome]:
     return [Outcome(**facts) for facts in json.loads(path.read_text())]
 
 
-def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
+def span_seconds(progress: Iterable[Mapping[str, Any]], ready: float = 0.0) -> tuple[float, int]:
     """From the first trigger's start to the last one's end, by Spark's own progress reports; and how many.
 
-    Reports of triggers that ran no batch (Spark sends them when it is idle) do not count.
+    Reports of triggers that ran no batch (Spark sends them when it is idle) do not count; nor does how long the first
+    trigger waited until its engine was `ready` (seconds since 1970).
     """
     ran = [report for report in progress if "addBatch" in report["durationMs"]]
     began = [datetime.fromisoformat(report["timestamp"]).timestamp() for report in ran]
     ended = [
         at + report["durationMs"]["triggerExecution"] / 1000 for at, report in zip(began, ran, strict=True)
     ]
-    return max(ended) - min(began), len(ran)
+    return max(ended) - max(min(began), ready), len(ran)
 
 
 def agree(what: str, engine: str, answer: Answer, right: Answer) -> None:

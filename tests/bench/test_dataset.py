@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,5 @@ def test_the_time_of_a_run_goes_from_the_first_trigger_to_the_end_of_the_last_th
         {"timestamp": "2026-01-01T00:00:12.000Z", "durationMs": {"triggerExecution": 3}},
     ]
     assert span_seconds(progress) == (2.5, 2)
+    ready = datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC).timestamp()
+    assert span_seconds(progress, ready) == (2.0, 2), "what the first waited for is no work"

@@ -39,7 +39,8 @@ _MICROS = 1_000_000
 
 
 def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
-    """Run an application or a program of jobs until all is read, by the clock of Spark's own reports.
+    """Run an application or a program of jobs until all is read, by the clock of Spark's own reports, from when the
+    workers have loaded what they need.
 
     PEER_MASTER=inline runs the same tasks in this process without Spark: for tests.
     """
@@ -47,6 +48,11 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
     settings = Settings(state=task.place / "state", drain=not task.live_seconds, master=master, **further)
     spark = None if master == "inline" else started(master)
     queries: list[Any] = []
+    ready: list[float] = []
+
+    def tell(phase: str) -> None:
+        if phase == "running":
+            ready.append(time.time())
 
     def watch(report: Any) -> None:
         if spark is not None:
@@ -55,13 +61,13 @@ def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
             each(report)
 
     with task.clock():
-        done = Engine(told, settings, spark).run(watch, for_seconds=task.live_seconds or None)
+        done = Engine(told, settings, spark).run(watch, for_seconds=task.live_seconds or None, tell=tell)
     if not task.live_seconds and (done.events, done.late, done.bad) != (task.facts["events"], 0, 0):
         raise SystemExit(
             f"took {done.events} of {task.facts['events']} events, {done.late} late, {done.bad} bad"
         )
     if queries:
-        task.seconds, task.extra["epochs"] = span_seconds(queries[0].recentProgress)
+        task.seconds, task.extra["epochs"] = span_seconds(queries[0].recentProgress, ready[0])
 
 
 def written(task: Task, rows: ps.Stream) -> pl.DataFrame:
