@@ -134,7 +134,9 @@ class Service:
 
     def alter(self, name: str, body: requests.Change, check: bool = False) -> schemas.Answered:
         """Alter a job."""
-        return self.say(statements.alter_job(name, body), check).answers[0]
+        text = statements.alter_job(name, body)
+        with statements.in_query():
+            return self.say(text, check).answers[0]
 
     def change(self, verb: str, name: str) -> schemas.Answered:
         """Pause, resume, flush, empty or drop a job."""
