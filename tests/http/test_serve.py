@@ -50,7 +50,8 @@ class Served:
         self.process.wait()
 
     def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        """What `timeout` does, or a supervisor: the signal goes to every process of the group, the JVM's too."""
+        os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(60)
 
 

@@ -212,7 +212,7 @@ def _workload(
             f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
             f"| {mine[0].code_lines} | {len(mine)}{stars} |"
         )
-    lines += ["", *([LATENCY] if live else []), *_not_shown(workload, runs)]
+    lines += ["", *([LATENCY, ""] if live else []), *_not_shown(workload, runs)]
     figures = {
         PEERS[name].title: (
             statistics.median(delay for run in mine for delay in run.delays)
