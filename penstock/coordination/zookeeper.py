@@ -45,6 +45,7 @@ from penstock.coordination.contract import (
 
 #: how long an answer is waited for
 _ANSWER_SECONDS = 10.0
+#: what matters of what it says we say ourselves; the rest is several lines a second while a server is away
 _KAZOO = logging.getLogger("kazoo")
 #: how a broken connection is tried again: kazoo's own way soon waits longer than a session lives
 _AGAIN = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
@@ -57,9 +58,7 @@ class ZooKeeperStore(Store):
         servers, _, root = hosts.partition("/")
         self._hosts, self._root = servers, "/" + "/".join(checked(root or "penstock"))
         self._answer_seconds = answer_seconds
-        if (
-            _KAZOO.level == logging.NOTSET
-        ):  # what matters of it we say ourselves; the rest is several lines a second
+        if _KAZOO.level == logging.NOTSET:
             _KAZOO.setLevel(logging.CRITICAL)
         self._news = threading.Condition()
         self._changes = 0

@@ -26,9 +26,8 @@ def claimed(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:
     there = launch_of(root)
     if there is not None:
         _refuse_another(root, there, launch)
-    if there is None or (there.unit, there.coordination) != (launch.unit, launch.coordination):
-        keep_launch(root, launch)
-    unit = Unit(root, launch, store_at(launch.coordination))
+    known = there is not None and (there.unit, there.coordination) == (launch.unit, launch.coordination)
+    unit = Unit(root, launch, store_at(launch.coordination)) if known else Unit.made(root, launch)
     first = (settings_of(launch).first_scheme if _controlled(launch) else scheme) or Scheme.active_standby
     try:
         unit.begun(UnitRecord(first, str(unit.root)))

@@ -20,10 +20,11 @@ from penstock.ha.cost import weights_of
 from penstock.ha.decision import Decision
 from penstock.ha.estimate import estimate
 from penstock.ha.history import LOADS_KEPT, History, Load, Measured, Measurement, Recovered, outlook
+from penstock.ha.launch import Launch
 from penstock.ha.processes import Taken, taken
 from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
-from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
+from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
 
 #: how often it decides, in seconds
 TURN_SECONDS = 2.0

@@ -30,8 +30,7 @@ from typing import Any, Literal
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
-from penstock.ha.launch import Launch as Launch
-from penstock.ha.launch import keep_launch, launch_of
+from penstock.ha.launch import Launch, keep_launch, launch_of
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ha.cost import weights_of
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme, Semantics
-from penstock.ha.unit import Launch, unit_name
+from penstock.ha.unit import unit_name
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App
 from penstock.service.options import as_interval, as_seconds

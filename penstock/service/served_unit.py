@@ -20,9 +20,10 @@ from penstock.engine.job_server import JobServer
 from penstock.engine.kept import Kept
 from penstock.ha.claim import asked
 from penstock.ha.coordinator import Coordinator
+from penstock.ha.launch import Launch
 from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Unit
+from penstock.ha.unit import Unit
 from penstock.http.api import Service
 from penstock.http.gate import PAGES
 from penstock.http.host import Host

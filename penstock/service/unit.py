@@ -20,9 +20,10 @@ from rich.console import Console
 
 from penstock.ha.claim import asked, claimed
 from penstock.ha.coordinator import Coordinator, wait_for
+from penstock.ha.launch import Launch
 from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord, kind_of
+from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ha.decision import Decision
+from penstock.ha.launch import Launch
 from penstock.ha.processes import Taken
 from penstock.ha.schemes import Scheme
 from penstock.ha.steering import Steering
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord
+from penstock.ha.unit import Member, Unit, UnitRecord
 
 LOAD = {
     "events_per_second": 20_000.0,

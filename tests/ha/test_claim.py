@@ -19,8 +19,9 @@ from penstock.coordination.contract import Session
 from penstock.coordination.lease import acquire
 from penstock.ha.claim import asked, claimed
 from penstock.ha.coordinator import Coordinator, last_error
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Launch, Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Kind, Member, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 from penstock.service.state import forget
 from penstock.state.directory import StateDirectory

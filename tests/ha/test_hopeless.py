@@ -16,8 +16,9 @@ import pytest
 from penstock.engine.behind import may_be_others
 from penstock.engine.lead import Lead
 from penstock.ha.coordinator import Coordinator
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Recovery, Unit, UnitRecord
+from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
 from penstock.words.errors import ExternalError
 
 #: a process that has ended

@@ -12,8 +12,9 @@ import pytest
 
 from penstock.ha import coordinator as module
 from penstock.ha.coordinator import Coordinator
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Kind, Launch, Member, Unit, UnitRecord
+from penstock.ha.unit import Kind, Member, Unit, UnitRecord
 
 
 class Clock:

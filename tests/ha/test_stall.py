@@ -13,9 +13,10 @@ import pytest
 
 from penstock.engine.rejoining import rejoined
 from penstock.engine.voice import Voice
+from penstock.ha.launch import Launch
 from penstock.ha.needs import may_return
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord
+from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
 from tests.ha.unit_kit import Kit
 

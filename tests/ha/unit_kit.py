@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
 from penstock.jobs.app import JobsApp
 from penstock.service.load import load
 from penstock.state.directory import StateDirectory

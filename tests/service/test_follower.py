@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord
+from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.service import follower as module
 from penstock.service.follower import BETWEEN, Follower
 

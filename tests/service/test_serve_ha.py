@@ -18,8 +18,9 @@ import httpx
 import pytest
 
 from penstock.client import connect
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
-from penstock.ha.unit import Launch, Member, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 from penstock.words.errors import PenstockError
 from tests.service.served_unit import WAIT, Feeder, Listener, Site, alive, event

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.steering import Steering, settings_of
-from penstock.ha.unit import Launch, Recovery, Unit, UnitRecord, unit_name
+from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 from penstock.service.unit import begun_unit
 

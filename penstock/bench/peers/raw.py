@@ -6,6 +6,7 @@ Receives runs; hands them back. A file that is there is a run that was made: so 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -123,6 +124,15 @@ def agreement(runs: Iterable[Run]) -> list[Run]:
         else:
             judged.append(run)
     return judged
+
+
+def median_speed(runs: Iterable[Run], workload: str, peer: str, events: int) -> float | None:
+    """What a peer manages of a workload with so many events; None where it has no right answer."""
+    wanted = (workload, peer, events, "ok")
+    found = [
+        r.events_per_second for r in runs if (r.workload, r.peer, r.events, r.status) == wanted and events
+    ]
+    return statistics.median(found) if found else None
 
 
 def _has_reference(runs: list[Run], like: Run) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.bench.peers import plots
 from penstock.bench.peers.growth_report import growth_section
-from penstock.bench.peers.raw import BUSY, Run, agreement
+from penstock.bench.peers.raw import BUSY, Run, agreement, median_speed
 from penstock.bench.peers.roster import PEERS, WORKLOADS, Workload, left_out
 from penstock.bench.peers.verdict import IDEAS, LATENCY, LIMITS, verdict
 
@@ -35,7 +35,10 @@ def report(
     for name, workload in WORKLOADS.items():
         mine = [run for run in judged if run.workload == name]
         if mine:
-            ours = {events: _median_of(everything, name, events) for events in {run.events for run in mine}}
+            ours = {
+                events: median_speed(everything, name, "penstock", events)
+                for events in {run.events for run in mine}
+            }
             parts.append(_workload(workload, mine, ours, speeds["windows"], pictures))
     parts.append(verdict(everything, judged))
     parts.append(growth_section(growth, pictures))
@@ -93,7 +96,7 @@ Throughput is events divided by the seconds of the engine's own clock: from the 
 end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
 resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
 engines with several processes. Penstock's workers load what they need before its clock starts, in its start-up.
-Bytewax and Pathway keep nothing for a recovery here, the others do.
+Bytewax and Pathway keep nothing for a recovery here; Penstock, PySpark and Flink do.
 CPU is that of the whole process, start-up included; "others" is how many cores anything else took meanwhile. Lines of
 code are those of the query in the program, without session, clock and comparing. Input is two files in order of time,
 all lines of a key in one of them; Spark gets the same lines as rotated files."""
@@ -120,15 +123,6 @@ def _medians(runs: Sequence[Run], workload: str) -> dict[str, float]:
         if speeds:
             found[name] = statistics.median(speeds)
     return found
-
-
-def _median_of(runs: Sequence[Run], workload: str, events: int, peer: str = "penstock") -> float | None:
-    """What a peer manages of a workload with so many events."""
-    wanted = (workload, events, peer, "ok")
-    found = [
-        r.events_per_second for r in runs if (r.workload, r.events, r.peer, r.status) == wanted and r.events
-    ]
-    return statistics.median(found) if found else None
 
 
 def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) -> str:

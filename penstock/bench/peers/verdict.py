@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from penstock.bench.peers.raw import Run
+from penstock.bench.peers.raw import Run, median_speed
 from penstock.bench.peers.roster import PEERS, WORKLOADS
 
 LIMITS = ("polars", "duckdb")
@@ -80,13 +80,9 @@ def _of(workload: str, everything: Sequence[Run], largest: Sequence[Run]) -> str
     mine = [run for run in everything if run.workload == workload and run.peer == "penstock"]
     if not mine:
         return ""
-    speeds: dict[tuple[str, int], float] = {}
-    for run in everything:
-        if run.workload == workload and run.status == "ok":
-            same = [r for r in everything if r.status == "ok" and r.workload == workload]
-            speeds[run.peer, run.events] = statistics.median(
-                r.events_per_second for r in same if (r.peer, r.events) == (run.peer, run.events)
-            )
+    pairs = {(run.peer, run.events) for run in everything if run.workload == workload}
+    found = {pair: median_speed(everything, workload, *pair) for pair in pairs}
+    speeds = {pair: speed for pair, speed in found.items() if speed is not None}
     if not any(peer == "penstock" for peer, _ in speeds):
         return f"- **{workload}**: Penstock has no figure ({mine[0].status}: {' '.join(mine[0].reason.split())[:200]})."
     most = max(events for peer, events in speeds if peer == "penstock")
