@@ -30,7 +30,7 @@ from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json
 from penstock.http.writers import SegmentWriters
-from penstock.jobs.commands import Answered
+from penstock.jobs.command import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.jobs.commands import Answered
+    from penstock.jobs.command import Answered
     from penstock.jobs.messages import Deliver
     from penstock.jobs.program import Jobs
     from penstock.query.stream import Stream

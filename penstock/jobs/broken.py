@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from penstock.jobs.catalogue import Catalogue, Command, JobEntry, named
+from penstock.jobs.catalogue import Catalogue, JobEntry, named
+from penstock.jobs.command import ChangeQuery, Command, FailJob
 from penstock.jobs.workshop import Workshop
 from penstock.sql.parse import parse
 from penstock.sql.statements import Select
@@ -58,21 +59,14 @@ def naming(name: str, catalogue: Catalogue) -> list[str]:
 
 def touched(commands: Sequence[Command], catalogue: Catalogue) -> set[str]:
     """The jobs that commands are about, and those that may read one they alter: both may tell other columns now."""
-    altered = [command["name"] for command in commands if command["do"] == "alter"]
+    altered = [command.name for command in commands if isinstance(command, ChangeQuery)]
     readers = {job for name in altered if name in catalogue.jobs for job in naming(name, catalogue)}
     return (named(commands) | readers) & catalogue.jobs.keys()
 
 
-def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> Command:
+def failing(entry: JobEntry, error: PenstockError, lost: bool = True) -> FailJob:
     """The command that says a job failed, as it was then; `lost`: its state is gone."""
-    return {
-        "do": "fail",
-        "name": entry.name,
-        "version": entry.version,
-        "number": entry.number,
-        "error": error.text(),
-        "lost": lost,
-    }
+    return FailJob(entry.name, entry.version, error.text(), entry.number, lost)
 
 
 def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> PenstockError | None:

@@ -11,10 +11,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.ha.schemes import Semantics
+from penstock.jobs.command import (
+    AddJob,
+    AddStream,
+    ChangeQuery,
+    ChangeRecovery,
+    Command,
+    EmptyJob,
+    FailJob,
+    FlushJob,
+    PauseJob,
+    RememberAnswers,
+    RememberText,
+    RemoveJob,
+    RemoveStream,
+    ResumeJob,
+    SinkCall,
+)
 from penstock.jobs.master import Master
 
-#: a command as it is kept: plain JSON
-Command = Mapping[str, Any]
 #: requests whose answers are kept
 _ANSWERED = 1_000
 
@@ -38,7 +53,7 @@ class JobEntry:
 
     name: str
     select: str
-    sinks: tuple[Any, ...]
+    sinks: tuple[SinkCall, ...]
     parameters: Mapping[str, Any]
     number: int
     master: Master
@@ -77,92 +92,74 @@ class Catalogue:
     last: int = 0
     former: frozenset[str] = frozenset()
     said: Mapping[str, str] = field(default_factory=dict)
-    answered: Mapping[str, Any] = field(default_factory=dict)
+    answered: Mapping[str, RememberAnswers] = field(default_factory=dict)
 
     def after(self, command: Command) -> Catalogue:
         """The catalogue once a command is carried out."""
-        name = command["name"]
-        match command["do"]:
-            case "create stream":
+        match command:
+            case AddStream(name, text):
                 known_as = f"{name}~{self.last + 1}" if name in self.former else name
-                entry = StreamEntry(name, command["text"], known_as)
+                entry = StreamEntry(name, text, known_as)
                 return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
-            case "said":
-                return replace(self, said={**self.said, name: command["text"]})
-            case "answer":
-                answered = {**self.answered, name: [command["text"], command["answers"]]}
+            case RemoveStream(name):
+                return replace(self, streams=_without(self.streams, name), former=self.former | {name})
+            case RememberText(name, text):
+                return replace(self, said={**self.said, name: text})
+            case RememberAnswers(name):
+                answered = {**self.answered, name: command}
                 for old in list(answered)[:-_ANSWERED]:
                     del answered[old]
                 return replace(self, answered=answered)
-            case "drop stream":
-                return replace(self, streams=_without(self.streams, name), former=self.former | {name})
-            case "create job":
-                job = JobEntry(
-                    name,
-                    command["select"],
-                    tuple(command["sinks"]),
-                    command["parameters"],
-                    self.last + 1,
-                    Master(name),
-                    self.last + 1,
-                    recovery=_semantics(command),
-                )
-                return self._with(job, self.last + 1)
-            case "alter":
+            case AddJob(name, select, sinks, parameters, recovery):
+                number = self.last + 1
+                master = Master(name)
+                job = JobEntry(name, select, sinks, parameters, number, master, number, recovery=recovery)
+                return self._with(job, number)
+            case ChangeQuery():
                 return self._altered(command)
-            case "empty" | "resume" if command.get("anew"):
-                job = self.jobs[name]
-                lost = job.lost and command["do"] == "empty"
-                job = replace(job, number=self.last + 1, master=job.master.after(command["do"]), lost=lost)
-                return self._with(job, self.last + 1)
-            case "set recovery":
-                return self._with(replace(self.jobs[name], recovery=_semantics(command)))
-            case "drop":
+            case ChangeRecovery(name, recovery):
+                return self._with(replace(self.jobs[name], recovery=recovery))
+            case RemoveJob(name):
                 return replace(self, jobs=_without(self.jobs, name))
-            case "fail":
+            case FailJob():
                 return self._failed(command)
-            case "pause" | "resume" | "flush" | "empty" as happening:
+            case ResumeJob(name, anew=True):
                 job = self.jobs[name]
-                return self._with(replace(job, master=job.master.after(happening)))
-        raise AssertionError(f"no such command: {command['do']}")
+                job = replace(job, number=self.last + 1, master=job.master.after("resume"), lost=False)
+                return self._with(job, self.last + 1)
+            case EmptyJob(name, anew=True):
+                job = self.jobs[name]
+                job = replace(job, number=self.last + 1, master=job.master.after("empty"))
+                return self._with(job, self.last + 1)
+            case PauseJob(name) | ResumeJob(name) | FlushJob(name) | EmptyJob(name):
+                job = self.jobs[name]
+                return self._with(replace(job, master=job.master.after(command.do)))
+        raise AssertionError(f"no such command: {command}")
 
-    def _failed(self, command: Command) -> Catalogue:
-        found = self.jobs.get(command["name"])
-        lost = command.get("lost", True)
-        if found is None or found.number != command.get("number", found.number):
+    def _failed(self, command: FailJob) -> Catalogue:
+        found, lost = self.jobs.get(command.name), command.lost
+        if found is None or command.number not in (None, found.number):
             return self  # another of its name, or begun anew
-        if found.version == command["version"]:
-            master = found.master.after("fail", command["error"])
+        if found.version == command.version:
+            master = found.master.after("fail", command.error)
             return self._with(replace(found, master=master, lost=lost or found.lost))
         if lost and found.master.life == "failed":
             return self._with(replace(found, lost=True))  # it failed twice in one epoch
         return self  # it has changed since it failed
 
-    def _altered(self, command: Command) -> Catalogue:
-        job = self.jobs[command["name"]]
+    def _altered(self, command: ChangeQuery) -> Catalogue:
+        job = self.jobs[command.name]
         job = replace(
-            job,
-            select=command["select"],
-            parameters=command["parameters"],
-            master=job.master.after("alter"),
+            job, select=command.select, parameters=command.parameters, master=job.master.after("alter")
         )
-        if command["state"] == "kept":
+        if command.state == "kept":
             return self._with(job)
         number = self.last + 1
-        return self._with(
-            replace(
-                job, number=number, private=number if command["state"] == "rebuilt" else None, lost=False
-            ),
-            number,
-        )
+        private = number if command.state == "rebuilt" else None
+        return self._with(replace(job, number=number, private=private, lost=False), number)
 
     def _with(self, job: JobEntry, last: int | None = None) -> Catalogue:
         return replace(self, jobs={**self.jobs, job.name: job}, last=self.last if last is None else last)
-
-
-def _semantics(command: Command) -> Semantics | None:
-    said = command.get("recovery")  # older commands say nothing
-    return None if said is None else Semantics(said)
 
 
 def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -171,7 +168,7 @@ def _without(entries: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def named(commands: Sequence[Command]) -> set[str]:
     """What commands are about whose carrying out may need something opened."""
-    return {command["name"] for command in commands if command["do"] not in ("fail", "answer")}
+    return {command.name for command in commands if not isinstance(command, FailJob | RememberAnswers)}
 
 
 def alike(then: JobEntry | None, now: JobEntry) -> bool:

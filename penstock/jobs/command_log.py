@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import Command, command_from_json
 from penstock.jobs.snapshot import packed, unpacked
 from penstock.state.durable import sync_directory, write_whole
 from penstock.state.generation import Ground
@@ -82,7 +83,7 @@ class CommandLog:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(draft, "xb") as file:
-                file.write(json.dumps(commands, separators=(",", ":")).encode())
+                file.write(json.dumps([one.to_json() for one in commands], separators=(",", ":")).encode())
                 file.flush()
                 os.fsync(file.fileno())
             if not self._all_seen():  # first the draft, then the look: see the head of this file
@@ -151,10 +152,9 @@ class CommandLog:
         try:
             if number != self._last + 1:
                 raise ValueError(f"command {self._last + 1} is missing")
-            commands: list[Command] = json.loads(path.read_bytes())
-        except (OSError, ValueError) as failure:
+            return [command_from_json(body) for body in json.loads(path.read_bytes())]
+        except (OSError, ValueError, TypeError) as failure:
             raise _damaged(path, failure) from failure
-        return commands
 
     def _snapshot(self, path: Path) -> Catalogue:
         try:

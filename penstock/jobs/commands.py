@@ -6,22 +6,38 @@ answer. Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
-from penstock.ha.schemes import SEMANTICS, Semantics
+from penstock.ha.schemes import SEMANTICS
 from penstock.jobs.agreement import check_declared, check_parameters, needless
 from penstock.jobs.broken import broken, failing, naming, uses
-from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.catalogue import Catalogue, JobEntry
+from penstock.jobs.command import (
+    AddJob,
+    AddStream,
+    Answered,
+    ChangeQuery,
+    ChangeRecovery,
+    Command,
+    EmptyJob,
+    FlushJob,
+    PauseJob,
+    RememberText,
+    RemoveJob,
+    RemoveStream,
+    ResumeJob,
+    SinkCall,
+    StateFate,
+)
 from penstock.jobs.explained import explanation
 from penstock.jobs.placing import Script, placed
 from penstock.jobs.workshop import Given, Workshop, told_apart
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
     AlterJob,
-    Call,
     Change,
     CreateJob,
     CreateStream,
@@ -34,31 +50,12 @@ from penstock.sql.statements import (
 )
 from penstock.words.errors import PenstockError, UserError
 
-#: what becomes of a job's state: kept as it is, begun anew from now, made again from the log's earliest events
-StateFate = Literal["kept", "anew", "rebuilt"]
 _FATES: dict[StateFate, str] = {
     "kept": "its state is kept",
     "anew": "its state has another shape now and begins anew, with the next epoch",
     "rebuilt": "its state is made again from the earliest events the log still has",
 }
 _GONE = "its state went when it failed; it begins anew, with the next epoch"
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What is answered to a statement. `command`: the number under which it takes effect at the next epoch."""
-
-    says: str
-    name: str = ""
-    state: StateFate | None = None
-    command: int | None = None
-    #: for questions: what there is
-    rows: tuple[Mapping[str, Any], ...] = ()
-    question: bool = False
-
-    def numbered(self, command: int) -> Answered:
-        """The answer, once what it answers has a number."""
-        return self if self.question else replace(self, command=command)
 
 
 @dataclass
@@ -72,7 +69,7 @@ class Accepted:
     def do(self, command: Command, says: str, state: StateFate | None = None) -> None:
         self.commands.append(command)
         self.catalogue = self.catalogue.after(command)
-        self.answers.append(Answered(says, command["name"], state))
+        self.answers.append(Answered(says, command.name, state))
 
     def note(self, command: Command) -> None:
         """Carry out what nobody waits for an answer to."""
@@ -88,10 +85,6 @@ class Accepted:
 
 def _as_said(said: CreateJob) -> AlterJob:
     return AlterJob(said.name, said.select, None, None, said.parameters, False, said.text)
-
-
-def _recovering(name: str, recovery: Semantics | None) -> Command:
-    return {"do": "set recovery", "name": name, "recovery": None if recovery is None else str(recovery)}
 
 
 class Desk:
@@ -140,10 +133,10 @@ class Desk:
                 if name in made.catalogue.jobs:
                     self._alter(_as_said(statement), made)
                     if made.catalogue.jobs[name].recovery != statement.recovery:
-                        made.note(_recovering(name, statement.recovery))
+                        made.note(ChangeRecovery(name, statement.recovery))
                 else:
                     self._accept(statement, made)
-                made.note({"do": "said", "name": name, "text": text})
+                made.note(RememberText(name, text))
             case CreateStream():
                 self._accept(statement, made)
             case _ if first:
@@ -177,7 +170,7 @@ class Desk:
                 self._found(name, made.catalogue)
                 told = "as the engine's settings say" if recovery is None else SEMANTICS[recovery].meaning
                 says = f"altered job {name}; when the engine comes back: {told}"
-                made.do(_recovering(name, recovery), says, "kept")
+                made.do(ChangeRecovery(name, recovery), says, "kept")
             case Change():
                 self._change(statement, made)
             case Show():
@@ -195,17 +188,14 @@ class Desk:
         """What Python gives is there before anything else."""
         for name in self._given.streams:
             if name not in made.catalogue.streams:
-                made.do(
-                    {"do": "create stream", "name": name, "text": ""}, f"the stream {name} is given by Python"
-                )
+                made.do(AddStream(name, ""), f"the stream {name} is given by Python")
         for name in self._given.queries:
             if name not in made.catalogue.jobs:
-                command = {"do": "create job", "name": name, "select": "", "sinks": [], "parameters": {}}
-                made.do(command, f"the job {name} is given by Python")
+                made.do(AddJob(name, ""), f"the job {name} is given by Python")
 
     def _create_stream(self, said: CreateStream, made: Accepted) -> None:
         self._check_free(said.name, made.catalogue)
-        command = {"do": "create stream", "name": said.name, "text": said.text}
+        command = AddStream(said.name, said.text)
         self._workshop.stream(said.name, made.catalogue.after(command))
         made.do(command, f"created stream {said.name}; it is read once a job reads it")
 
@@ -218,7 +208,7 @@ class Desk:
                 hint=f"Did you mean {near[0]}?" if near else "SHOW STREAMS lists those there are.",
             )
         self._check_unread(f"the stream {said.name}", said.name, made.catalogue)
-        made.do({"do": "drop stream", "name": said.name}, f"dropped stream {said.name}")
+        made.do(RemoveStream(said.name), f"dropped stream {said.name}")
 
     def _create_job(self, said: CreateJob, made: Accepted) -> None:
         self._check_free(said.name, made.catalogue)
@@ -228,15 +218,8 @@ class Desk:
                 f"there are {len(made.catalogue.jobs):,} jobs, and no more than that are allowed",
                 hint="Drop jobs that nobody needs, or start the engine with room for more.",
             )
-        command: dict[str, Any] = {
-            "do": "create job",
-            "name": said.name,
-            "select": said.select.text,
-            "sinks": [_kept(sink) for sink in said.sinks],
-            "parameters": dict(said.parameters),
-        }
-        if said.recovery is not None:
-            command["recovery"] = str(said.recovery)
+        sinks = tuple(map(SinkCall.of, said.sinks))
+        command = AddJob(said.name, said.select.text, sinks, dict(said.parameters), said.recovery)
         after = made.catalogue.after(command)
         self._workshop.job(said.name, after)
         check_parameters(said.name, said.select.text, said.parameters)
@@ -258,19 +241,14 @@ class Desk:
             assert isinstance(before, Select)
             select = altered(before, said.where, said.limit)
         old = None if entry.left_out else self._workshop.job(said.name, made.catalogue)
-        command: dict[str, Any] = {
-            "do": "alter",
-            "name": said.name,
-            "select": entry.select if select is None else select.text,
-            "parameters": {**entry.parameters, **said.parameters},
-            "state": "kept",
-        }
-        check_parameters(said.name, command["select"], said.parameters)
+        text = entry.select if select is None else select.text
+        command = ChangeQuery(said.name, text, {**entry.parameters, **said.parameters})
+        check_parameters(said.name, text, said.parameters)
         new = self._workshop.job(said.name, made.catalogue.after(command))
         fate: StateFate = "kept"
         if old is None or new.signature != old.signature:
             fate = "rebuilt" if said.rebuild else "anew"
-        command["state"] = fate
+        command = replace(command, state=fate)
         self._check_readers(said.name, made.catalogue.after(command))
         check_declared(self._workshop, said.name, made.catalogue.after(command))
         told = "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
@@ -279,11 +257,10 @@ class Desk:
     def _change(self, said: Change, made: Accepted) -> None:
         entry = self._found(said.name, made.catalogue)
         entry.master.after(said.verb)
-        command: dict[str, Any] = {"do": said.verb, "name": said.name}
         match said.verb:
             case "drop":
                 self._check_unread(f"the job {said.name}", said.name, made.catalogue)
-                made.do(command, f"dropped job {said.name}")
+                made.do(RemoveJob(said.name), f"dropped job {said.name}")
             case "flush":
                 job = self._workshop.job(said.name, made.catalogue)
                 if not job.flushes:
@@ -293,25 +270,22 @@ class Desk:
                         hint="Windows of time over a stream can be flushed, as in WINDOWING 30 SECONDS, where "
                         "no function of Python is called, and sessions.",
                     )
-                made.do(command, f"flushed job {said.name}; its open windows are told with the next epoch")
+                told = "its open windows are told with the next epoch"
+                made.do(FlushJob(said.name), f"flushed job {said.name}; {told}")
             case "empty":
-                command["anew"] = True
-                made.do(
-                    command, f"emptied job {said.name}; its state begins anew, with the next epoch", "anew"
-                )
+                told = "its state begins anew, with the next epoch"
+                made.do(EmptyJob(said.name), f"emptied job {said.name}; {told}", "anew")
             case "resume":
                 job = self._workshop.job(said.name, made.catalogue)
                 self._workshop.sinks(entry)
-                command["anew"] = entry.lost
                 told = _GONE if entry.lost else "it goes on with the state it had, without the events since"
                 if job.stateless:
                     told = "it needs no state"
+                command = ResumeJob(said.name, entry.lost)
                 made.do(command, f"resumed job {said.name}; {told}", "anew" if entry.lost else "kept")
             case "pause":
-                made.do(
-                    command,
-                    f"paused job {said.name}; it sees no events and tells nothing until it is resumed",
-                )
+                told = "it sees no events and tells nothing until it is resumed"
+                made.do(PauseJob(said.name), f"paused job {said.name}; {told}")
 
     def _shown(self, said: Show, catalogue: Catalogue) -> Answered:
         if said.what == "streams":
@@ -325,8 +299,7 @@ class Desk:
     def _explained(self, said: Explain, catalogue: Catalogue) -> Answered:
         if isinstance(said.what, Select):
             name = "query"
-            command = {"do": "create job", "name": name, "select": said.what.text, "sinks": []}
-            catalogue = catalogue.after({**command, "parameters": {}})
+            catalogue = catalogue.after(AddJob(name, said.what.text))
         else:
             name = self._found(said.what, catalogue).name
             entry = catalogue.jobs[name]
@@ -380,7 +353,7 @@ def shown(entry: JobEntry) -> dict[str, Any]:
         "life": entry.master.life,
         "query": entry.select or "(given by Python)",
         "parameters": dict(entry.parameters),
-        "into": [f"{sink['name']}({', '.join(map(repr, sink['arguments']))})" for sink in entry.sinks],
+        "into": [sink.describe() for sink in entry.sinks],
         "error": entry.master.error,
         "recovery": None if entry.recovery is None else str(entry.recovery),
     }
@@ -388,7 +361,3 @@ def shown(entry: JobEntry) -> dict[str, Any]:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _kept(call: Call) -> dict[str, Any]:
-    return {"name": call.name, "arguments": list(call.arguments), "options": dict(call.options)}

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.jobs.catalogue import Catalogue, Command, JobEntry
+from penstock.jobs.catalogue import Catalogue, JobEntry
+from penstock.jobs.command import AddJob, ChangeQuery, ChangeRecovery, Command, JobCommand
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,23 @@ def versions(
     for number, entry in enumerate(entries, folded + 1):
         for command in entry:
             catalogue = catalogue.after(command)
-            if command["name"] != job or command["do"] == "said" or command["do"].endswith("stream"):
+            if command.name != job or not isinstance(command, JobCommand):
                 continue
-            if command["do"] == "create job":
+            if isinstance(command, AddJob):
                 found.clear()
             if job in catalogue.jobs:
-                found.append(_version(number, command["do"], catalogue.jobs[job], command.get("state")))
+                state = command.state if isinstance(command, ChangeQuery) else None
+                found.append(_version(number, _did(command), catalogue.jobs[job], state))
     return found
 
 
+def _did(command: JobCommand) -> str:
+    if isinstance(command, ChangeRecovery):
+        return f"{command.did} {command.recovery or 'default'}"
+    return command.did
+
+
 def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -> JobVersion:
-    did = {"create job": "created", "alter": "altered", "pause": "paused", "resume": "resumed"}.get(did, did)
-    did = {"empty": "emptied", "flush": "flushed", "fail": "failed"}.get(did, did)
-    if did == "set recovery":
-        did = f"recovery {entry.recovery or 'default'}"
     return JobVersion(
         number,
         did,

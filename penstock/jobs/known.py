@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import Command
 from penstock.jobs.command_log import CommandLog
 from penstock.words.errors import ExternalError
 

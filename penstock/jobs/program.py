@@ -20,8 +20,9 @@ import polars as pl
 
 from penstock.jobs.asking import Asking
 from penstock.jobs.broken import broken, failing, touched
-from penstock.jobs.catalogue import Catalogue, Command, alike, named
-from penstock.jobs.commands import Accepted, Answered, Desk
+from penstock.jobs.catalogue import Catalogue, alike, named
+from penstock.jobs.command import Answered, Command, FlushJob, RemoveJob
+from penstock.jobs.commands import Accepted, Desk
 from penstock.jobs.failures import Failures
 from penstock.jobs.followed import FollowedResults
 from penstock.jobs.known import Known
@@ -166,7 +167,7 @@ class Jobs(Asking):
             return
         after = self._known.latest
         said = [failing(after.jobs[job], error) for job, error in broken(self._workshop, after).items()]
-        known = {command["name"] for command in said}
+        known = {command.name for command in said}
         for name in (set(names) & after.jobs.keys()) - known:
             try:
                 self._opening.open(after, [name])
@@ -176,7 +177,7 @@ class Jobs(Asking):
             self._decided(lambda now: said)
 
     def _add(self, entries: Sequence[Sequence[Command]], after: Catalogue | None = None) -> None:
-        drops = any(command["do"] == "drop" for entry in entries for command in entry)
+        drops = any(isinstance(command, RemoveJob) for entry in entries for command in entry)
         gone = {entry.told_as for entry in self._known.latest.jobs.values()} if drops else set()
         self._known.add(entries, after)
         now = self._known.latest
@@ -282,10 +283,10 @@ class Jobs(Asking):
 
     def flushed(self, after: int, upto: int) -> frozenset[int]:
         said = self._known.between(after, upto)
-        if not any(command["do"] == "flush" for command in said):
+        named = [command.name for command in said if isinstance(command, FlushJob)]
+        if not named:
             return frozenset()
         jobs = self._known.after(upto).jobs
-        named = [command["name"] for command in said if command["do"] == "flush"]
         return frozenset(jobs[name].number for name in named if name in jobs)
 
     def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:

@@ -10,19 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from penstock.jobs.catalogue import Catalogue, Command
-from penstock.jobs.commands import Accepted, Answered
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import Answered, RememberAnswers
+from penstock.jobs.commands import Accepted
 from penstock.words.errors import UserError
 
 _REQUEST = re.compile(r"[\x21-\x7e]{1,100}")
 
 
-def answering(request: str, text: str, answers: Sequence[Answered], number: int) -> Command:
+def answering(request: str, text: str, answers: Sequence[Answered], number: int) -> RememberAnswers:
     """The command that keeps what is answered to a request, under the number it is kept with."""
-    said = [{**asdict(replace(answer, rows=()).numbered(number)), "rows": []} for answer in answers]
-    return {"do": "answer", "name": request, "text": _digest(text), "answers": said}
+    kept = tuple(replace(answer, rows=()).numbered(number) for answer in answers)
+    return RememberAnswers(request, _digest(text), kept)
 
 
 def repeated(request: str, text: str, catalogue: Catalogue) -> Accepted | None:
@@ -35,14 +36,14 @@ def repeated(request: str, text: str, catalogue: Catalogue) -> Accepted | None:
         )
     if request not in catalogue.answered:
         return None
-    digest, answers = catalogue.answered[request]
-    if digest != _digest(text):
+    kept = catalogue.answered[request]
+    if kept.digest != _digest(text):
         raise UserError(
             "REQUEST_REUSED",
             "something else was said under this name of a request",
             hint="Give every request a name of its own; use it again only to say the same again.",
         )
-    return Accepted(catalogue, answers=[Answered(**{**said, "rows": ()}) for said in answers])
+    return Accepted(catalogue, answers=list(kept.answers))
 
 
 def _digest(text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import Command, EmptyJob
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.planner import Placed, planned
 from penstock.query.physical import Plan
@@ -45,7 +46,7 @@ def _needed(jobs: Sequence[Compiled], names: Collection[str]) -> frozenset[str]:
 def emptying(names: Collection[str], then: Catalogue, now: Catalogue) -> list[Command]:
     """The commands that have jobs begin anew which are what they were then."""
     same = [n for n in names if n in now.jobs and now.jobs[n].number == then.jobs[n].number]
-    return [{"do": "empty", "name": name, "anew": True} for name in same]
+    return [EmptyJob(name) for name in same]
 
 
 def bytes_of(names: Collection[str], plan: Plan, manifest: Manifest) -> Mapping[str, int]:

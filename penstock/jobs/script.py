@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.jobs.catalogue import Catalogue
-from penstock.jobs.commands import Answered, Desk
+from penstock.jobs.command import Answered
+from penstock.jobs.commands import Desk
 from penstock.jobs.placing import Script
 from penstock.jobs.workshop import Given, Workshop
 from penstock.sql.statements import Explain

@@ -9,8 +9,8 @@ import json
 import zlib
 from typing import Any
 
-from penstock.ha.schemes import Semantics
 from penstock.jobs.catalogue import Catalogue, JobEntry, StreamEntry
+from penstock.jobs.command import Answered, RememberAnswers, SinkCall, semantics_of
 from penstock.jobs.master import Master
 
 FORMAT = 1
@@ -25,7 +25,7 @@ def packed(catalogue: Catalogue) -> bytes:
         "last": catalogue.last,
         "former": sorted(catalogue.former),
         "said": dict(catalogue.said),
-        "answered": dict(catalogue.answered),
+        "answered": {name: _answers(kept) for name, kept in catalogue.answered.items()},
     }
     text = json.dumps(body, separators=(",", ":")).encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
@@ -45,15 +45,23 @@ def unpacked(content: bytes) -> Catalogue:
         body["last"],
         frozenset(body["former"]),
         body["said"],
-        body.get("answered", {}),  # older ones have none
+        {name: _kept(name, *said) for name, said in body.get("answered", {}).items()},  # older ones have none
     )
+
+
+def _answers(kept: RememberAnswers) -> list[Any]:
+    return [kept.digest, [answer.to_json() for answer in kept.answers]]
+
+
+def _kept(name: str, digest: str, answers: list[Any]) -> RememberAnswers:
+    return RememberAnswers(name, digest, tuple(map(Answered.from_json, answers)))
 
 
 def _job(entry: JobEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "select": entry.select,
-        "sinks": list(entry.sinks),
+        "sinks": [sink.to_json() for sink in entry.sinks],
         "parameters": dict(entry.parameters),
         "number": entry.number,
         "created": entry.created,
@@ -70,12 +78,12 @@ def _entry(job: dict[str, Any]) -> JobEntry:
     return JobEntry(
         job["name"],
         job["select"],
-        tuple(job["sinks"]),
+        tuple(map(SinkCall.from_json, job["sinks"])),
         job["parameters"],
         job["number"],
         Master(job["name"], job["life"], job["version"], job["error"]),
         job["created"],
         job["private"],
         job["lost"],
-        None if job.get("recovery") is None else Semantics(job["recovery"]),  # older ones say nothing
+        semantics_of(job),
     )

@@ -23,7 +23,7 @@ from penstock.sql.define import sinks_of, stream_of
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
 from penstock.sql.select import planned
-from penstock.sql.statements import Call, CreateStream, Select
+from penstock.sql.statements import CreateStream, Select
 from penstock.words.errors import PenstockError, UserError
 
 
@@ -80,7 +80,7 @@ class Workshop:
         if known is None or known[0] != said:
             self._sinks[entry.created] = (
                 said,
-                sinks_of([as_call(sink, number) for number, sink in enumerate(entry.sinks, 1)]),
+                sinks_of([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)]),
             )
         return self._sinks[entry.created][1]
 
@@ -164,11 +164,6 @@ def _given(name: str, given: Mapping[str, Stream], kind: str) -> Stream:
 def _reads(job: Compiled, stream: str) -> bool:
     """Whether a job reads a stream, with others or by itself."""
     return any(name == stream or name.startswith(f"{stream}~") for name in job.streams)
-
-
-def as_call(said: Mapping[str, object], number: int = 1) -> Call:
-    """A job's so manieth sink as it was said, from how it is kept."""
-    return Call(said["name"], tuple(said["arguments"]), dict(said["options"]), (0, number))  # type: ignore[call-overload, arg-type]
 
 
 def _created(text: str) -> CreateStream:

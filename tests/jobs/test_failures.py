@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from penstock.engine.epoch import EpochReport
+from penstock.jobs.command import FailJob
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.failures import Failures
 from penstock.jobs.program import Jobs
@@ -310,7 +311,7 @@ def test_an_engine_that_wakes_after_another_took_over_fails_no_job(
     before: dict[str, Any] = {"command": CommandLog.append, "epoch": Failures.put}
 
     def paused(self: Any, *said: Any) -> Any:
-        if step == "epoch" or said[0][0]["do"] == "fail":
+        if step == "epoch" or isinstance(said[0][0], FailJob):
             Ground(state / "generations").take()  # what an engine does first that takes over
         return before[step](self, *said)
 
@@ -327,6 +328,6 @@ def test_an_engine_that_wakes_after_another_took_over_fails_no_job(
             list(engine.steps())
     assert refused.value.condition == "FENCED"
     entries = CommandLog(state).loaded(ours=False).entries
-    failed = [command for entry in entries for command in entry if command["do"] == "fail"]
+    failed = [command for entry in entries for command in entry if isinstance(command, FailJob)]
     assert len(failed) == (step == "epoch"), "the command came before the other engine did, or not at all"
     assert not [*(state / "failures").iterdir()] if (state / "failures").exists() else True

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import AddStream, Command
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.placement import Roster, subject
 from penstock.jobs.program import Jobs
@@ -82,7 +83,7 @@ def test_statements_belong_to_the_first_they_change(said: str, about: str | None
 
 
 def _stream(name: str) -> Command:
-    return {"do": "create stream", "name": name, "text": ""}
+    return AddStream(name, "")
 
 
 def _all(log: CommandLog) -> Catalogue:

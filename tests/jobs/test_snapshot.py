@@ -13,7 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.jobs.catalogue import Catalogue, Command
+from penstock.ha.schemes import Semantics
+from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import (
+    AddJob,
+    AddStream,
+    Answered,
+    ChangeQuery,
+    ChangeRecovery,
+    Command,
+    EmptyJob,
+    FailJob,
+    FlushJob,
+    JobCommand,
+    PauseJob,
+    RememberAnswers,
+    RememberText,
+    RemoveJob,
+    RemoveStream,
+    ResumeJob,
+    SinkCall,
+)
 from penstock.jobs.command_log import CommandLog
 from penstock.jobs.program import Jobs
 from penstock.jobs.snapshot import packed, unpacked
@@ -24,49 +44,40 @@ from penstock.words.errors import InternalError, UserError
 from tests.jobs import kit
 
 NAMES = ["a", "b", "c", "d"]
-CREATE = ["create stream", "create job", "create job"]
-DO = [*CREATE, "drop stream", "alter", "pause", "resume", "empty", "flush", "drop", "fail", "said"]
 
 
 def command(draw: random.Random) -> Command:
-    name = draw.choice(NAMES)
-    do = draw.choice(
+    name, text, anew = draw.choice(NAMES), f"SELECT {draw.randrange(99)} AS é FROM s", draw.random() < 0.5
+    sinks = (SinkCall("jsonl", ("out", 1), {"x": None}),)[: draw.randrange(2)]
+    parameters = {"p": draw.choice([1, 0.5, "é", True, None])}
+    create = AddJob(name, text, sinks, parameters, draw.choice([None, Semantics.gap]))
+    return draw.choice(
         [
-            "create stream",
-            "drop stream",
-            "create job",
-            "create job",
-            "alter",
-            "pause",
-            "resume",
-            "empty",
-            "flush",
-            "drop",
-            "fail",
-            "said",
+            AddStream(name, text),
+            RemoveStream(name),
+            create,
+            create,
+            ChangeQuery(name, text, parameters, draw.choice(["kept", "anew", "rebuilt"])),
+            ChangeRecovery(name, draw.choice([None, Semantics.amnesia])),
+            PauseJob(name),
+            ResumeJob(name, anew),
+            EmptyJob(name, anew),
+            FlushJob(name),
+            RemoveJob(name),
+            FailJob(name, draw.randrange(1, 4), "broken", draw.choice([None, draw.randrange(1, 9)]), anew),
+            RememberText(name, text),
+            RememberAnswers(
+                name, text, (Answered("done", name, "kept", 7), Answered("2 jobs", question=True))
+            ),
         ]
     )
-    text = f"SELECT {draw.randrange(99)} AS é FROM s"
-    return {
-        "do": do,
-        "name": name,
-        "text": text,
-        "select": text,
-        "sinks": [{"name": "jsonl", "arguments": ["out", 1], "options": {"x": None}}][: draw.randrange(2)],
-        "parameters": {"p": draw.choice([1, 0.5, "é", True, None])},
-        "state": draw.choice(["kept", "anew", "rebuilt"]),
-        "anew": draw.random() < 0.5,
-        "version": draw.randrange(1, 4),
-        "number": draw.randrange(1, 9),
-        "lost": draw.random() < 0.5,
-        "error": "broken",
-    }
 
 
 def carried_out(catalogue: Catalogue, said: Command) -> Catalogue | None:
     """The catalogue after a command; None where it would not have been accepted."""
-    known = said["name"] in (catalogue.streams if "stream" in said["do"] else catalogue.jobs)
-    if said["do"] not in ("said", "fail") and known == said["do"].startswith("create"):
+    known = said.name in (catalogue.jobs if isinstance(said, JobCommand) else catalogue.streams)
+    anyway = isinstance(said, RememberText | RememberAnswers | FailJob)
+    if not anyway and known == isinstance(said, AddStream | AddJob):
         return None
     try:
         return catalogue.after(said)
@@ -108,14 +119,14 @@ def test_a_snapshot_and_the_rest_give_what_all_entries_give(seed: int, cut: floa
 
 
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
-    whole = packed(Catalogue().after({"do": "create stream", "name": "s", "text": "é"}))
+    whole = packed(Catalogue().after(AddStream("s", "é")))
     for at in range(len(whole) - 1):
         torn = bytearray(whole)
         torn[at] ^= 1
         with pytest.raises(ValueError, match=r"."):
             unpacked(bytes(torn))
     log = CommandLog(tmp_path)
-    log.append([{"do": "create stream", "name": "s", "text": ""}])
+    log.append([AddStream("s", "")])
     log.fold(1, Catalogue())
     path = tmp_path / "commands" / "000000001.snapshot"
     path.write_bytes(path.read_bytes().replace(b'"last":0', b'"last":1'))
@@ -202,7 +213,7 @@ def test_killed_before_all_folded_entries_are_removed(
 ) -> None:
     log, catalogue = CommandLog(tmp_path), Catalogue()
     for number in range(8):
-        said = {"do": "create stream", "name": f"s{number}", "text": ""}
+        said = AddStream(f"s{number}", "")
         log.append([said])
         catalogue = catalogue.after(said) if number < 6 else catalogue
     unlink, left = Path.unlink, [removed]

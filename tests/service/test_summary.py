@@ -9,6 +9,7 @@ from typing import Any, cast
 import penstock as ps
 from penstock.engine.ran import Run
 from penstock.jobs.catalogue import Catalogue
+from penstock.jobs.command import AddJob, FailJob
 from penstock.service.summary import failed_jobs, places, warning
 from penstock.service.view import Lines, backlog
 from penstock.testing.inline import run_inline
@@ -79,12 +80,9 @@ def test_jobs_that_failed_are_told_at_a_start() -> None:
     catalogue = Catalogue()
     assert failed_jobs(catalogue) == ""
     for number in range(8):
-        said = {"name": f"j{number}", "select": "SELECT 1", "sinks": [], "parameters": {}}
-        catalogue = catalogue.after({"do": "create job", **said})
+        catalogue = catalogue.after(AddJob(f"j{number}", "SELECT 1"))
         if number:
-            catalogue = catalogue.after(
-                {"do": "fail", "name": f"j{number}", "version": 1, "error": "no size()"}
-            )
+            catalogue = catalogue.after(FailJob(f"j{number}", 1, "no size()"))
     lines = failed_jobs(catalogue).split("\n")
     assert lines[0] == "job j1 has failed: no size()"
     assert lines[5:] == ["and 2 more; `penstock jobs list` has all"]
