@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from penstock.engine.message import Awaited
 from penstock.engine.rate import LEAST_READING
 from penstock.operators.contract import NEVER
 from penstock.operators.job_windows import LOTS, SOON
@@ -133,20 +133,19 @@ def soonest(awaited: Mapping[int, int]) -> dict[int, int]:
 
 
 def dues(
-    facts: Iterable[Mapping[str, Any]],
+    awaited: Iterable[Awaited],
     times: Mapping[str, StreamTime],
     sure: Mapping[str, StreamTime],
 ) -> dict[str, Due]:
     """What is due in each stream, by what the slices said and where the watermarks are and could be."""
     rows: dict[str, dict[int, Rows]] = {}
     lots: dict[str, set[int]] = {}
-    for fact in facts:
-        for stream, occupied, awaited in fact.get("closing", ()):
-            lots.setdefault(stream, set()).update(occupied)
-            there = rows.setdefault(stream, {})
-            for at, count in awaited:
-                cut, whole = there.get(at, (0, 0))
-                there[at] = (cut + count, whole) if occupied else (cut, whole + count)
+    for one in awaited:
+        lots.setdefault(one.stream, set()).update(one.batches)
+        there = rows.setdefault(one.stream, {})
+        for at, count in one.rows.items():
+            cut, whole = there.get(at, (0, 0))
+            there[at] = (cut + count, whole) if one.batches else (cut, whole + count)
     return {
         name: Due(
             _mark(stream),

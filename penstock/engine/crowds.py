@@ -13,13 +13,14 @@ import numpy as np
 import polars as pl
 
 from penstock.engine.failures import Failures
-from penstock.engine.message import Message
+from penstock.engine.message import Rows
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
 from penstock.query.choosing import selected
 from penstock.query.crowd import Group, Member
+from penstock.query.ends import JOBS, EdgeSource
 from penstock.query.physical import Edge, run_at_once, run_steps
 from penstock.state.buckets import HASH
 from penstock.words.errors import PenstockError
@@ -39,11 +40,11 @@ class Told:
 
     def messages(self) -> Iterator[bytes]:
         for alike in self.frames.values():
-            yield Message("rows", "jobs", {}, pl.concat(alike)).to_bytes()
+            yield Rows(JOBS, pl.concat(alike)).to_bytes()
 
 
 def chosen(
-    task: EpochTask, source: str, frame: pl.DataFrame, failures: Failures
+    task: EpochTask, source: EdgeSource, frame: pl.DataFrame, failures: Failures
 ) -> Iterator[tuple[Group, pl.DataFrame]]:
     """The events of each group of jobs on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
@@ -133,7 +134,7 @@ def read_by(
     task: EpochTask, output: str, rows: pl.DataFrame, where: str, failures: Failures
 ) -> Iterable[tuple[Edge, pl.DataFrame]]:
     """The rows of an output on their way to the jobs that read it, prepared for those."""
-    for edge in task.plan.edges_from(f"job:{output}"):
+    for edge in task.plan.edges_from(EdgeSource("job", output)):
         made = prepared(task, edge, rows, where, failures)
         if made is not None:
             yield edge, made

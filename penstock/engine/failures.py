@@ -16,7 +16,7 @@ from types import FrameType
 
 from pyspark.errors import PySparkException
 
-from penstock.engine.message import Message, error_message
+from penstock.engine.message import JobError
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: as Spark says it
@@ -48,15 +48,14 @@ class Failures:
         """The first failure of a job is the one that is told."""
         self.found.setdefault(job, error)
 
-    def kept(self) -> dict[str, float]:
+    def kept(self) -> dict[int, float]:
         """For how long jobs kept the task, where that is worth telling."""
-        return {str(job): seconds for job, seconds in self.seconds.items() if seconds >= _WORTH_TELLING}
+        return {job: seconds for job, seconds in self.seconds.items() if seconds >= _WORTH_TELLING}
 
     def messages(self) -> Iterator[bytes]:
         """What the driver is told."""
         for job, error in self.found.items():
-            facts = error_message(error).facts
-            yield Message("failed", "driver", {"job": job, "error": facts}).to_bytes()
+            yield JobError(job, error).to_bytes()
 
     @contextlib.contextmanager
     def of(self, job: int | None, seconds: float) -> Iterator[None]:

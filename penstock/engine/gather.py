@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from penstock.engine.closing import Due, dues
 from penstock.engine.failures import JobsFailed
-from penstock.engine.message import Message, as_error, error_of
+from penstock.engine.message import (
+    Aside,
+    EpochError,
+    JobError,
+    Message,
+    Rows,
+    ScanReport,
+    SliceReport,
+    TaskReport,
+    Times,
+    open_message,
+)
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
+from penstock.query.ends import JOBS, ranking_of
 from penstock.query.instants import of_last_instant
 from penstock.query.physical import OutputPlan, run_steps
 from penstock.state.bucket_map import Maps
-from penstock.state.collection import Changes
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunEntry
 from penstock.words.errors import PenstockError
 
-COUNTED = ("events", "bytes", "late", "bad")
+Counted = Literal["events", "bytes", "late", "bad"]
+COUNTED: tuple[Counted, ...] = ("events", "bytes", "late", "bad")
 
 
 @dataclass(frozen=True)
@@ -42,50 +53,75 @@ class Gathered:
     last: dict[str, int]
     manifest: Manifest
     aside: pl.DataFrame | None
-    facts: list[dict[str, Any]]
+    reports: Sequence[TaskReport]
     maps: Maps
     #: what each stream's time has yet to decide
     due: Mapping[str, Due]
 
-    def total(self, name: str) -> int:
-        return sum(fact.get(name, 0) for fact in self.facts)
+    @property
+    def scans(self) -> list[ScanReport]:
+        """What the scan tasks did."""
+        return [report for report in self.reports if isinstance(report, ScanReport)]
 
-    def all(self, name: str) -> list[int]:
-        """A fact of every task that has it."""
-        return [fact[name] for fact in self.facts if fact.get(name) is not None]
+    @property
+    def slices(self) -> list[SliceReport]:
+        """What the slice tasks did."""
+        return [report for report in self.reports if isinstance(report, SliceReport)]
+
+    @property
+    def oldest(self) -> int | None:
+        """The event time of the oldest event that was not late."""
+        return min((one.oldest for one in self.scans if one.oldest is not None), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The event time of the newest event that was not late."""
+        return max((one.newest for one in self.scans if one.newest is not None), default=None)
+
+    def total(self, name: Counted) -> int:
+        """A count of the scan tasks, over all of them."""
+        return total(self.scans, name)
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds of work per stage, summed over its tasks."""
         sums: dict[str, float] = {}
-        for fact in self.facts:
-            sums[fact["stage"]] = sums.get(fact["stage"], 0.0) + fact["seconds"]
+        for report in self.reports:
+            sums[report.stage] = sums.get(report.stage, 0.0) + report.seconds
         return dict(sorted(sums.items()))
 
     def run_bytes(self) -> int:
         """The bytes of the runs that were written."""
-        changes = [change for fact in self.facts for _, _, change in fact.get("changes", ())]
-        return sum(entry[3] for added, _ in changes for entry in added)
+        return sum(
+            entry.bytes for one in self.slices for _, _, change in one.changes for entry in change.added
+        )
 
     def job_seconds(self) -> dict[int, float]:
         """For how long jobs kept the epoch with what is their own: in each stage, as long as in its longest task."""
-        stages: dict[tuple[str, str], float] = {}
-        for fact in self.facts:
-            for job, seconds in fact.get("jobs", {}).items():
-                stages[fact["stage"], job] = max(seconds, stages.get((fact["stage"], job), 0.0))
+        stages: dict[tuple[str, int], float] = {}
+        for report in self.reports:
+            for job, seconds in report.job_seconds.items():
+                stages[report.stage, job] = max(seconds, stages.get((report.stage, job), 0.0))
         sums: dict[int, float] = {}
         for (_, job), seconds in stages.items():
-            sums[int(job)] = sums.get(int(job), 0.0) + seconds
+            sums[job] = sums.get(job, 0.0) + seconds
         return sums
+
+
+def total(scans: Iterable[ScanReport], name: Counted) -> int:
+    """A count of scan tasks, over all of them."""
+    return sum(getattr(one, name) for one in scans)
 
 
 def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathered:
     """Put an epoch's messages together; raises the error that a task sent, if one did."""
-    messages = [Message.from_bytes(data) for data in encoded]
+    messages = [open_message(data) for data in encoded]
     for message in messages:
-        if message.kind == "error":
-            raise error_of(message)
-    failures = {m.facts["job"]: as_error(m.facts["error"]) for m in messages if m.kind == "failed"}
-    facts = [message.facts for message in messages if message.kind == "facts"]
+        if isinstance(message, EpochError):
+            raise message.error
+    failures = {message.job: message.error for message in messages if isinstance(message, JobError)}
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    scans = [report for report in reports if isinstance(report, ScanReport)]
+    slices = [report for report in reports if isinstance(report, SliceReport)]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
     answers = {name: answer for name, answer in before.answers.items() if name in task.plan.outputs}
@@ -108,30 +144,30 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
             rows[name] = made[[column for column in output.schema if column in made.columns]]
     if failures:
         raise JobsFailed(failures)
-    aside = [m.frame for m in messages if m.kind == "aside" and m.frame is not None]
+    aside = [message.frame for message in messages if isinstance(message, Aside)]
     if task.plan.jobs is not None:
-        kept = {**task.plan.subqueries, **{f"out-{name}": None for name in task.plan.outputs}}
+        kept = {**task.plan.subqueries, **{ranking_of(name): None for name in task.plan.outputs}}
         before = replace(before, collections={n: c for n, c in before.collections.items() if n in kept})
     seen = _seen(messages)
     manifest = before.advanced(
         task.epoch,
-        [(owner, name, _unpacked(c)) for fact in facts for owner, name, c in fact.get("changes", ())],
+        [change for report in slices for change in report.changes],
         streams=task.times_after(seen),
         answers=answers,
-        counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
+        counters={name: before.counters.get(name, 0) + total(scans, name) for name in COUNTED},
     )
-    due = dues(facts, manifest.streams, task.sure_after(seen))
-    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, facts, task.maps, due)
+    due = dues((one for report in slices for one in report.awaited), manifest.streams, task.sure_after(seen))
+    return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
 
 
 def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:
     """Before which time an output has told what the watermark decides, though the state does not know; None where
     events pass straight through it."""
-    subs = task.plan.subqueries
-    sources = [edge.source for edge in task.plan.edges if edge.target == f"out:{output}"]
-    if any(source not in subs for source in sources):
+    sources = [task.plan.stage_of(edge.source) for edge in task.plan.edges if edge.target.output == output]
+    subs = [sub for sub in sources if sub is not None]
+    if len(subs) < len(sources):
         return None
-    streams = {stream for source in sources for stream in subs[source].streams} or before.gap.keys()
+    streams = {stream for sub in subs for stream in sub.streams} or before.gap.keys()
     return min((before.gap.get(stream, NEVER) for stream in streams), default=None)
 
 
@@ -142,12 +178,12 @@ def _told(task: EpochTask, messages: list[Message]) -> tuple[dict[str, list[pl.D
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in task.plan.outputs}
     alike: dict[tuple[str, ...], list[pl.DataFrame]] = {}
     for message in messages:
-        if message.frame is None or message.kind != "rows":
+        if not isinstance(message, Rows):
             continue
-        if message.to == "jobs":
+        if message.target == JOBS:
             alike.setdefault(_columns(message.frame), []).append(message.frame)
         else:
-            found[message.to[4:]].append(message.frame)
+            found[message.target.name].append(message.frame)
     by_job = {output.job: name for name, output in task.plan.outputs.items()}
     for frames in alike.values():
         for job, rows in _apart(pl.concat(frames)):
@@ -181,8 +217,8 @@ def _seen(messages: list[Message]) -> dict[str, dict[str, int]]:
     """The highest event time of each partition, as the scan tasks told it."""
     seen: dict[str, dict[str, int]] = {}
     for message in messages:
-        if message.kind == "time":
-            for stream, partitions in message.facts.items():
+        if isinstance(message, Times):
+            for stream, partitions in message.seen.items():
                 seen.setdefault(stream, {}).update(partitions)
     return seen
 
@@ -222,11 +258,3 @@ def answered(
 def _alike(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with the output's columns only, in its order: the parts of a union come from unlike sources."""
     return frame.select(*(name for name in ORDER if name in frame.columns), *output.schema)
-
-
-def _unpacked(change: list[Any]) -> Changes:
-    added, dropped = change
-    return Changes(
-        tuple(RunEntry.from_json(entry) for entry in added),
-        tuple((name, frozenset(buckets)) for name, buckets in dropped),
-    )

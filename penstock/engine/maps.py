@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.query.ends import EdgeSource, ranking_of
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.manifest import Collections
@@ -31,9 +32,9 @@ def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
 def collections_of(plan: Plan, subquery: str) -> list[str]:
     """The names under which a sub-query's state lies: its own, and those of the rankings of its results."""
     ranked = [
-        edge.target.replace(":", "-")
-        for edge in plan.edges_from(subquery)
-        if edge.target.startswith("out:") and plan.outputs[edge.target[4:]].top is not None
+        ranking_of(output)
+        for edge in plan.edges_from(EdgeSource("stage", subquery))
+        if (output := edge.target.output) is not None and plan.outputs[output].top is not None
     ]
     return [subquery, *ranked]
 

@@ -17,13 +17,14 @@ import polars as pl
 from penstock.decode.contract import ROW
 from penstock.engine.crowds import Told, best, chosen, prepared, read_by, results
 from penstock.engine.failures import Failures
-from penstock.engine.message import Message
+from penstock.engine.message import Aside, ScanReport, Times
 from penstock.engine.task import EpochTask, addressed
 from penstock.engine.whereabouts import memory, whereabouts
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
 from penstock.operators.lateness import judged
+from penstock.query.ends import EdgeSource
 from penstock.query.physical import Edge, ScanPlan
 from penstock.state.ipc import from_stream
 
@@ -41,8 +42,6 @@ class _Sums:
     bytes: int = 0
     late: int = 0
     bad: int = 0
-    seconds_read: float = 0.0
-    seconds_decode: float = 0.0
     highest: dict[str, dict[str, int]] = field(default_factory=dict)
     #: the event times of the oldest and the newest event that is not late
     oldest: int | None = None
@@ -51,9 +50,24 @@ class _Sums:
     #: prepared rows, by the edge they go by
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     #: events of which jobs choose theirs, by source
-    crowds: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    crowds: dict[EdgeSource, list[pl.DataFrame]] = field(default_factory=dict)
     told: Told = field(default_factory=Told)
     failures: Failures = field(default_factory=Failures)
+
+    def report(self, seconds: float, cpu_seconds: float) -> ScanReport:
+        return ScanReport(
+            seconds,
+            cpu_seconds,
+            whereabouts().executor,
+            memory(),
+            self.failures.kept(),
+            self.events,
+            self.bytes,
+            self.late,
+            self.bad,
+            self.oldest,
+            self.newest,
+        )
 
 
 def scan(
@@ -73,26 +87,10 @@ def scan(
         if frames := sums.frames.pop(edge.id, []):
             yield from _sent(task, edge, frames)
     for slice_ in range(task.slices):
-        yield slice_, Message("time", "progress", sums.highest).to_bytes()
-    facts = {
-        "stage": "scan",
-        "events": sums.events,
-        "bytes": sums.bytes,
-        "late": sums.late,
-        "bad": sums.bad,
-        "oldest": sums.oldest,
-        "newest": sums.newest,
-        "seconds": time.perf_counter() - began,
-        "cpu": time.thread_time() - cpu_began,
-        "executor": whereabouts().executor,
-        "memory": list(memory().items()),
-        "seconds_read": sums.seconds_read,
-        "seconds_decode": sums.seconds_decode,
-        "jobs": sums.failures.kept(),
-    }
-    yield 0, Message("facts", "driver", facts).to_bytes()
+        yield slice_, Times(sums.highest).to_bytes()
+    yield 0, sums.report(time.perf_counter() - began, time.thread_time() - cpu_began).to_bytes()
     if sums.aside:
-        yield 0, Message("aside", "driver", {}, pl.concat(sums.aside)).to_bytes()
+        yield 0, Aside(pl.concat(sums.aside)).to_bytes()
 
 
 def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) -> None:
@@ -101,16 +99,8 @@ def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) ->
     partition = known.partitions[span.partition]
     highest = NEVER if partition.highest is None else partition.highest
     floor = NEVER if known.decided is None else known.decided
-    chunks = iter(stream.log.read(span))
-    while True:
-        before = time.perf_counter()
-        chunk = next(chunks, None)
-        sums.seconds_read += time.perf_counter() - before
-        if chunk is None:
-            break
-        before = time.perf_counter()
+    for chunk in stream.log.read(span):
         frame = _decoded(scan_plan, chunk, sums)
-        sums.seconds_decode += time.perf_counter() - before
         sums.bytes += len(chunk.data)
         if not frame.height:
             continue
@@ -119,20 +109,20 @@ def _scan_span(task: EpochTask, scan_plan: ScanPlan, span: Span, sums: _Sums) ->
         frame, late, highest = _on_time(frame, highest, floor, bound, scan_plan, chunk, sums)
         sums.events += frame.height
         where = f"stream {stream.name}, partition {span.partition}, offsets {span.start} to {span.end}"
-        _first_steps(task, f"scan:{stream.name}", frame, where, sums)
+        _first_steps(task, EdgeSource("scan", stream.name), frame, where, sums)
         if late is not None:
-            _first_steps(task, f"late:{stream.name}", late, where, sums)
+            _first_steps(task, EdgeSource("late", stream.name), late, where, sums)
     if highest > NEVER:
         sums.highest.setdefault(stream.name, {})[span.partition] = highest
 
 
-def _first_steps(task: EpochTask, source: str, frame: pl.DataFrame, where: str, sums: _Sums) -> None:
+def _first_steps(task: EpochTask, source: EdgeSource, frame: pl.DataFrame, where: str, sums: _Sums) -> None:
     for edge in task.plan.edges_from(source):
         rows = prepared(task, edge, frame, where, sums.failures)
         if rows is not None:
             sums.frames.setdefault(edge.id, []).append(rows)
-            if edge.target.startswith("out:"):
-                _tell_readers(task, edge.target[4:], rows, where, sums)
+            if edge.target.output is not None:
+                _tell_readers(task, edge.target.output, rows, where, sums)
     if task.plan.jobs is not None and source in task.plan.jobs.crowds:
         waiting = sums.crowds.setdefault(source, [])
         waiting.append(frame)
@@ -142,8 +132,8 @@ def _first_steps(task: EpochTask, source: str, frame: pl.DataFrame, where: str, 
 
 def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> None:
     """What a job told in the epoch before; it happens as early as those who read it can take it in."""
-    for edge in task.plan.edges_from(f"previous:{job}"):
-        sub = task.plan.subqueries.get(edge.target)
+    for edge in task.plan.edges_from(EdgeSource("previous", job)):
+        sub = task.plan.stage_of(edge.target)
         marks = [task.streams[name].decided for name in (() if sub is None else sub.streams)]
         now = min((NEVER if mark is None else mark for mark in marks), default=NEVER)
         placed = rows.with_columns(
@@ -157,12 +147,13 @@ def _told_before(task: EpochTask, job: str, rows: pl.DataFrame, sums: _Sums) -> 
             sums.frames.setdefault(edge.id, []).append(made)
 
 
-def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
+def _choose(task: EpochTask, source: EdgeSource, sums: _Sums) -> None:
     """Have jobs choose among the events that wait for it."""
     frame = pl.concat(sums.crowds.pop(source))
     if not frame.height:  # all that came was late, or could not be read
         return
-    entries = {edge.target: edge for edge in task.plan.edges_from(f"crowd:{source}")}
+    edges = task.plan.edges_from(EdgeSource("crowd", source.name))
+    entries = {edge.target.name: edge for edge in edges}
     for group, rows in chosen(task, source, frame, sums.failures):
         if group.target:
             sums.frames.setdefault(entries[group.target].id, []).append(rows)
@@ -176,8 +167,8 @@ def _choose(task: EpochTask, source: str, sums: _Sums) -> None:
 def _tell_readers(task: EpochTask, output: str, rows: pl.DataFrame, where: str, sums: _Sums) -> None:
     for edge, made in read_by(task, output, rows, where, sums.failures):
         sums.frames.setdefault(edge.id, []).append(made)
-        if edge.target.startswith("out:"):
-            _tell_readers(task, edge.target[4:], made, where, sums)
+        if edge.target.output is not None:
+            _tell_readers(task, edge.target.output, made, where, sums)
 
 
 def _latest_believed(task: EpochTask, scan_plan: ScanPlan) -> int:

@@ -20,7 +20,7 @@ from pyspark.core.broadcast import Broadcast
 from penstock.engine.exchange import RawBytes, exchange
 from penstock.engine.greeting import rehearsed_scan, rehearsed_slice, shares_of
 from penstock.engine.located import Located
-from penstock.engine.message import error_message
+from penstock.engine.message import EpochError
 from penstock.engine.scan import scan
 from penstock.engine.slices import work
 from penstock.engine.steps import reached
@@ -178,7 +178,7 @@ def scan_task(task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = T
     try:
         yield from scan(task, spans, first=first)
     except PenstockError as error:
-        yield 0, error_message(error).to_bytes()
+        yield 0, EpochError(error).to_bytes()
     reached("scanned", task.epoch, task.engine_pid)
 
 
@@ -187,7 +187,7 @@ def slice_task(task: EpochTask, level: int, slice_: int, incoming: Iterable[byte
     try:
         yield from work(task, level, slice_, incoming)
     except PenstockError as error:
-        yield 0, error_message(error).to_bytes()
+        yield 0, EpochError(error).to_bytes()
 
 
 @dataclass(frozen=True)

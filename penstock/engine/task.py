@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from penstock.engine.maps import owned, resolved
-from penstock.engine.message import Message
+from penstock.engine.message import Rows
 from penstock.engine.watermark import advanced, passed_over
 from penstock.engine.whereabouts import whereabouts
 from penstock.operators.contract import FOREVER, INPUT, Operator
@@ -88,16 +88,16 @@ class EpochTask:
 
     def operator_of(self, edge: Edge) -> Operator | None:
         """The operator an edge leads to; None for an output."""
-        found = self.plan.subqueries.get(edge.target)
+        found = self.plan.stage_of(edge.target)
         return None if found is None else found.operator
 
     def job_of(self, edge: Edge) -> int | None:
         """The number of the job to whom an edge belongs alone; None where there are no jobs that come and go."""
         if self.plan.jobs is None:
             return None
-        if edge.target.startswith("out:"):
-            return self.plan.outputs[edge.target[4:]].job
-        return self.owner_of(edge.target)
+        if edge.target.output is not None:
+            return self.plan.outputs[edge.target.output].job
+        return self.owner_of(edge.target.name)
 
     def owner_of(self, subquery: str) -> int | None:
         """The number of the job to whom a sub-query belongs alone."""
@@ -158,29 +158,29 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
     """Rows for a sub-query, dealt out to the slices by their key; rows for an output, as they are."""
     operator = task.operator_of(edge)
     if operator is None:
-        yield 0, Message("rows", edge.target, {}, rows).to_bytes()
+        yield 0, Rows(edge.target, rows).to_bytes()
         return
-    rows, port = hashed(task, edge, rows), {"port": edge.port}
+    rows, stage = hashed(task, edge, rows), edge.target.name
     if task.slices == 1:
         for piece in rows.iter_slices(MOST_ROWS):
-            yield 0, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
+            yield 0, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
         return
-    owners_of = np.asarray(task.bucket_maps[edge.target], dtype=np.uint16)
-    if task.plan.subqueries[edge.target].route(edge.port).everywhere:
+    owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
+    if task.plan.subqueries[stage].route(edge.port).everywhere:
         for slice_ in np.unique(owners_of).tolist():
             for piece in rows.iter_slices(MOST_ROWS):
-                yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
+                yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
         return
     owners = owners_of[buckets_of(rows[HASH].to_numpy(), task.maps.buckets)]
     for slice_ in range(task.slices):
         part = rows.filter(pl.Series(owners == slice_))
         for piece in part.iter_slices(MOST_ROWS) if part.height else ():
-            yield slice_, Message("rows", edge.target, port, piece).left_at(task.place.shelf)
+            yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
 
 
 def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
-    rows = task.plan.subqueries[edge.target].route(edge.port).hashed(rows, task.maps.buckets)
+    rows = task.plan.subqueries[edge.target.name].route(edge.port).hashed(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 

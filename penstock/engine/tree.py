@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from penstock.engine.message import Message, address
+from penstock.engine.message import Envelope, Rows, Times
+from penstock.query.ends import EdgeTarget
 from penstock.query.physical import Plan
 
 #: how many tasks' messages one task of the tree takes
@@ -25,26 +26,27 @@ def parents(tasks: int) -> int:
 
 def brought_together(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
     """The messages of several tasks as those of one."""
-    frames: dict[str, list[pl.DataFrame]] = {}
+    frames: dict[EdgeTarget, list[pl.DataFrame]] = {}
     seen: dict[str, dict[str, int]] = {}
     for data in incoming:
-        kind, to = address(data)
-        if kind == "time":
-            for stream, partitions in Message.from_bytes(data).facts.items():
-                seen.setdefault(stream, {}).update(partitions)
-        elif kind == "rows" and to.startswith("out:"):
-            frame = Message.from_bytes(data).frame
-            assert frame is not None
-            frames.setdefault(to, []).append(frame)
-        else:
+        envelope = Envelope(data)
+        target = envelope.target
+        if envelope.kind != Times.kind and (target is None or target.output is None):
             yield data
-    yield Message("time", "progress", seen).to_bytes()
+            continue
+        match envelope.open():
+            case Times(found):
+                for stream, partitions in found.items():
+                    seen.setdefault(stream, {}).update(partitions)
+            case Rows(to, frame):
+                frames.setdefault(to, []).append(frame)
+    yield Times(seen).to_bytes()
     for to, parts in frames.items():
-        top = plan.outputs[to[4:]].top
+        top = plan.outputs[to.name].top
         made = [top.merged(parts)] if top is not None else _alike(parts)
         for rows in made:
             if rows is not None and rows.height:
-                yield Message("rows", to, {}, rows).to_bytes()
+                yield Rows(to, rows).to_bytes()
 
 
 def _alike(frames: list[pl.DataFrame]) -> list[pl.DataFrame]:

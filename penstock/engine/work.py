@@ -9,12 +9,12 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from penstock.engine.maps import bucket_bytes, resolved, runs_of
+from penstock.engine.message import ScanReport, SliceReport, StageWork, TaskReport
 from penstock.query.physical import Plan, SubQuery
 from penstock.state.bucket_map import BucketMap, Maps
 from penstock.state.buckets import HASH, buckets_of
@@ -86,44 +86,43 @@ def counted(
     return rows, present.tolist(), counts[present].tolist()
 
 
-def tasks_of(facts: Iterable[Mapping[str, Any]]) -> tuple[TaskWork, ...]:
+def tasks_of(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
     """What each task said of itself."""
     scans = itertools.count()
-    return tuple(
-        TaskWork(
-            fact["stage"],
-            fact["slice"] if "slice" in fact else next(scans),
-            fact.get("executor", ""),
-            fact["seconds"],
-            fact.get("cpu", 0.0),
-            fact.get("rows", fact.get("events", 0)),
-            {pid: (own, shared) for pid, (own, shared) in fact.get("memory", ())},
+
+    def task(report: TaskReport) -> TaskWork:
+        number, rows = 0, 0
+        match report:
+            case ScanReport():
+                number, rows = next(scans), report.events
+            case SliceReport():
+                number, rows = report.slice, report.rows
+        return TaskWork(
+            report.stage, number, report.executor, report.seconds, report.cpu_seconds, rows, report.memory
         )
-        for fact in facts
-    )
+
+    return tuple(map(task, reports))
 
 
-def work_of(
-    facts: Sequence[Mapping[str, Any]], plan: Plan, maps: Maps, after: Collections
-) -> dict[str, Work]:
+def work_of(reports: Iterable[SliceReport], plan: Plan, maps: Maps, after: Collections) -> dict[str, Work]:
     """What each sub-query did, from what its slices said; `after`: the state as the epoch leaves it."""
-    said: dict[str, list[tuple[int, list[Any]]]] = {}
-    for fact in facts:
-        for sub, one in fact.get("work", {}).items():
-            said.setdefault(sub, []).append((fact["slice"], one))
+    said: dict[str, list[tuple[int, StageWork]]] = {}
+    for report in reports:
+        for sub, one in report.work.items():
+            said.setdefault(sub, []).append((report.slice, one))
     owners, found = resolved(maps, plan), {}
     for sub in plan.subqueries:
         mine = said.get(sub, [])
         by_bucket = [0] * maps.buckets
-        for _, (_, _, _, present, counts) in mine:
-            for bucket, count in zip(present, counts, strict=True):
+        for _, one in mine:
+            for bucket, count in zip(one.buckets, one.counts, strict=True):
                 by_bucket[bucket] += count
         found[sub] = Work(
-            seconds=sum(one[0] for _, one in mine),
-            rows=sum(one[1] for _, one in mine),
-            bytes=sum(one[2] for _, one in mine),
-            seconds_by_slice={slice_: one[0] for slice_, one in mine},
-            rows_by_slice={slice_: one[1] for slice_, one in mine},
+            seconds=sum(one.seconds for _, one in mine),
+            rows=sum(one.rows for _, one in mine),
+            bytes=sum(one.bytes for _, one in mine),
+            seconds_by_slice={slice_: one.seconds for slice_, one in mine},
+            rows_by_slice={slice_: one.rows for slice_, one in mine},
             rows_by_bucket=tuple(by_bucket),
             bucket_map=owners[sub],
             _runs=partial(runs_of, plan, after, sub),

@@ -5,13 +5,15 @@ Receives a compiled job, or an app's plan, and what the engine measures; hands n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.http.schemas import Graph, GraphEdge, GraphNode
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.planner import group_of
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
 from penstock.query.physical import Edge, Plan
 
@@ -45,7 +47,7 @@ def of_job(job: Compiled, flow: Flow, sharing: Mapping[str, int]) -> Graph:
     where = [f"where {_plain(condition)}" for condition in said.conditions]
     where += [f"where {_plain(operand)} = {value!r}" for operand, value in said.equal]
     nodes, edges = [_scan(stream, said.source.stream.log.describe(), flow)], []
-    last = f"scan:{stream}"
+    last = str(EdgeSource("scan", stream))
     if said.aggregated is not None:
         group = group_of(said)
         what = ", ".join(aggregate.describe() for aggregate in said.aggregated.aggregates)
@@ -54,59 +56,64 @@ def of_job(job: Compiled, flow: Flow, sharing: Mapping[str, int]) -> Graph:
         edges.append(_edge(last, group, "; ".join([*where, "reduced before it travels"]), _came(flow, group)))
         last, where = group, []
     ranked = [] if said.top is None else [said.top.describe()]
-    nodes.append(GraphNode(id=f"out:{job.name}", kind="output", title=job.name, about=ranked))
-    edges.append(_edge(last, f"out:{job.name}", "; ".join(where), flow.told.get(job.name, 0.0)))
+    output = str(EdgeTarget("output", job.name))
+    nodes.append(GraphNode(id=output, kind="output", title=job.name, about=ranked))
+    edges.append(_edge(last, output, "; ".join(where), flow.told.get(job.name, 0.0)))
     return Graph(job=job.name, nodes=nodes, edges=edges)
 
 
 def of_plan(plan: Plan, output: str, flow: Flow) -> Graph:
     """The part of a plan that makes an output."""
-    wanted, edges = {f"out:{output}"}, list[Edge]()
+    wanted, edges, sources = {EdgeTarget("output", output)}, list[Edge](), dict[EdgeSource, None]()
     while True:
         found = [edge for edge in plan.edges if edge.target in wanted and edge not in edges]
         if not found:
             break
         edges += found
-        wanted |= {edge.source for edge in found}
-    arriving = {target: sum(edge.target == target for edge in edges) for target in wanted}
+        sources |= dict.fromkeys(edge.source for edge in found)
+        wanted |= {EdgeTarget("stage", edge.source.stage) for edge in found if edge.source.stage is not None}
+    arriving = Counter(edge.target for edge in edges)
     return Graph(
         job=output,
-        nodes=list(_nodes(plan, wanted, output, flow)),
+        nodes=list(_nodes(plan, sources, output, flow)),
         edges=[_of_edge(edge, arriving[edge.target], output, flow) for edge in edges],
     )
 
 
-def _nodes(plan: Plan, wanted: set[str], output: str, flow: Flow) -> Iterator[GraphNode]:
-    for name in sorted(wanted):
-        kind, _, rest = name.partition(":")
-        if kind in ("scan", "late") and rest in plan.scans:
-            title = rest if kind == "scan" else f"late events of {rest}"
-            yield _scan(rest, plan.scans[rest].stream.log.describe(), flow, name, title)
-        elif kind == "job":
-            yield GraphNode(id=name, kind="job", title=rest, about=["what this job tells"])
+def _nodes(plan: Plan, sources: Collection[EdgeSource], output: str, flow: Flow) -> Iterator[GraphNode]:
+    for source in sorted(sources, key=str):
+        name = source.name
+        if source.kind in ("scan", "late"):
+            title = name if source.kind == "scan" else f"late events of {name}"
+            yield _scan(name, plan.scans[name].stream.log.describe(), flow, str(source), title)
+        elif source.kind == "job":
+            yield GraphNode(id=str(source), kind="job", title=name, about=["what this job tells"])
     for sub in plan.subqueries.values():
-        if sub.id in wanted:
+        if EdgeSource("stage", sub.id) in sources:
             yield _sub_query(sub.id, type(sub.operator).__name__, [sub.operator.describe()], flow, 1)
     top = plan.outputs[output].top
     yield GraphNode(
-        id=f"out:{output}", kind="output", title=output, about=[] if top is None else [top.describe()]
+        id=str(EdgeTarget("output", output)),
+        kind="output",
+        title=output,
+        about=[] if top is None else [top.describe()],
     )
 
 
 def _of_edge(edge: Edge, arriving: int, output: str, flow: Flow) -> GraphEdge:
     label = "; ".join(step_text(step) for step in edge.steps)
-    if edge.target == f"out:{output}":
+    if edge.target.output is not None:
         rate: float | None = flow.told.get(output, 0.0)
     elif arriving == 1:
-        rate = _came(flow, edge.target)
+        rate = _came(flow, edge.target.name)
     else:
         rate = None  # of several that lead to one place, only the sum is known
-    return _edge(edge.source, edge.target, label, rate)
+    return _edge(str(edge.source), str(edge.target), label, rate)
 
 
 def _scan(stream: str, log: str, flow: Flow, name: str = "", title: str = "") -> GraphNode:
     return GraphNode(
-        id=name or f"scan:{stream}",
+        id=name or str(EdgeSource("scan", stream)),
         kind="stream",
         title=title or stream,
         about=[_cut(log)],

@@ -131,10 +131,11 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
             simple.signature,
         )
     plan = made.plan
-    makers = [edge.source for edge in plan.edges if edge.target == f"out:{name}"]
+    makers = [edge.source for edge in plan.edges if edge.target.output == name]
+    subs = [plan.stage_of(maker) for maker in makers]
     levels = [
-        plan.subqueries[maker].level if maker in plan.subqueries else plan.given.get(maker, 0)
-        for maker in makers
+        plan.given.get(maker, 0) if sub is None else sub.level
+        for maker, sub in zip(makers, subs, strict=True)
     ]
     return Compiled(
         name,
@@ -156,6 +157,6 @@ def _signature(plan: Plan, prefix: str) -> str:
     """What the state's shape depends on: the operators with memory, and from where they are fed."""
     parts = []
     for sub in plan.subqueries.values():
-        sources = sorted(edge.source.removeprefix(prefix) for edge in plan.edges if edge.target == sub.id)
+        sources = sorted(str(edge.source).removeprefix(prefix) for edge in plan.edges_to(sub.id))
         parts.append(f"{sub.id.removeprefix(prefix)}|{sub.operator!r}|{sources}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else "stateless"

@@ -17,6 +17,7 @@ from penstock.jobs.compiled import Compiled
 from penstock.jobs.master import Life
 from penstock.jobs.standard import Aggregated, Standard
 from penstock.query.crowd import Chosen, Crowd, Group, JobsPlan, Member
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.logical import StreamDefinition
 from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Step, SubQuery
 from penstock.sinks.contract import Sink
@@ -66,7 +67,7 @@ class _Gathering:
         )
         self._groups.setdefault(group, []).append((chosen, job))
 
-    def crowd(self, source: str) -> Crowd:
+    def crowd(self, source: EdgeSource) -> Crowd:
         groups = tuple(
             Group(target, tuple(self._found(members)), _ordered_events(members[0][1]))
             for target, members in self._groups.items()
@@ -120,7 +121,7 @@ class _Planning:
         self._edges: list[Edge] = []
         self._members: dict[str, dict[int, Member]] = {"": {}}
         self._owners: dict[str, int] = {}
-        self._crowds: dict[str, _Gathering] = {}
+        self._crowds: dict[EdgeSource, _Gathering] = {}
         self._alike: dict[Hashable, int] = {}
         self._read = {name for placed in jobs for name in placed.job.reads}
 
@@ -137,7 +138,8 @@ class _Planning:
             self._add_group(group, members)
         for source in self._crowds:
             self._edges += [
-                Edge(0, f"crowd:{source}", (), target, reduce=True) for target in self._crowds[source].targets
+                Edge(0, EdgeSource("crowd", source.name), (), EdgeTarget("stage", target), reduce=True)
+                for target in self._crowds[source].targets
             ]
         jobs = JobsPlan(
             {source: crowd.crowd(source) for source, crowd in self._crowds.items()},
@@ -163,7 +165,7 @@ class _Planning:
         self._subqueries |= plan.subqueries
         self._owners |= dict.fromkeys(plan.subqueries, number)
         running = placed.life == "running"
-        self._edges += [edge for edge in plan.edges if running or _inside(plan, edge)]
+        self._edges += [edge for edge in plan.edges if running or _inside(edge)]
 
     def _add_group(self, group: str, members: Sequence[Placed]) -> None:
         """Jobs that are worked on together."""
@@ -181,7 +183,7 @@ class _Planning:
 
     def _choose(self, job: Compiled, group: str) -> None:
         assert job.standard is not None
-        source = f"scan:{job.standard.source.stream.name}"
+        source = EdgeSource("scan", job.standard.source.stream.name)
         self._crowds.setdefault(source, _Gathering()).add(job, group)
         alike = None
         if job.keys is not None and job.keys.after is not None and job.name not in self._read:
@@ -203,9 +205,9 @@ def _window(job: Compiled) -> tuple[int, int]:
     return aggregated.window.size, aggregated.window.offset
 
 
-def _inside(plan: Plan, edge: Edge) -> bool:
+def _inside(edge: Edge) -> bool:
     """Whether an edge leads from a job's sub-query to another of its own."""
-    return edge.source in plan.subqueries and edge.target in plan.subqueries
+    return edge.source.stage is not None and edge.target.stage is not None
 
 
 def _output(placed: Placed) -> OutputPlan:

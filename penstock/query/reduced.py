@@ -24,6 +24,7 @@ from penstock.operators.functions.shipped import Shipped
 from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, parts_of
 from penstock.query import logical
+from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.physical import Step
 from penstock.query.rewrite import rewritten
@@ -134,7 +135,7 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
         if why := _unmergeable(function):
             raise _refused(f"{function.describe()} {why}", node)
     alone = lowered(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
-    (edge,) = alone.edges_from(f"scan:{source.stream.name}")
+    (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
     schema = _types(operator, edge.steps, source)
     for name, dtype in schema.items():
         if not travels(dtype):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.closing import Closing, Due, Step, dues, soonest
+from penstock.engine.message import Awaited
 from penstock.operators.contract import FOREVER
 from penstock.operators.job_windows import LOTS, SOON
 from penstock.state.manifest import StreamTime
@@ -95,13 +96,14 @@ def test_what_a_row_takes_is_learned_from_epochs_that_tell_many() -> None:
 
 
 def test_slices_and_groups_are_put_together_by_stream() -> None:
-    facts = [
-        {"closing": [["a", [3, 5], [[10, 3]]], ["a", [], [[10, 2], [20, 7]]]]},
-        {"closing": [["a", [5, 9], [[10, 1]]], ["b", [1], []]]},
-        {},
+    awaited = [
+        Awaited("a", (3, 5), {10: 3}),
+        Awaited("a", (), {10: 2, 20: 7}),
+        Awaited("a", (5, 9), {10: 1}),
+        Awaited("b", (1,), {}),
     ]
     times = {"a": StreamTime({}, 7, 2), "b": StreamTime({}, None)}
-    found = dues(facts, times, {"a": StreamTime({}, 15), "b": StreamTime({}, None)})
+    found = dues(awaited, times, {"a": StreamTime({}, 15), "b": StreamTime({}, None)})
     assert found["a"] == Due(7, 15, 2, {10: (4, 2), 20: (0, 7)}, (3, 5, 9))
     assert found["a"].held
     assert not found["b"].held

@@ -15,7 +15,7 @@ from penstock.engine import stages
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.housing import state_place
 from penstock.engine.local_stages import LocalStages
-from penstock.engine.message import Message
+from penstock.engine.message import SliceReport, open_message
 from penstock.engine.program import Fixed
 from penstock.engine.stages import dealt, slice_task
 from penstock.engine.task import EpochTask, kept_store
@@ -175,10 +175,11 @@ def test_a_slice_names_its_runs_once_they_are_on_disk(
         task: EpochTask, level: int, slice_: int, incoming: list[bytes]
     ) -> Iterator[tuple[int, bytes]]:
         for to, data in slice_task(task, level, slice_, incoming):
-            facts = Message.from_bytes(data).facts
-            added = [entry for _, _, change in facts.get("changes", ()) for entry in change[0]]
-            named.extend(name for name, *_ in added)
-            assert on_disk.issuperset(name for name, *_ in added)
+            message = open_message(data)
+            if isinstance(message, SliceReport):
+                added = [entry.name for _, _, change in message.changes for entry in change.added]
+                named.extend(added)
+                assert on_disk.issuperset(added)
             yield to, data
 
     monkeypatch.setattr(run, "sync_files", synced)

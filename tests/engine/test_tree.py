@@ -11,7 +11,7 @@ import penstock as ps
 from penstock import col
 from penstock.engine.engine import Engine
 from penstock.engine.local_stages import LocalStages
-from penstock.engine.message import address
+from penstock.engine.message import Envelope, Times
 from penstock.engine.settings import Settings
 from penstock.engine.stages import Shares, one_after_the_other
 from penstock.engine.task import EpochTask
@@ -57,7 +57,7 @@ def test_many_slices_answer_as_one(slices: int, tmp_path: Path, monkeypatch: pyt
 
     def listening(self: LocalStages, task: EpochTask, shares: Shares) -> list[bytes]:
         told = one_after_the_other(task, shares)
-        heard.append(sum(address(data)[0] == "time" for data in told))
+        heard.append(sum(Envelope(data).kind == Times.kind for data in told))
         return told
 
     monkeypatch.setattr(LocalStages, "run", listening)

@@ -9,6 +9,7 @@ from polars import col
 
 from penstock.query.choosing import REPEATED, _Batch
 from penstock.query.crowd import Crowd
+from penstock.query.ends import EdgeSource
 from penstock.words.errors import PenstockError
 
 ROWS = 60
@@ -41,7 +42,7 @@ def failing(job: int, error: PenstockError) -> None:
 
 
 def batch(*conditions: pl.Expr, frame: pl.DataFrame = FRAME) -> _Batch:
-    return _Batch(Crowd("scan:clicks", conditions, (), (), ()), frame, failing)
+    return _Batch(Crowd(EdgeSource("scan", "clicks"), conditions, (), (), ()), frame, failing)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, ROWS])
