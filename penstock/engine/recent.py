@@ -29,7 +29,6 @@ _FIGURES = (
     "watermark",
     "watermarks",
     "state_bytes",
-    "repeated",
     "oldest",
     "newest",
     "committed_at",
