@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.dataset import Parameters, materialised
-from penstock.bench.outcome import agree, span_seconds
+from bench.dataset import Parameters, materialised
+from bench.outcome import agree, span_seconds
 from penstock.words.errors import InternalError
 
 SMALL = Parameters(5_000, rate=50)

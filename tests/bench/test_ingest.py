@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.bench.ingest import CASES, Ingest, Size, _grown
-from penstock.bench.ingest_crowd import Crowd
-from penstock.bench.ingest_results import Passed
+from bench.ingest import CASES, Ingest, Size, _grown
+from bench.ingest_crowd import Crowd
+from bench.ingest_results import Passed
 from penstock.words.errors import ExternalError
 
 #: these start Spark and send at full rate: for a quiet machine
