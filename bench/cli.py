@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,8 @@ from penstock.service.entry import entered
 from penstock.words.errors import PenstockError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from bench import clicks as clicks_bench
     from bench import operators as operators_bench
 
@@ -68,7 +70,6 @@ class ElasticCase(StrEnum):
     scale = "scale"
     bucket = "bucket"
     surge = "surge"
-    controller = "controller"
     overhead = "overhead"
 
 
@@ -100,6 +101,10 @@ class RecoveryCase(StrEnum):
     passive_replication = "passive-replication"
     controller = "controller"
     overhead = "overhead"
+
+
+Case = TypeVar("Case", bound=StrEnum)
+Size = TypeVar("Size", bound="DataclassInstance")
 
 
 class Bench(Protocol):
@@ -138,8 +143,9 @@ def clicks(
     from bench.clicks import Clicks
     from bench.dataset import cache_root
 
-    wanted = [*ClickCase] if only is None else [only]
-    _tell(lambda told: Clicks(sized(quick, events, runs), cache_root(), told), wanted, json)
+    _report(
+        lambda told: Clicks(sized(quick, events, runs), cache_root(), told), _wanted(ClickCase, only), json
+    )
 
 
 @bench_app.command()
@@ -154,10 +160,8 @@ def operators(
     from bench.dataset import cache_root
     from bench.operators import Operators
 
-    wanted = [*OperatorCase] if only is None else [only]
-    _tell(
-        lambda told: Operators(operators_sized(quick, events, runs), cache_root(), told, wanted), wanted, json
-    )
+    wanted, size = _wanted(OperatorCase, only), operators_sized(quick, events, runs)
+    _report(lambda told: Operators(size, cache_root(), told, wanted), wanted, json)
 
 
 @bench_app.command()
@@ -171,10 +175,8 @@ def jobs(
     from bench import jobs as jobs_bench
     from bench.dataset import cache_root
 
-    wanted = [*JobCase] if only is None else [only]
-    size = jobs_bench.QUICK if quick else jobs_bench.Size()
-    size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: jobs_bench.Jobs(size, cache_root(), told), wanted, json)
+    size = _changed(jobs_bench.QUICK if quick else jobs_bench.Size(), runs=runs)
+    _report(lambda told: jobs_bench.Jobs(size, cache_root(), told), _wanted(JobCase, only), json)
 
 
 @bench_app.command()
@@ -187,10 +189,8 @@ def elastic(
     """What it costs that executors come and go: scaling, moving a bucket, following a surge, the loop itself."""
     from bench import elastic as elastic_bench
 
-    wanted = [*ElasticCase] if only is None else [only]
-    size = elastic_bench.QUICK if quick else elastic_bench.Size()
-    size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: elastic_bench.Elastic(size, told), wanted, json)
+    size = _changed(elastic_bench.QUICK if quick else elastic_bench.Size(), runs=runs)
+    _report(lambda told: elastic_bench.Elastic(size, told), _wanted(ElasticCase, only), json)
 
 
 @bench_app.command()
@@ -207,12 +207,12 @@ def ingest(
     once."""
     from bench import ingest as ingest_bench
 
-    wanted = [*IngestCase] if only is None else [only]
-    size = ingest_bench.QUICK if quick else ingest_bench.Size()
-    if minutes is not None:
-        size = dataclasses.replace(size, agents_seconds=minutes * 60)
-    size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: ingest_bench.Ingest(size, told), wanted, json)
+    size = _changed(
+        ingest_bench.QUICK if quick else ingest_bench.Size(),
+        agents_seconds=None if minutes is None else minutes * 60,
+        runs=runs,
+    )
+    _report(lambda told: ingest_bench.Ingest(size, told), _wanted(IngestCase, only), json)
 
 
 @bench_app.command()
@@ -225,10 +225,8 @@ def api(
     """Questions and subscribers of a service, while events flow."""
     from bench import api as api_bench
 
-    wanted = [*ApiCase] if only is None else [only]
-    size = api_bench.QUICK if quick else api_bench.Size()
-    size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: api_bench.Api(size, told), wanted, json)
+    size = _changed(api_bench.QUICK if quick else api_bench.Size(), runs=runs)
+    _report(lambda told: api_bench.Api(size, told), _wanted(ApiCase, only), json)
 
 
 @bench_app.command()
@@ -236,9 +234,8 @@ def checkpoint(json: Json = False, quick: Quick = False, runs: Runs = None) -> N
     """The checkpoint interval: what it saves while nothing fails, and what a recovery takes."""
     from bench import checkpoint as checkpoint_bench
 
-    size = checkpoint_bench.QUICK if quick else checkpoint_bench.Size()
-    size = size if runs is None else dataclasses.replace(size, runs=runs)
-    _tell(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
+    size = _changed(checkpoint_bench.QUICK if quick else checkpoint_bench.Size(), runs=runs)
+    _report(lambda told: checkpoint_bench.Checkpoint(size, told), ["interval"], json)
 
 
 @bench_app.command()
@@ -254,18 +251,26 @@ def recovery(
     scheme takes while nothing fails."""
     from bench import recovery as recovery_bench
 
-    wanted = [*RecoveryCase] if only is None else [only]
-    size = recovery_bench.QUICK if quick else recovery_bench.Size()
-    size = size if runs is None else dataclasses.replace(size, runs=runs, kills=runs)
-    _tell(lambda told: recovery_bench.Recovery(size, told), wanted, json)
+    size = _changed(recovery_bench.QUICK if quick else recovery_bench.Size(), runs=runs, kills=runs)
+    _report(lambda told: recovery_bench.Recovery(size, told), _wanted(RecoveryCase, only), json)
 
 
 bench_app.command()(peers_command.peers)
 bench_app.command()(peers_command.growth)
 
 
-def _tell(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
-    """Run the cases that are wanted; with `json` each finding is told as soon as it is made."""
+def _wanted(cases: type[Case], only: Case | None) -> list[Case]:
+    """The one case that was asked for, or all of them."""
+    return [*cases] if only is None else [only]
+
+
+def _changed(size: Size, **changes: float | None) -> Size:
+    """A size with what the user asked for."""
+    return dataclasses.replace(size, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _report(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
+    """Run the cases that are wanted; with `json` each finding is printed as soon as it is made."""
     people = Console(stderr=True)
     found: list[Finding] = []
     with people.status("starting") as status:
@@ -315,7 +320,7 @@ def operators_sized(quick: bool, events: int | None, runs: int | None) -> operat
         names = ("join_events", "product_events", "slow_events", "warm_events", "warm_product_events")
         fewer = {name: min(getattr(size, name), events) for name in names}
         size = dataclasses.replace(size, events=events, **fewer)
-    return size if runs is None else dataclasses.replace(size, runs=runs)
+    return _changed(size, runs=runs)
 
 
 def table(findings: Sequence[Finding]) -> Table:

@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -164,48 +164,59 @@ def totals(stream: ps.Stream) -> Fixed:
     return Fixed(compiled(ps.app("growth", ps.output("rows", counts, Nowhere()))))
 
 
-def point(axis: str, at: int, place: Path) -> Mapping[str, float]:
-    """Measure one point: where it lies on its axis, and what it costs."""
-    state = place / "state"
-    match axis:
-        case "epoch":
-            steps = stepped(windows(clicks(max(12 * at, 60_000))), state, at)
-            return {"at": at, "cost": per_event(steps, len(steps) // 4)}
-        case "slices":
-            steps = stepped(windows(clicks(10 * _EPOCH)), state, _EPOCH, slices=at)
-            return {"at": at, "cost": per_event(steps)}
-        case "window":
-            steps = stepped(windows(clicks(10 * _EPOCH, 1_000.0), f"{at}s", "1s"), state, _EPOCH)
-            return {"at": at, "cost": per_event(steps)}
-        case "jobs":
-            stream = clicks(6 * _EPOCH)
-            pages = [f"/products/{number}" for number in range(1, at + 1)]
-            script = ";\n".join(
-                f"CREATE JOB job_{number} AS SELECT window_start, path, COUNT(*) AS n, SUM(bytes) AS b FROM clicks "
-                f"WHERE path == '{page}' GROUP BY path WINDOWING 10 SECONDS"
-                for number, page in enumerate(pages)
-            )
-            many = Jobs("growth", state, streams={"clicks": stream}, begin=script)
-            return {"at": at, "cost": per_event(stepped(many, state, _EPOCH))}
-        case "keys":
-            events = max(10 * _EPOCH, 2 * at)
-            steps = stepped(totals(keyed(at, events)), state, _EPOCH)
-            return {"at": at, "cost": per_event(steps, max(1, len(steps) - 12))}
-        case "state":
-            events = max(2 * _EPOCH, 2 * at) + 40 * _SMALL
-            program = totals(keyed(at, events))
-            stepped(program, state, _EPOCH, max(2, 2 * at // _EPOCH))
-            steps = stepped(program, state, _SMALL, 21)[1:]
-            cost = statistics.median(cpu for _, cpu, _ in steps) * 1000
-            return {"at": max(1, steps[-1][2]), "cost": cost}
-    raise ValueError(axis)
+def _by_epoch(at: int, state: Path) -> tuple[int, float]:
+    steps = stepped(windows(clicks(max(12 * at, 60_000))), state, at)
+    return at, per_event(steps, len(steps) // 4)
+
+
+def _by_slices(at: int, state: Path) -> tuple[int, float]:
+    return at, per_event(stepped(windows(clicks(10 * _EPOCH)), state, _EPOCH, slices=at))
+
+
+def _by_window(at: int, state: Path) -> tuple[int, float]:
+    return at, per_event(stepped(windows(clicks(10 * _EPOCH, 1_000.0), f"{at}s", "1s"), state, _EPOCH))
+
+
+def _by_jobs(at: int, state: Path) -> tuple[int, float]:
+    pages = [f"/products/{number}" for number in range(1, at + 1)]
+    script = ";\n".join(
+        f"CREATE JOB job_{number} AS SELECT window_start, path, COUNT(*) AS n, SUM(bytes) AS b FROM clicks "
+        f"WHERE path == '{page}' GROUP BY path WINDOWING 10 SECONDS"
+        for number, page in enumerate(pages)
+    )
+    many = Jobs("growth", state, streams={"clicks": clicks(6 * _EPOCH)}, begin=script)
+    return at, per_event(stepped(many, state, _EPOCH))
+
+
+def _by_keys(at: int, state: Path) -> tuple[int, float]:
+    steps = stepped(totals(keyed(at, max(10 * _EPOCH, 2 * at))), state, _EPOCH)
+    return at, per_event(steps, max(1, len(steps) - 12))
+
+
+def _by_state(at: int, state: Path) -> tuple[int, float]:
+    """Milliseconds a small epoch, by bytes of state."""
+    program = totals(keyed(at, max(2 * _EPOCH, 2 * at) + 40 * _SMALL))
+    stepped(program, state, _EPOCH, max(2, 2 * at // _EPOCH))
+    steps = stepped(program, state, _SMALL, 21)[1:]
+    return max(1, steps[-1][2]), statistics.median(cpu for _, cpu, _ in steps) * 1000
+
+
+#: what measures a point of each axis: where it lies on it, and what it costs
+COSTS: dict[str, Callable[[int, Path], tuple[int, float]]] = {
+    "epoch": _by_epoch,
+    "keys": _by_keys,
+    "window": _by_window,
+    "jobs": _by_jobs,
+    "slices": _by_slices,
+    "state": _by_state,
+}
 
 
 def main(axis: str, at: int, out: Path) -> None:
     """Measure one point and write it."""
     began, busy = time.perf_counter(), busy_seconds() - time.process_time()
     with tempfile.TemporaryDirectory(prefix="penstock-growth-") as place:
-        found = point(axis, at, Path(place))
+        found = dict(zip(("at", "cost"), COSTS[axis](at, Path(place) / "state"), strict=True))
     others = max(0.0, busy_seconds() - time.process_time() - busy) / (time.perf_counter() - began)
     out.write_text(json.dumps({"axis": axis, "asked": at, "others": others, **found}) + "\n")
 

@@ -7,11 +7,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from setuptools import find_packages
+from typer.main import get_command
+from typer.testing import CliRunner
 
+from bench.cli import Bench, bench_app
+from bench.peers import growth
+from bench.peers.roster import PEERS, WORKLOADS, Peer, code_lines
 from penstock.service import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +34,41 @@ def run_module(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str
         timeout=60,
         check=False,
     )
+
+
+#: those that have no cases: peers and growth take workloads, peers and axes by name
+UNCASED = {"peers", "growth"}
+CASED = sorted(set(get_command(bench_app).commands) - UNCASED)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", CASED)
+def test_a_benchmark_runs_exactly_the_cases_that_its_command_offers(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of them are wanted where none is named, so one that cannot be run ends a benchmark before its end."""
+    offered: list[tuple[Bench, list[str]]] = []
+
+    def report(make: Callable[[Callable[[str], None]], Bench], wanted: list[str], json: bool) -> None:
+        offered.append((make(lambda _: None), wanted))
+
+    monkeypatch.setattr("bench.cli._report", report)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = CliRunner().invoke(bench_app, [name, "--quick"])
+    assert done.exit_code == 0, done.output
+    ((made, wanted),) = offered
+    assert sorted(wanted) == sorted(made.cases())
+
+
+def test_every_axis_of_growth_can_be_measured() -> None:
+    assert set(growth.AXES) == set(growth.COSTS)
+
+
+@pytest.mark.parametrize("peer", PEERS.values(), ids=lambda peer: peer.name)
+def test_a_peer_has_a_program_for_every_workload_that_it_does_not_leave_out(peer: Peer) -> None:
+    programs = {workload.program for workload in WORKLOADS.values()}
+    assert set(peer.without) <= programs
+    having = {workload.program for workload in WORKLOADS.values() if code_lines(peer, workload)}
+    assert having >= programs - set(peer.without)
 
 
 def test_the_packages_of_the_wheel_have_no_benchmarks() -> None:
