@@ -7,8 +7,6 @@ load (see `api_load`) comes from this process.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscribed
 from bench.findings import Finding, Target
+from bench.processes import end_tree, environment
 from penstock.words.errors import ExternalError
 
 BENCH = "api"
@@ -127,19 +126,14 @@ def _served(told: Told) -> Iterator[int]:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path])},
+                env=environment(),
             )
         try:
             _until_it_tells(process, port, Path(folder, "log"))
             yield port
         finally:
             told("ending the service")
-            process.terminate()  # Spark leaves its files behind where it is killed
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end_tree(process, _END_SECONDS)  # not killed at once: Spark would leave its files behind
 
 
 def _until_it_tells(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -6,7 +6,6 @@ lie in memory, in chunks as the scan reads them, and every process has decoded o
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from bench.dataset import Dataset
 from bench.outcome import Outcome
+from bench.processes import environment
 from penstock.decode import Cookie, combined_log
 from penstock.logs import FileLog
 from penstock.logs.contract import Span
@@ -28,14 +28,13 @@ _MOST_CHUNKS = 12
 def decoded(dataset: Dataset, processes: int, threads: int) -> Outcome:
     """All processes at once, each on its share of the files."""
     shares = [dataset.files[number::processes] for number in range(processes)]
-    environment = os.environ | {"POLARS_MAX_THREADS": str(threads)}
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "bench.decode", str(_MOST_CHUNKS // processes), *map(str, share)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=environment(POLARS_MAX_THREADS=str(threads)),
         )
         for share in shares
     ]

@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import end_tree, environment
 from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import Span
 from penstock.words.errors import ExternalError, InternalError
 
 STREAM = "clicks"
 _START_SECONDS = 60.0
-_END_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,17 @@ def started(
     """A process of ours, once it has said something; ended when this is over."""
     with open(log, "wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.main", *command], stdin=stdin, stderr=said
+            [sys.executable, "-m", "penstock.main", *command],
+            stdin=stdin,
+            stderr=said,
+            env=environment(),
+            start_new_session=True,
         )
     try:
         awaited(process, log, lambda: until in log.read_bytes(), f"the {command[0]} did not start")
         yield process
     finally:
-        ended(process)
+        end_tree(process)
 
 
 def awaited(
@@ -105,16 +109,6 @@ def finished(process: subprocess.Popen[bytes], log: Path, seconds: float) -> Non
         raise ExternalError(
             "BENCH_FAILED", f"an agent {how}", detail=log.read_text(errors="replace")[-1_000:]
         )
-
-
-def ended(process: subprocess.Popen[bytes], seconds: float = _END_SECONDS) -> None:
-    """Have a process end; kill it if it does not."""
-    process.terminate()
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def check(log: Path, sent: int) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.ingest_processes import Gateway, agent, awaited, ended, finished
+from bench.ingest_processes import Gateway, agent, awaited, finished
+from bench.processes import end_tree, environment
 from penstock.words.errors import InternalError
 
 AGENTS = 2
@@ -165,11 +165,11 @@ def _engine(to: Gateway) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "bench.ingest_engine", str(to.log), str(folder)]
     log = folder / "engine.log"
     with open(log, "wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=said, stderr=said, env=environment(), start_new_session=True
+        )
     try:
         awaited(process, log, (folder / "running").exists, "the engine did not start", _START_SECONDS)
         yield process
     finally:
-        ended(process)  # Spark leaves its files behind where it is killed
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end_tree(process)  # not killed at once: Spark would leave its files behind

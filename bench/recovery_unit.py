@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
 from penstock.ha.processes import Taken, taken
 from penstock.ha.schemes import SCHEMES, Scheme
@@ -26,7 +27,7 @@ from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError
 
-_PATIENCE_SECONDS = 600.0
+_PATIENCE_SECONDS, _END_SECONDS = 600.0, 45.0
 _LOOK_SECONDS = 0.005
 _READY = ("ready", "following")
 #: a secondary that runs epochs is warm after so many of its own, and has caught up when at most so many are missing
@@ -98,7 +99,11 @@ class LoadedUnit:
         self.root = folder / "state"
         write_app(folder / "app.py", folder / "in", folder / "out")
         self._command = self._started(asked, master)
-        self.unit = self._joined()
+        try:
+            self.unit = self._joined()
+        except BaseException:
+            end_tree(self._command)
+            raise
         self.sink.start()
 
     def _started(self, asked: Sequence[str], master: str) -> subprocess.Popen[bytes]:
@@ -110,7 +115,7 @@ class LoadedUnit:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=environment(),
                 start_new_session=True,
             )
 
@@ -128,18 +133,9 @@ class LoadedUnit:
         return unit
 
     def close(self) -> None:
-        """Stop everything; what does not end by itself is killed, by the numbers it gave."""
+        """Stop everything; what does not end by itself is killed."""
         self.feeder.close()
-        members = self.unit.members()
-        self._command.send_signal(signal.SIGTERM)
-        try:
-            self._command.wait(60)
-        except subprocess.TimeoutExpired:
-            self._command.kill()
-            self._command.wait()
-            for member in {**members, **self.unit.members()}.values():
-                if member.seems_up:
-                    os.kill(member.pid, signal.SIGKILL)
+        end_tree(self._command, _END_SECONDS)
         if self.sink.ident is not None:
             self.sink.close()
         self.unit.close()

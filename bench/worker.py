@@ -9,7 +9,6 @@ On failure: `InternalError` BENCH_FAILED with the end of what the process printe
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,10 +20,10 @@ from bench.dataset import Dataset
 from bench.job_queries import Family, jobs_of
 from bench.operator_queries import Query
 from bench.outcome import Outcome, read, written
+from bench.processes import end_tree, environment
 from penstock.words.errors import InternalError
 
 _DEADLINE_SECONDS = 3600
-_ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -74,17 +73,19 @@ def apart(
 ) -> None:
     """Run a module in a process of its own, with these environment variables set; `place` gets what it prints."""
     printed = place / "printed"
-    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with open(printed, "wb") as log:
-        code = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": path, **(settings or {})},
-            timeout=_DEADLINE_SECONDS,
-            check=False,
-        ).returncode
+            env=environment(**(settings or {})),
+            start_new_session=True,
+        )
+    try:
+        code = process.wait(_DEADLINE_SECONDS)
+    finally:
+        end_tree(process)
     if code:
         raise InternalError(
             "BENCH_FAILED",

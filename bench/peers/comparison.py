@@ -34,12 +34,12 @@ from bench.peers.roster import (
     left_out,
 )
 from bench.peers.watched import tree, watched
+from bench.processes import ROOT, end_tree, environment
 from penstock import __version__
 from penstock.engine.java import java_home
 from penstock.words.errors import UserError
 
 Told = Callable[[str], None]
-_ROOT = Path(__file__).resolve().parents[2]
 _LATENCY_LINES = 400_000
 
 
@@ -205,8 +205,7 @@ class Comparison:
                 fed = 0.0
                 if feeding is not None:
                     _, fed = tree(feeding.pid)
-                    feeding.kill()
-                    feeding.wait()
+                    end_tree(feeding)
             facts |= {"wall": done.wall, "peak_bytes": done.peak_bytes, "cpu_seconds": done.cpu_seconds}
             facts["others"] = max(0.0, done.others - fed / done.wall)
             if done.code is None:
@@ -254,7 +253,7 @@ class Comparison:
             str(rate),
             str(seconds),
         ]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(_ROOT)}, start_new_session=True)
+        return subprocess.Popen(command, env=environment(), start_new_session=True)
 
     def _environment(self, peer: Peer, python: Path) -> dict[str, str]:
         """Variables of a peer's process: only Penstock's own programs see Penstock."""
@@ -267,7 +266,7 @@ class Comparison:
         if peer.java:
             env["JAVA_HOME"] = java_home()
         if peer.name == "penstock":
-            env["PYTHONPATH"] = str(_ROOT)
+            env["PYTHONPATH"] = str(ROOT)
         elif peer.name == "pyspark":
             env["PYTHONPATH"] = str(PROGRAMS)
         return env
@@ -297,7 +296,7 @@ def gaps(answer: dict[str, Any]) -> int:
 
 def commit() -> str:
     """Of which commit the programs are; "-dirty" behind it: with changes."""
-    asked = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import descendants, stat
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _EVERY_SECONDS = 0.2
@@ -68,7 +70,7 @@ def watched(
             wall, busy = time.perf_counter() - began, busy_seconds() - busy
             over.set()
             watcher.join()
-            for pid in _members(process.pid):
+            for pid in descendants(process.pid, session=True):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
@@ -91,27 +93,8 @@ def _reaped_seconds() -> float:
 def tree(root: int) -> tuple[int, float]:
     """Bytes of memory and seconds of processor time of a process and all that it started."""
     memory, ticks = 0, 0
-    for pid in _members(root):
+    for pid in descendants(root, session=True):
         with contextlib.suppress(OSError, IndexError, ValueError):
             memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-            ticks += sum(int(text) for text in _stat(pid)[11:15])
+            ticks += sum(int(text) for text in stat(pid)[11:15])
     return memory, ticks / _TICKS
-
-
-def _members(root: int) -> list[int]:
-    """The processes of a session and whatever they started, even in sessions of their own."""
-    parents, sessions = {}, {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = _stat(int(name))
-                parents[int(name)], sessions[int(name)] = int(fields[1]), int(fields[3])
-    found = {pid for pid, session in sessions.items() if session == root or pid == root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found)
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields after the name of a process, which may have blanks."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
