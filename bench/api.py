@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscribed
+from bench.benchmark import Benchmark, Told
 from bench.findings import Finding, Target
 from bench.processes import end_tree, environment
 from penstock.words.errors import ExternalError
@@ -30,7 +31,6 @@ CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path ORDER
 _SERVE = "from penstock.service.cli import main; main()"
 _START_SECONDS = 180.0
 _END_SECONDS = 40.0
-Told = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,16 @@ class Size:
 QUICK = Size(seconds=5.0, runs=1)
 
 
-class Api:
+class Api(Benchmark):
     """One run of the benchmark."""
 
     def __init__(self, size: Size, told: Told) -> None:
-        self._size, self._told = size, told
-        self.stages: dict[str, dict[str, float]] = {}
+        super().__init__(told)
+        self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
         return {"ask": self.ask, "subscribers": self.subscribers}
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured here and why, a line each."""
-        return []
 
     def ask(self) -> Iterator[Finding]:
         """How soon questions are answered."""

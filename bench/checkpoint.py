@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import penstock as ps
+from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
@@ -56,20 +57,16 @@ class _Seen:
             raise _Over
 
 
-class Checkpoint:
+class Checkpoint(Benchmark):
     """The benchmark."""
 
-    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
-        self._size, self._told = size, told
-        self.stages: dict[str, dict[str, float]] = {}
+    def __init__(self, size: Size, told: Told) -> None:
+        super().__init__(told)
+        self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
         return {"interval": self.interval}
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """Nothing is."""
-        return []
 
     def interval(self) -> Iterator[Finding]:
         """The curve: interval against overhead against recovery."""

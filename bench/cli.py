@@ -7,14 +7,15 @@ when it is run, so that the help of all of them is there at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from bench.peers import command as peers_command
 from penstock.service.entry import entered
@@ -105,18 +106,6 @@ class RecoveryCase(StrEnum):
 
 Case = TypeVar("Case", bound=StrEnum)
 Size = TypeVar("Size", bound="DataclassInstance")
-
-
-class Bench(Protocol):
-    """What the command line needs of a benchmark."""
-
-    stages: dict[str, dict[str, float]]
-
-    def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
-        """Every case by its name."""
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured of these cases and why, a line each."""
 
 
 Json = Annotated[bool, typer.Option("--json", help="One line, one JSON object a finding.")]
@@ -269,7 +258,7 @@ def _changed(size: Size, **changes: float | None) -> Size:
     return dataclasses.replace(size, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _report(make: Callable[[Callable[[str], None]], Bench], wanted: Sequence[str], json: bool) -> None:
+def _report(make: Callable[[Told], Benchmark], wanted: Sequence[str], json: bool) -> None:
     """Run the cases that are wanted; with `json` each finding is printed as soon as it is made."""
     people = Console(stderr=True)
     found: list[Finding] = []

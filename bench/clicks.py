@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from bench import pyspark_patterns, reference
+from bench.benchmark import Benchmark, Told
 from bench.dataset import Dataset, Parameters, materialised
 from bench.decode import decoded
 from bench.findings import Finding, Target, ratio
@@ -52,19 +53,14 @@ QUICK = Size(
     slow_peers=("transformWithState",),
 )
 
-#: says what is being done, for people who wait
-Told = Callable[[str], None]
 
-
-class Clicks:
+class Clicks(Benchmark):
     """One run of the benchmark."""
 
     def __init__(self, size: Size, root: Path, told: Told) -> None:
+        super().__init__(told)
         self._size = size
-        self._told = told
         self._dataset = cache(lambda events: self._made(events, root))
-        #: for people: where Penstock's time went, by case, in seconds of its last run summed over tasks
-        self.stages: dict[str, dict[str, float]] = {}
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""

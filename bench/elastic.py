@@ -16,13 +16,14 @@ import json
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Benchmark, Told
 from bench.elastic_run import Found, Script, Step
 from bench.findings import Finding, Target, ratio
 from bench.worker import apart
@@ -60,20 +61,16 @@ _FLOOD, _FLOOD_SECONDS = 1e6, 25.0
 _LOOP = ("window_seconds=6s", "patience_seconds=12s", "cool_down_seconds=15s", "most_executors=3")
 
 
-class Elastic:
+class Elastic(Benchmark):
     """The cases of the benchmark."""
 
-    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
-        self._size, self._told = size, told
-        self.stages: dict[str, dict[str, float]] = {}
+    def __init__(self, size: Size, told: Told) -> None:
+        super().__init__(told)
+        self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
         return {"scale": self.scale, "bucket": self.bucket, "surge": self.surge, "overhead": self.overhead}
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """Nothing is."""
-        return []
 
     # -- cases -----------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from typing import Self
 import polars as pl
 import pyarrow as pa
 
+from bench.processes import memory_bytes
+
 _OFTEN_SECONDS = 0.02
 #: the allocators of the engine's workers give back what they have not used for ten seconds
 REST_SECONDS = 12.0
@@ -36,7 +38,7 @@ class Held:
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self._first = own_bytes()
+        self._first = memory_bytes(what="RssAnon")
         self._watching.start()
         return self
 
@@ -49,7 +51,7 @@ class Held:
     def now(self) -> int:
         """Bytes held beyond those at the beginning."""
         files = sum(file_bytes(folder) + unlinked_bytes(folder) for folder in self._folders)
-        held = max(0, own_bytes() - self._first) + files
+        held = max(0, memory_bytes(what="RssAnon") - self._first) + files
         self._most = max(self._most, held)
         return held
 
@@ -72,14 +74,6 @@ class Held:
     def _watch(self) -> None:
         while not self._over.wait(_OFTEN_SECONDS):
             self.now()
-
-
-def own_bytes() -> int:
-    """The memory that is this process's own."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("this system does not tell a process's memory")
 
 
 def file_bytes(folder: Path | str) -> int:

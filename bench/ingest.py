@@ -15,19 +15,20 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bench.benchmark import Benchmark, Told
 from bench.findings import Finding, Target
 from bench.ingest_crowd import Crowd
-from bench.ingest_processes import agent, check, cpu_seconds, finished, gateway, memory_mb
+from bench.ingest_processes import agent, check, finished, gateway
 from bench.ingest_results import AGENTS, Passed, passed
+from bench.processes import cpu_seconds, memory_bytes
 from penstock.logs import GeneratedLog, Span
 
 BENCH, ENGINE = "ingest", "penstock"
-CASES = ("throughput", "light", "result", "latency", "agents")
 LIGHT_RATE = 5_000
 RESULT_RATE = 200_000
 #: of the rate asked for, so that it is not what is offered that bounds it
@@ -61,12 +62,12 @@ QUICK = Size(
 )
 
 
-class Ingest:
+class Ingest(Benchmark):
     """The cases."""
 
-    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
-        self._size, self._told = size, told
-        self.stages: dict[str, dict[str, float]] = {}
+    def __init__(self, size: Size, told: Told) -> None:
+        super().__init__(told)
+        self._size = size
         self._lines = _lines(200_000)
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
@@ -78,10 +79,6 @@ class Ingest:
             "latency": self._latency,
             "agents": self._agents,
         }
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured of these cases and why, a line each."""
-        return []
 
     def _throughput(self) -> Iterator[Finding]:
         runs = []
@@ -118,7 +115,7 @@ class Ingest:
                         sent += 1
                     time.sleep(0.002)
                 shares.append((cpu_seconds(reads.pid) - before) / passed * 100)
-                memory.append(memory_mb(reads.pid, most=True))
+                memory.append(memory_bytes(reads.pid, "VmHWM") / 1e6)
                 slowest.append(longest * 1e3)
                 finished(reads, to.directory / "agent.log", 600)
                 check(to.log, sent)
@@ -162,7 +159,7 @@ class Ingest:
             crowd = Crowd(to.port, count, b"".join(lines), seconds)
 
             def look(passed: float) -> None:
-                memory.append(memory_mb(to.pid))
+                memory.append(memory_bytes(to.pid) / 1e6)
                 if len(memory) % _TOLD_SECONDS == 1:
                     said = f"{crowd.acknowledged:,} lines, the gateway has {memory[-1]:.0f} MB"
                     self._told(f"{count:,} agents: {passed:.0f} of {seconds:.0f} s, {said}")

@@ -7,7 +7,6 @@ machine, and whether the log holds what was sent.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -118,18 +117,3 @@ def check(log: Path, sent: int) -> None:
     found = sum(chunk.data.count(b"\n") for span in spans for chunk in read.read(span))
     if found != sent:
         raise InternalError("BENCH_DISAGREES", f"{sent} lines were sent, but the log holds {found}")
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has taken of cores so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_mb(pid: int, most: bool = False) -> float:
-    """The memory of a process, now or at most."""
-    name = "VmHWM:" if most else "VmRSS:"
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise InternalError("BENCH_FAILED", f"the process {pid} is gone")

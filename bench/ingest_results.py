@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Told
 from bench.ingest_processes import Gateway, agent, awaited, finished
 from bench.processes import end_tree, environment
 from penstock.words.errors import InternalError
@@ -73,7 +74,7 @@ class Passed:
         return max(ends[-1][0] for ends in self.committed.values()) - self.sent[-1][0]
 
 
-def passed(to: Gateway, lines: bytes, rate: float, seconds: float, told: Callable[[str], None]) -> Passed:
+def passed(to: Gateway, lines: bytes, rate: float, seconds: float, told: Told) -> Passed:
     """Send lines at a rate for some time through a gateway, to an engine that counts them."""
     folder = to.directory
     template = [_STAMP.sub(_PLACE, line, count=1) for line in lines.splitlines(keepends=True)]
@@ -93,9 +94,7 @@ def passed(to: Gateway, lines: bytes, rate: float, seconds: float, told: Callabl
     return found
 
 
-def _sent(
-    pipes: list[int], template: list[bytes], rate: float, seconds: float, told: Callable[[str], None]
-) -> Passed:
+def _sent(pipes: list[int], template: list[bytes], rate: float, seconds: float, told: Told) -> Passed:
     found = Passed()
     share = rate / len(pipes)
     began, lines, size, at, said = time.time(), 0, 0, 0, -1

@@ -12,15 +12,16 @@ Receives its size; hands findings, case by case, each case only after its answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 from bench import jobs_reference as reference
+from bench.benchmark import Benchmark, Told
 from bench.dataset import Dataset, Parameters, materialised
 from bench.findings import Finding, Target
-from bench.job_queries import FAMILIES, Family, jobs_of
+from bench.job_queries import Family, jobs_of
 from bench.outcome import Answer, Outcome, agree
 from bench.state import BENCH, states
 from bench.worker import Task, performed
@@ -28,7 +29,6 @@ from bench.worker import Task, performed
 SPEED, PER_SECOND, MEMORY = "throughput", "events/s", "driver memory a job, kB"
 #: events a second of event time: what the stream would bring if it were live
 RATE = 20_000
-CASES = ("state", *FAMILIES, "latency")
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,14 @@ QUICK = Size(
 #: events a second that so many arbitrary jobs must at least read, and their longest epoch in seconds
 _ARBITRARY = {100: (100_000, None), 1_000: (20_000, 2.0)}
 
-#: says what is being done, for people who wait
-Told = Callable[[str], None]
 
-
-class Jobs:
+class Jobs(Benchmark):
     """One run of the benchmark."""
 
     def __init__(self, size: Size, root: Path, told: Told) -> None:
-        self._size, self._told = size, told
+        super().__init__(told)
+        self._size = size
         self._dataset = cache(partial(self._made, root))
-        #: for people: where the time went, by case
-        self.stages: dict[str, dict[str, float]] = {}
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""
@@ -87,10 +83,6 @@ class Jobs:
     def state(self) -> Iterator[Finding]:
         """Bytes a key and inserts a second of Penstock's state and of dictionaries."""
         return states(self._size.keys, self._size.runs, self._told)
-
-    def left_out(self, wanted: Collection[str]) -> list[str]:
-        """What is not measured here and why, a line each."""
-        return []
 
     def latency(self) -> Iterator[Finding]:
         """How soon a changed job answers, and how long an answer takes to be had."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench import operators_reference as reference
+from bench.benchmark import Benchmark, Told
 from bench.call_data import CallParameters
 from bench.dataset import Dataset, materialised
 from bench.findings import Finding, Target, ratio
@@ -95,21 +96,18 @@ class Trial:
 
 
 Measured = dict[Trial, list[Outcome]]
-#: says what is being done, for people who wait
-Told = Callable[[str], None]
 
 
-class Operators:
+class Operators(Benchmark):
     """One run of the benchmark, of the cases in `wanted`."""
 
     def __init__(self, size: Size, root: Path, told: Told, wanted: Collection[str] = CASES) -> None:
-        self._size, self._told, self._wanted = size, told, wanted
+        super().__init__(told)
+        self._size, self._wanted = size, wanted
         self._dataset = cache(partial(self._made, root))
         self._right = cache(self._answered)
         self._comparisons = cache(self._counted)
         self._done: dict[str, Measured] = {}
-        #: for people: where Penstock's time went, by case, in seconds of its last run summed over tasks
-        self.stages: dict[str, dict[str, float]] = {}
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""

@@ -5,7 +5,6 @@ Receives jobs and data sets; hands outcomes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,13 +15,12 @@ import polars as pl
 
 from bench.dataset import Dataset
 from bench.job_queries import STREAM, Job, answer
-from bench.outcome import Outcome, span_seconds
-from bench.penstock_runs import clicks, files_of, started
-from penstock.engine.engine import Engine
+from bench.outcome import Outcome
+from bench.penstock_runs import clicks, drained, files_of, started
+from bench.processes import memory_bytes
 from penstock.engine.epoch import EpochReport
 from penstock.engine.settings import Settings
 from penstock.jobs.program import Jobs
-from penstock.words.errors import InternalError
 
 #: the longest epoch there may be, in seconds, in which many jobs still answer soon
 EPOCH_SECONDS = 1.5
@@ -38,7 +36,7 @@ def runs(jobs: Sequence[Job], datasets: Sequence[Dataset], cores: int | None, pl
 
 def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outcome:
     state = place / "state"
-    before = _memory()
+    before = memory_bytes()
     program = Jobs("bench", state, streams={STREAM: clicks(files_of(dataset))}, begin=script(jobs))
     settings = Settings(
         state=state,
@@ -47,43 +45,34 @@ def _run(jobs: Sequence[Job], dataset: Dataset, spark: Any, place: Path) -> Outc
         catch_up_seconds=EPOCH_SECONDS,
         first_epoch_units=FIRST_BYTES,
     )
-    queries: list[Any] = []
-    stages: dict[str, float] = defaultdict(float)
+    memory: list[float] = []
     lengths: list[float] = []
     sizes: list[int] = []
     ends: list[float] = []
     told: dict[str, list[pl.DataFrame]] = defaultdict(list)
 
     def watch(report: EpochReport) -> None:
-        if not queries:
-            queries.extend(spark.streams.active)
-            stages["driver memory a job, kB"] = (_memory() - before) / 1000 / len(jobs)
+        if not memory:
+            memory.append((memory_bytes() - before) / 1000 / len(jobs))
         lengths.append(report.seconds)
         sizes.append(report.events)
         ends.append(time.perf_counter())
         for name, rows in report.rows.items():
             told[name].append(rows)
-        for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
-            stages[stage] += seconds
 
-    done = Engine(program, settings, spark).run(watch)
-    if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
-        raise InternalError(
-            "BENCH_EVENTS_LOST",
-            f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
-        )
-    seconds, epochs = span_seconds(queries[0].recentProgress)
+    done = drained(program, dataset, settings, spark, watch)
     # from the end of the first epoch to the end of the last but one that reads
     last = max(number for number, size in enumerate(sizes) if size)
-    lasting = sum(sizes[1:last]) / (ends[last - 1] - ends[0]) if last > 1 else done.events / seconds
+    lasting = sum(sizes[1:last]) / (ends[last - 1] - ends[0]) if last > 1 else done.events / done.seconds
     return Outcome(
         done.events,
-        seconds,
-        epochs,
+        done.seconds,
+        done.epochs,
         [_answered(job, told[name_of(job)]) for job in jobs],
         samples=[length * 1000 for length in lengths],
         stages={
-            **stages,
+            **done.stages,
+            "driver memory a job, kB": memory[0],
             "jobs": float(len(jobs)),
             "jobs done": float(len(jobs)),
             "share read": 1.0,
@@ -104,9 +93,3 @@ def name_of(job: Job) -> str:
 
 def _answered(job: Job, found: Sequence[pl.DataFrame]) -> list[Any]:
     return answer(job, pl.concat(found)) if found else [job.number, 0, 0]
-
-
-def _memory() -> float:
-    """Bytes this process holds now."""
-    with open("/proc/self/statm") as file:
-        return float(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))

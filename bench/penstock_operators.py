@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -39,7 +38,7 @@ def runs(
         here, results = place / str(number), place / str(number) / "results"
         settings = Settings(state=here / "state", drain=True, master=master)
         told = operator_app(query, files_of(dataset), results)
-        outcomes.append(drained(told, dataset, settings, spark, partial(_answered, query, results)))
+        outcomes.append(drained(told, dataset, settings, spark).outcome(_answered(query, results)))
     return outcomes
 
 

@@ -9,8 +9,8 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
+from penstock.jobs.program import Jobs
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
 from penstock.query.app import app, output
@@ -67,7 +68,7 @@ def runs(case: str, datasets: list[Dataset], place: Path) -> list[Outcome]:
         here, results = place / str(number), place / str(number) / "results"
         settings = Settings(state=here / "state", drain=True)
         told = APPS[case](files_of(dataset), results)
-        outcomes.append(drained(told, dataset, settings, spark, partial(answer, case, results)))
+        outcomes.append(drained(told, dataset, settings, spark).outcome(answer(case, results)))
     return outcomes
 
 
@@ -108,27 +109,45 @@ def files_of(dataset: Dataset) -> FileLog:
     return FileLog(str(dataset.whole / "*.log"), finished=True)
 
 
+@dataclass(frozen=True)
+class Drained:
+    """An engine's run over all there was: `stages` are seconds summed over tasks."""
+
+    events: int
+    seconds: float
+    epochs: int
+    stages: dict[str, float]
+
+    def outcome(self, answer: Answer) -> Outcome:
+        return Outcome(self.events, self.seconds, self.epochs, answer, stages=self.stages)
+
+
 def drained(
-    told: App, dataset: Dataset, settings: Settings, spark: SparkSession, answered: Callable[[], Answer]
-) -> Outcome:
-    """Run an application until all is read; `answered` looks at its results afterwards."""
+    program: App | Jobs,
+    dataset: Dataset,
+    settings: Settings,
+    spark: SparkSession,
+    watch: Callable[[EpochReport], None] = lambda _: None,
+) -> Drained:
+    """Run until all of a data set is read, and refuse a run that did not take all of it."""
     queries: list[Any] = []
     stages: dict[str, float] = defaultdict(float)
 
-    def watch(report: EpochReport) -> None:
+    def each(report: EpochReport) -> None:
         if not queries:
             queries.extend(spark.streams.active)
         for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
             stages[stage] += seconds
+        watch(report)
 
-    done = Engine(told, settings, spark).run(watch)
+    done = Engine(program, settings, spark).run(each)
     if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
         raise InternalError(
             "BENCH_EVENTS_LOST",
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
     seconds, epochs = span_seconds(queries[0].recentProgress)
-    return Outcome(done.events, seconds, epochs, answered(), stages=dict(stages))
+    return Drained(done.events, seconds, epochs, dict(stages))
 
 
 def answer(case: str, results: Path) -> Answer:

@@ -1,6 +1,6 @@
-"""The processes of a benchmark: how they are started, found and ended. Linux: reads /proc.
+"""The processes of a benchmark: how they are started, measured, found and ended.
 
-Receives commands and process ids; returns processes, and whatever is below one.
+Receives processes and their ids; returns the variables to start one with, its figures, and whatever is below it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from penstock.cluster.processes import Process, end, identity, kill
+from penstock.words.errors import InternalError
 
 #: the checkout, which processes of a benchmark need on their path
 ROOT = Path(__file__).resolve().parents[1]
+#: of the figures in `stat`, in a second
+TICKS = os.sysconf("SC_CLK_TCK")
+Memory = Literal["VmRSS", "VmHWM", "RssAnon"]
 _END_SECONDS = 30.0
 #: for what a process has left behind
 _LEFT_SECONDS = 10.0
@@ -31,11 +36,24 @@ def stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has taken of cores so far."""
+    return sum(int(text) for text in stat(pid)[11:13]) / TICKS
+
+
+def memory_bytes(pid: int | Literal["self"] = "self", what: Memory = "VmRSS") -> int:
+    """The memory of a process: all that it holds now, at most so far, or what is its own alone."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) * 1024
+    raise InternalError("BENCH_FAILED", f"the process {pid} is gone, or its system does not tell its memory")
+
+
 def descendants(root: int, *, session: bool = False) -> list[int]:
     """The processes that a process started, and those that these started; `session`: it leads a session, and its
-    members count too, whoever their parent is now, and so does it."""
+    members count too, whoever their parent is now, and so does it. None where there is no /proc."""
     parents, found = {}, set[int]()
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = stat(int(name))

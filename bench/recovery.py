@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import recovery_controlled, recovery_cost
+from bench.benchmark import Benchmark, Told
 from bench.findings import Finding, Target, ratio
 from bench.recovery_load import VISITOR_BYTES
 from bench.recovery_unit import Kill, LoadedUnit, folder
@@ -57,12 +58,12 @@ class Size:
 QUICK = Size(5.0, 1_000.0, 1, 5.0, 300_000, 1, 10.0)
 
 
-class Recovery:
+class Recovery(Benchmark):
     """The cases of the benchmark."""
 
-    def __init__(self, size: Size, told: Callable[[str], None]) -> None:
-        self._size, self._told = size, told
-        self.stages: dict[str, dict[str, float]] = {}
+    def __init__(self, size: Size, told: Told) -> None:
+        super().__init__(told)
+        self._size = size
 
     def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
         """Every case by its name."""

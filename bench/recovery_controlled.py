@@ -14,9 +14,10 @@ import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.benchmark import Told
 from bench.findings import Finding, Target
 from bench.recovery_unit import Kill, LoadedUnit
 from penstock.ha.cost import RESOURCES, CostWeights, Use, overhead
@@ -102,7 +103,7 @@ def steered(
     unit: LoadedUnit,
     rate: float,
     step_seconds: float,
-    told: Callable[[str], None],
+    told: Told,
     *,
     trace: Sequence[float] = TRACE,
     seed: int = 1,

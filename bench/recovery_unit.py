@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Told
 from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
 from penstock.ha.processes import Taken, taken
@@ -87,7 +88,7 @@ class LoadedUnit:
         visitors: int,
         rate: float,
         master: str,
-        told: Callable[[str], None],
+        told: Told,
         seed: int = 1,
     ) -> None:
         self._told, self._draw = told, random.Random(seed)

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
+from bench.benchmark import Told
 from bench.findings import Finding, Target, ratio
 from bench.key_stream import KeyStream
 from bench.state_sides import Side, Taken
@@ -41,7 +42,7 @@ _TARGETS = {"inserts": Target(1), "memory and disk at rest": Target(1, "at most"
 _ENOUGH_KEYS = 900_000
 
 
-def states(keys: Sequence[int], runs: int, told: Callable[[str], None]) -> Iterator[Finding]:
+def states(keys: Sequence[int], runs: int, told: Told) -> Iterator[Finding]:
     """The findings for each number of keys."""
     for number in keys:
         stream = KeyStream(number)

@@ -14,12 +14,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Told
 from bench.peers import data, feeder
 from bench.peers.environments import interpreter
 from bench.peers.raw import MACHINE, Run, agreement, kept, name_of, one, read
@@ -39,7 +40,6 @@ from penstock import __version__
 from penstock.engine.java import java_home
 from penstock.words.errors import UserError
 
-Told = Callable[[str], None]
 _LATENCY_LINES = 400_000
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+from bench.benchmark import Told
 from bench.dataset import cache_root
 from bench.peers.roster import Peer
 from penstock.engine.java import java_home
@@ -45,7 +45,7 @@ def interpreter(peer: Peer, root: Path | None = None) -> Path | str:
     return place / "bin" / "python"
 
 
-def install(peer: Peer, told: Callable[[str], None], root: Path | None = None) -> str | None:
+def install(peer: Peer, told: Told, root: Path | None = None) -> str | None:
     """Make a peer's environment unless it is there; the reason if that is not possible."""
     found = interpreter(peer, root)
     if isinstance(found, Path) or "--install" not in found:

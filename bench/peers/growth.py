@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 import penstock as ps
+from bench.benchmark import Told
 from bench.dataset import Parameters
 from bench.peers.watched import busy_seconds
 from bench.worker import apart
@@ -78,9 +79,7 @@ def points(axis: str, quick: bool) -> tuple[int, ...]:
     return AXES[axis][:QUICK_POINTS] if quick else AXES[axis]
 
 
-def measured(
-    axes: Sequence[str], quick: bool, folder: Path, told: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
+def measured(axes: Sequence[str], quick: bool, folder: Path, told: Told) -> Iterator[dict[str, Any]]:
     """Measure what is not in the folder yet; hands all points of these axes."""
     folder.mkdir(parents=True, exist_ok=True)
     for axis in axes:

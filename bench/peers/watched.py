@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import descendants, stat
+from bench.processes import TICKS, descendants, stat
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 _EVERY_SECONDS = 0.2
 
 
@@ -81,7 +80,7 @@ def watched(
 def busy_seconds() -> float:
     """Seconds since the machine's start in which its cores did anything, waiting for disks left out."""
     user, nice, system, _idle, _waits, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
-    return (user + nice + system + sum(rest)) / _TICKS
+    return (user + nice + system + sum(rest)) / TICKS
 
 
 def _reaped_seconds() -> float:
@@ -97,4 +96,4 @@ def tree(root: int) -> tuple[int, float]:
         with contextlib.suppress(OSError, IndexError, ValueError):
             memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
             ticks += sum(int(text) for text in stat(pid)[11:15])
-    return memory, ticks / _TICKS
+    return memory, ticks / TICKS

@@ -15,7 +15,8 @@ from setuptools import find_packages
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bench.cli import Bench, bench_app
+from bench.benchmark import Benchmark, Told
+from bench.cli import bench_app
 from bench.peers import growth
 from bench.peers.roster import PEERS, WORKLOADS, Peer, code_lines
 from penstock.service import cli
@@ -46,9 +47,9 @@ def test_a_benchmark_runs_exactly_the_cases_that_its_command_offers(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All of them are wanted where none is named, so one that cannot be run ends a benchmark before its end."""
-    offered: list[tuple[Bench, list[str]]] = []
+    offered: list[tuple[Benchmark, list[str]]] = []
 
-    def report(make: Callable[[Callable[[str], None]], Bench], wanted: list[str], json: bool) -> None:
+    def report(make: Callable[[Told], Benchmark], wanted: list[str], json: bool) -> None:
         offered.append((make(lambda _: None), wanted))
 
     monkeypatch.setattr("bench.cli._report", report)

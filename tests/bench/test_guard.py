@@ -153,7 +153,7 @@ def test_engines_of_a_benchmark_end_with_it(
     command: list[str], number: signal.Signals, tmp_path: Path
 ) -> None:
     with running(["-m", "bench", *command], tmp_path) as (process, mark):
-        engine = until(lambda: any("java" in one for one in marked(mark).values()), 120)
+        engine = until(lambda: any("org.apache.spark" in one for one in marked(mark).values()), 120)
         assert engine, (tmp_path / "errors").read_text()
         process.send_signal(number)
         assert process.wait(100) == -number

@@ -6,22 +6,9 @@ python duckdb_batch.py windows INPUT OUT.json
 from __future__ import annotations
 
 import duckdb
-from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
+from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, LOG_FIELDS, TOP, WINDOW, Rows, Task, main
 
-_FIELDS = [
-    "host",
-    "ident",
-    "user",
-    "stamp",
-    "zone",
-    "request",
-    "status",
-    "bytes",
-    "referer",
-    "agent",
-    "cookie",
-]
-_COLUMNS = ", ".join(f"'{name}': 'VARCHAR'" for name in _FIELDS)
+_COLUMNS = ", ".join(f"'{name}': 'VARCHAR'" for name in LOG_FIELDS)
 
 
 def connected(task: Task) -> duckdb.DuckDBPyConnection:

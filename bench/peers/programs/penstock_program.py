@@ -35,8 +35,6 @@ from penstock.engine.engine import Engine
 from penstock.engine.settings import Settings
 from penstock.jobs.program import Jobs
 
-_MICROS = 1_000_000
-
 
 def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
     """Run an application or a program of jobs until all is read, by the clock of Spark's own reports, from when the

@@ -12,22 +12,9 @@ if "--cores" in sys.argv:
     os.environ["POLARS_MAX_THREADS"] = sys.argv[sys.argv.index("--cores") + 1]
 
 import polars as pl
-from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, TOP, WINDOW, Rows, Task, main
+from program import EARTH_KM, JOB_WINDOW, JOIN_SECONDS, LOG_FIELDS, TOP, WINDOW, Rows, Task, main
 from taxi_routes import told
 
-_FIELDS = [
-    "host",
-    "ident",
-    "user",
-    "stamp",
-    "zone",
-    "request",
-    "status",
-    "bytes",
-    "referer",
-    "agent",
-    "cookie",
-]
 _CALLS = dict.fromkeys(("src", "dst"), pl.String) | dict.fromkeys(("start", "end", "district"), pl.Int64)
 _CALLS |= {"lat": pl.Float64, "lon": pl.Float64, "ts": pl.Int64}
 
@@ -36,7 +23,7 @@ _CALLS |= {"lat": pl.Float64, "lon": pl.Float64, "ts": pl.Int64}
 def clicks(task: Task) -> pl.LazyFrame:
     """The lines as columns, in order of the files."""
     read = [
-        pl.scan_csv(part, separator=" ", has_header=False, schema=dict.fromkeys(_FIELDS, pl.String))
+        pl.scan_csv(part, separator=" ", has_header=False, schema=dict.fromkeys(LOG_FIELDS, pl.String))
         for part in task.parts
     ]
     return pl.concat(read).select(

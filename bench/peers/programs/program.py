@@ -44,6 +44,20 @@ CALL_LATENESS = 5
 JOIN_SECONDS = 60
 EARTH_KM = 6371.0
 LATENCY_WINDOW = 1
+#: of a line, in their order; where they are separated by blanks, with quotes
+LOG_FIELDS = (
+    "host",
+    "ident",
+    "user",
+    "stamp",
+    "zone",
+    "request",
+    "status",
+    "bytes",
+    "referer",
+    "agent",
+    "cookie",
+)
 #: an answer of at most so many rows is told whole
 _FEW = 400
 _MASK = (1 << 64) - 1
