@@ -5,7 +5,7 @@ Receives its size; hands findings, case by case, each case only after its answer
 How it measures. Engines run one after the other, each in its own process, `runs` times in turn. A process
 first runs the same query over a smaller data set, which is thrown away (start-up, compilers, Python workers), then
 over the measured one. Throughput is events divided by the time from the start of the first epoch to the end of
-the last, by Spark's own progress reports, commits included, for both engines.
+the last, commits included: plain PySpark's by its progress reports, Penstock's from when its engine is ready for it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Receives the figures of a run in its own process; hands them to the benchmark as
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -22,8 +24,8 @@ Answer = list[list[Any]]
 class Outcome:
     """A run over one data set.
 
-    `seconds`: from the start of the first epoch that had input to the end of the last one, Spark's
-    commit included. `samples`: the figure of every epoch, where a case is about single epochs.
+    `seconds`: from the start of the first epoch that had input to the end of the last one, its commit
+    included. `samples`: the figure of every epoch, where a case is about single epochs.
     `stages`: for people, where the time went, in seconds summed over tasks.
     """
 
@@ -49,18 +51,42 @@ def read(path: Path) -> list[Outcome]:
     return [Outcome(**facts) for facts in json.loads(path.read_text())]
 
 
-def span_seconds(progress: Iterable[Mapping[str, Any]], ready: float = 0.0) -> tuple[float, int]:
+class EpochClock:
+    """Times a run of Penstock: from when its engine is ready for the first epoch to the end of the last one.
+
+    An engine's `run` takes `tell` and `watch`.
+    """
+
+    def __init__(self) -> None:
+        self.epochs = 0
+        self._began = self._ended = math.nan
+
+    @property
+    def seconds(self) -> float:
+        return self._ended - self._began
+
+    def tell(self, phase: str) -> None:
+        """Workers have loaded what they need once it is `running`."""
+        if phase == "running":
+            self._began = time.perf_counter()
+
+    def watch(self, _: object) -> None:
+        """An epoch is over: its manifest is in place."""
+        self.epochs += 1
+        self._ended = time.perf_counter()
+
+
+def span_seconds(progress: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
     """From the first trigger's start to the last one's end, by Spark's own progress reports; and how many.
 
-    Reports of triggers that ran no batch (Spark sends them when it is idle) do not count; nor does how long the first
-    trigger waited until its engine was `ready` (seconds since 1970).
+    Reports of triggers that ran no batch (Spark sends them when it is idle) do not count.
     """
     ran = [report for report in progress if "addBatch" in report["durationMs"]]
     began = [datetime.fromisoformat(report["timestamp"]).timestamp() for report in ran]
     ended = [
         at + report["durationMs"]["triggerExecution"] / 1000 for at, report in zip(began, ran, strict=True)
     ]
-    return max(ended) - max(min(began), ready), len(ran)
+    return max(ended) - min(began), len(ran)
 
 
 def agree(what: str, engine: str, answer: Answer, right: Answer) -> None:

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from polars import col
 from pyspark.sql import SparkSession
 
 from bench.dataset import Dataset, Parameters
-from bench.outcome import Answer, Outcome, span_seconds
+from bench.outcome import Answer, EpochClock, Outcome
 from bench.reference import TOP, WINDOW_SECONDS
 from penstock.decode import Cookie, combined_log
 from penstock.engine.engine import Engine
@@ -35,8 +34,6 @@ from penstock.sinks import parquet
 from penstock.words.errors import InternalError
 
 LATENESS = "2s"
-#: so that Spark keeps the progress of every epoch
-PROGRESS_KEPT = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
 
 
 def clicks(log: Log) -> Stream:
@@ -75,7 +72,7 @@ def runs(case: str, datasets: list[Dataset], place: Path) -> list[Outcome]:
 def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
     """Epochs of `events` events of the patterns query, one after the other, with more always waiting.
 
-    A sample is the time from the end of one epoch's `foreachBatch` to the end of the next, in ms.
+    A sample is the time from the end of one epoch to the end of the next, in ms.
     """
     log = Parameters(events * (warm + measured + 1), servers=2, rate=events).log()
     settings = Settings(
@@ -83,7 +80,6 @@ def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
         drain=True,
         most_epoch_units=events,
         epoch_interval_seconds=0.0,
-        spark=PROGRESS_KEPT,
     )
     ends: list[float] = []
     inside: list[float] = []
@@ -101,7 +97,7 @@ def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
 
 def started(master: str = Settings.master) -> SparkSession:
     """The session that the engine would start for itself."""
-    return session(Settings(master=master, spark=PROGRESS_KEPT))
+    return session(Settings(master=master))
 
 
 def files_of(dataset: Dataset) -> FileLog:
@@ -130,24 +126,22 @@ def drained(
     watch: Callable[[EpochReport], None] = lambda _: None,
 ) -> Drained:
     """Run until all of a data set is read, and refuse a run that did not take all of it."""
-    queries: list[Any] = []
+    clock = EpochClock()
     stages: dict[str, float] = defaultdict(float)
 
     def each(report: EpochReport) -> None:
-        if not queries:
-            queries.extend(spark.streams.active)
+        clock.watch(report)
         for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
             stages[stage] += seconds
         watch(report)
 
-    done = Engine(program, settings, spark).run(each)
+    done = Engine(program, settings, spark).run(each, tell=clock.tell)
     if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
         raise InternalError(
             "BENCH_EVENTS_LOST",
             f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
         )
-    seconds, epochs = span_seconds(queries[0].recentProgress)
-    return Drained(done.events, seconds, epochs, dict(stages))
+    return Drained(done.events, clock.seconds, clock.epochs, dict(stages))
 
 
 def answer(case: str, results: Path) -> Answer:

@@ -28,7 +28,7 @@ from program import (
 import penstock as ps
 from apps import taxi as taxi_app
 from apps.taxi_ranking import NO_ROUTES, best_routes
-from bench.outcome import span_seconds
+from bench.outcome import EpochClock
 from bench.penstock_runs import started
 from penstock import col
 from penstock.engine.engine import Engine
@@ -37,35 +37,31 @@ from penstock.jobs.program import Jobs
 
 
 def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:
-    """Run an application or a program of jobs until all is read, by the clock of Spark's own reports, from when the
-    workers have loaded what they need.
+    """Run an application or a program of jobs until all is read, by a clock that begins when the workers have loaded
+    what they need.
 
     PEER_MASTER=inline runs the same tasks in this process without Spark: for tests.
     """
     master = os.environ.get("PEER_MASTER", f"local[{task.cores}]")
     settings = Settings(state=task.place / "state", drain=not task.live_seconds, master=master, **further)
     spark = None if master == "inline" else started(master)
-    queries: list[Any] = []
-    ready: list[float] = []
-
-    def tell(phase: str) -> None:
-        if phase == "running":
-            ready.append(time.time())
+    clock = EpochClock()
 
     def watch(report: Any) -> None:
-        if spark is not None:
-            queries[:] = queries or spark.streams.active
+        clock.watch(report)
         if each is not None:
             each(report)
 
     with task.clock():
-        done = Engine(told, settings, spark).run(watch, for_seconds=task.live_seconds or None, tell=tell)
+        done = Engine(told, settings, spark).run(
+            watch, for_seconds=task.live_seconds or None, tell=clock.tell
+        )
     if not task.live_seconds and (done.events, done.late, done.bad) != (task.facts["events"], 0, 0):
         raise SystemExit(
             f"took {done.events} of {task.facts['events']} events, {done.late} late, {done.bad} bad"
         )
-    if queries:
-        task.seconds, task.extra["epochs"] = span_seconds(queries[0].recentProgress, ready[0])
+    if spark is not None:
+        task.seconds, task.extra["epochs"] = clock.seconds, clock.epochs
 
 
 def written(task: Task, rows: ps.Stream) -> pl.DataFrame:
