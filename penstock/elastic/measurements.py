@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -59,15 +59,6 @@ MEASUREMENTS = (
 )
 
 
-@dataclass(frozen=True)
-class HotKey:
-    """A key that is much of a bucket's work: its hash and its share of the bucket."""
-
-    bucket: int
-    key_hash: int
-    share: float
-
-
 @dataclass(frozen=True, eq=False)
 class Measured:
     """One sub-query in one period."""
@@ -90,11 +81,6 @@ class Measured:
     #: the executor of each slice; VACANT where a slice has none
     placement: tuple[str, ...]
     exchange_bytes: float = 0.0
-    #: task seconds of each slice for its part of keys that are split; none are when empty
-    split_seconds: Floats = field(default_factory=lambda: np.zeros(0))
-    hot_keys: tuple[HotKey, ...] = ()
-    #: whether its function can be merged, so that one key may be split over slices
-    mergeable: bool = False
     #: events a second that can be done while work waits, 0 if that is not known; None: what was done now
     speed: float | None = None
     #: how much of `busy_seconds` does not depend on the number of events
@@ -129,8 +115,6 @@ class Measured:
         """The utilisation of each slice that has an executor."""
         seconds = np.zeros(len(self.placement))
         np.add.at(seconds, self.bucket_map, self.bucket_seconds)
-        if self.split_seconds.size:
-            seconds[: self.split_seconds.size] += self.split_seconds
         used: Floats = seconds[self.live] / self.period_seconds
         return used
 

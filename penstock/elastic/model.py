@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.elastic.cost import Costs
-from penstock.elastic.measurements import VACANT, Fleet, Floats, HotKey, Measured, Snapshot, slice_executors
+from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot, slice_executors
 from penstock.elastic.realise import (
     Arrived,
     Ask,
@@ -31,12 +31,10 @@ from penstock.elastic.realise import (
     MoveFailed,
     Refused,
     Release,
-    Split,
     Withdraw,
 )
 
 SUB_QUERY = "q1"
-HOT_KEY = 0xF00D
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,6 @@ class ModelSettings:
     #: how many of the first executors are slow, and how much
     slow_executors: int = 0
     slowness: float = 3.0
-    #: share of bucket `buckets // 3` that is one key; 0: no key is hot
-    hot_key_share: float = 0.0
-    mergeable: bool = True
     #: how long work stands still when an executor dies
     recovery_seconds: float = 2.0
 
@@ -89,7 +84,6 @@ class ModelCluster:
         #: (when, name, spare)
         self._coming: list[tuple[float, str, bool]] = []
         self._moving: list[tuple[float, MoveBuckets, str | None]] = []
-        self._splits: dict[int, list[int]] = {}
         self._pause = 0.0
         self._events: list[Event] = []
         self._known: tuple[tuple[str, ...], tuple[str, ...], Floats] | None = None
@@ -120,32 +114,27 @@ class ModelCluster:
         self._switches()
         placement, ids, slowness = self._facts()
         cost = 1.0 / self.settings.core_rate
-        shares, split = self._parted(shares)
         unit = shares * slowness[self.bucket_map] * cost
-        slices = np.bincount(self.bucket_map, unit, minlength=len(placement)) + split * slowness * cost
+        slices = np.bincount(self.bucket_map, unit, minlength=len(placement))
         stopped, self._pause = min(self._pause, period), max(self._pause - period, 0.0)
         able = (period - stopped) / max(float(slices.max(initial=0.0)), 1e-12) if ids else 0.0
         done = min(rate * period + self.backlog, able)
         self.backlog = max(self.backlog + rate * period - done, 0.0)
         noise = np.exp(self.settings.measuring_noise * self._random.standard_normal(shares.size))
         seconds = unit * done * noise
-        parts = split * slowness * cost * done
         measured = Measured(
             SUB_QUERY,
             period,
             rate,
             done / period,
             self.backlog,
-            float(seconds.sum() + parts.sum()),
+            float(seconds.sum()),
             seconds,
             shares * done,
             np.full(shares.size, self.settings.state_bytes / shares.size),
             self.bucket_map,
             placement,
             exchange_bytes=done * 50.0,
-            split_seconds=parts if self._splits else np.zeros(0),
-            hot_keys=self._hot_keys(),
-            mergeable=self.settings.mergeable,
         )
         cores = self.settings.cores
         owner = slice_executors(placement, ids)
@@ -160,21 +149,6 @@ class ModelCluster:
             slowness = np.array([self._slow.get(name, 1.0) for name in self._placement])
             self._known = tuple(self._placement), tuple(self._ids), slowness
         return self._known
-
-    def _parted(self, shares: Floats) -> tuple[Floats, Floats]:
-        """The buckets' shares without the keys that are split, and the slices' shares of those."""
-        split = np.zeros(len(self._placement))
-        if self._splits:
-            hot, shares = self.settings.buckets // 3, shares.copy()
-            for places in self._splits.values():
-                split[places] += shares[hot] * self.settings.hot_key_share / len(places)
-            shares[hot] *= 1 - self.settings.hot_key_share
-        return shares, split
-
-    def _hot_keys(self) -> tuple[HotKey, ...]:
-        if not self.settings.hot_key_share or self._splits:
-            return ()
-        return (HotKey(self.settings.buckets // 3, HOT_KEY, self.settings.hot_key_share),)
 
     # ------------------------------------------------------------ executors
 
@@ -204,8 +178,6 @@ class ModelCluster:
         if orphans.size and live.size:
             self.bucket_map = self.bucket_map.copy()
             self.bucket_map[orphans] = live[np.arange(orphans.size) % live.size]
-        for key, places in self._splits.items():
-            self._splits[key] = [at for at in places if at not in vacated] or [int(live[0])]
 
     def _die(self, name: str) -> None:
         self._leave(name)
@@ -270,11 +242,6 @@ class ModelCluster:
             seconds = self.settings.costs.move_seconds(moved, len(targets))
             fatal = self._random.random() < self.settings.dies_in_move
             self._moving.append((self.at + seconds, instruction, min(targets) if fatal and targets else None))
-        elif isinstance(instruction, Split):
-            load = np.bincount(self.bucket_map, minlength=len(self._placement)).astype(float)
-            load[[executor == VACANT for executor in self._placement]] = np.inf
-            self._splits[instruction.key_hash] = [int(at) for at in np.argsort(load)[: instruction.ways]]
-            self._events.append(Moved(instruction.sub_query))
         elif isinstance(instruction, Withdraw):
             void = instruction.sub_queries
             self._moving = [one for one in self._moving if one[1].sub_query not in void]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.elastic.decisions import Move, SplitKey, kind_of, told
+from penstock.elastic.decisions import Move, kind_of, told
 from penstock.elastic.plot import Line, Mark, Panel, plotted
 from penstock.elastic.record import Entry, Outcome
 from penstock.elastic.simulate import Simulated
 
-_COLOURS = {"provision": "#2f855a", "decommission": "#2b6cb0", "move": "#dd6b20", "split key": "#805ad5"}
+_COLOURS = {"provision": "#2f855a", "decommission": "#2b6cb0", "move": "#dd6b20"}
 _MAIN, _OTHER, _LOAD = "#1a365d", "#c05621", "#718096"
 _FAILED = "#e53e3e"
 
@@ -33,9 +33,7 @@ def picture(
         ]
 
     changing = any(np.ptp(run.series.executors) > 0 for run, *_ in runs)
-    moving = any(
-        isinstance(entry.decision, Move | SplitKey) for run, *_ in runs for entry in run.record.entries
-    )
+    moving = any(isinstance(entry.decision, Move) for run, *_ in runs for entry in run.record.entries)
     imbalance = Panel(
         "imbalance: deviation of the slices' utilisation",
         lines("imbalance"),

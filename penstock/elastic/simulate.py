@@ -96,7 +96,6 @@ class Simulated:
             "provisions": float(kinds["provision"]),
             "decommissions": float(kinds["decommission"]),
             "moves": float(kinds["move"]),
-            "split_keys": float(kinds["split key"]),
             "moved_buckets": float(sum(moves)),
             "helped": float(outcomes["helped"]),
             "did_not_help": float(outcomes["did not help"]),

@@ -24,7 +24,7 @@ class Aggregation(PaneOperator):
 
     window: TimeWindow
 
-    def over_by(self, watermark: int) -> int:
+    def over_by(self, watermark: int) -> int | None:
         return int(self.window.end(self.window.first_open(watermark)))
 
     def process(

@@ -43,6 +43,10 @@ _GROUP = "_group"
 class SlidingAggregation(Aggregation):
     """Aggregates per key over windows of time that overlap, told when a window closes."""
 
+    def over_by(self, watermark: int) -> int | None:
+        """Never: when a window ends, others that hold some of its events are open."""
+        return None
+
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:

@@ -103,7 +103,6 @@ def simulate_(
         dies_in_move=dies_in_move,
         dies_an_hour=dies_an_hour,
         slow_executors=slow,
-        hot_key_share=0.8 if spread == "hot-key" else 0.0,
     )
     if period is None:
         period = 5.0 if hours <= _LONG_HOURS else 10.0
@@ -245,9 +244,7 @@ def _figures(one: Simulated, other: Simulated | None, against: str) -> Table:
 
 def _told_figures(one: Simulated) -> dict[str, str]:
     figures = one.figures()
-    counts = {
-        name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves", "split_keys")
-    }
+    counts = {name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves")}
     ends = ", ".join(
         f"{figures[name.replace(' ', '_')]:.0f} {name}"
         for name in ("helped", "did not help", "failed", "undone")
@@ -264,7 +261,6 @@ def _told_figures(one: Simulated) -> dict[str, str]:
         "provisions": counts["provisions"],
         "decommissions": counts["decommissions"],
         "moves": f"{counts['moves']} ({figures['moved_buckets']:,.0f} buckets)",
-        "keys split": counts["split_keys"],
         "outcomes": ends or "none",
         "executors that died": f"{figures['lost_executors']:.0f}",
     }

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.bench.ingest import CASES, Ingest, Size, _grown
-from penstock.bench.ingest_crowd import Crowd
-from penstock.bench.ingest_results import Passed
+from bench.cli import IngestCase
+from bench.ingest import Ingest, Size, _grown
+from bench.ingest_crowd import Crowd
+from bench.ingest_results import Passed
 from penstock.words.errors import ExternalError
 
 #: these start Spark and send at full rate: for a quiet machine
 WITH_ENGINE = ("result", "latency")
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in WITH_ENGINE])
+@pytest.mark.parametrize("case", [case for case in IngestCase if case not in WITH_ENGINE])
 def test_a_case_tells_its_findings(case: str) -> None:
     told: list[str] = []
     bench = Ingest(Size(lines=1_000, light_seconds=0.5, agents=5, agents_seconds=2, runs=1), told.append)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.bench.peers import growth, plots, raw
-from penstock.bench.peers.comparison import chosen, gaps, why
-from penstock.bench.peers.growth_report import slope
-from penstock.bench.peers.raw import Run, agreement, kept
-from penstock.bench.peers.report import report
-from penstock.bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
-from penstock.service.cli import app
+from bench.cli import bench_app
+from bench.peers import growth, plots, raw
+from bench.peers.comparison import chosen, gaps, why
+from bench.peers.growth_report import slope
+from bench.peers.raw import Run, agreement, kept
+from bench.peers.report import report
+from bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
 from penstock.words.errors import UserError
 
 RIGHT = {"rows": 2, "digest": "00000000000000aa", "few": ["1|/a|3", "2|/b|2"]}
@@ -142,7 +142,7 @@ def test_a_folder_of_raw_runs_becomes_a_page(tmp_path: Path) -> None:
         RUNS, key=lambda one: one.name
     )
     done = CliRunner().invoke(
-        app, ["bench", "peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
+        bench_app, ["peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
     )
     assert done.exit_code == 0, done.output
     page = (tmp_path / "docs" / "benchmarks.md").read_text()

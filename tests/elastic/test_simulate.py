@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.elastic.decide import Situation
-from penstock.elastic.decisions import Decision, Decommission, Move, Provision, SplitKey
+from penstock.elastic.decisions import Decision, Decommission, Move, Provision
 from penstock.elastic.loop import Loop
 from penstock.elastic.model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.elastic.record import Outcome
@@ -117,10 +117,15 @@ def test_a_sine_is_followed() -> None:
     assert (load / one.series.executors).max() < 1
 
 
-def test_a_hot_key_is_split_and_a_slow_worker_relieved() -> None:
-    hot = simulate(Run(model=replace(SMALL, hot_key_share=0.8), spread="hot-key"))
-    assert kinds(hot)[0] is SplitKey
-    assert hot.series.backlog_seconds[-1] < 1
+def test_a_bucket_too_heavy_for_any_slice_is_left_alone_and_the_fleet_does_not_grow_in_vain() -> None:
+    hot = simulate(Run(model=SMALL, spread="hot-key"))
+    (change,) = hot.changes
+    assert isinstance(change.decision, Move)
+    assert SMALL.buckets // 3 not in change.decision.buckets, "the others leave its slice"
+    assert hot.series.executors.max() == hot.series.executors[0]
+
+
+def test_a_slow_worker_is_relieved() -> None:
     slow = simulate(Run(model=replace(SMALL, slow_executors=1)))
     assert kinds(slow) == [Move]
     assert "executor-1 needs" in slow.changes[0].decision.reason
