@@ -17,7 +17,11 @@ from penstock.service.load import load_app as load_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "apps" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "penstock" / "demos" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LINE = (
     '10.0.0.{user} - - [15/Nov/2026:09:{minute:02}:{second:02} +0000] "GET /p{page} HTTP/1.1" 200 5 "-" "a"\n'
 )
