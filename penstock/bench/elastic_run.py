@@ -149,8 +149,6 @@ class _Run:
         return self._found
 
     def _watch(self, report: EpochReport) -> None:
-        if report.repeated:
-            return
         found = self._found
         number = len(found.seconds)
         found.seconds.append(report.seconds)

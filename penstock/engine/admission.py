@@ -1,14 +1,14 @@
-"""Admission: which spans the next epoch consists of, decided in the driver and asked for by Spark's source.
+"""Admission: decides which spans the next epoch consists of.
 
-Receives what the logs have and how fast the last epochs were; hands Spark the epoch's end offsets.
+Receives what the logs have and how fast the last epochs were; returns the epoch's end offsets to the epoch loop.
 
 An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
 (`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
 number of the newest command it takes in, where there is one; `copies`: of replicated logs, the copy that a partition's
 span is read from; `begun_late`: of these, the partitions that begin without what a copy may have that is away;
 `upto`: where a stream's watermark is held, so that not all that is due is told in one epoch: `engine/closing.py`). An
-engine that follows another (`decides` is false) admits what that one has recorded, and nothing else. It says everything
-that tells one epoch's input from another's, so that Spark's write-ahead log repeats it after a crash.
+engine that follows another (`decides` is false) admits what that one has recorded, and nothing else. An offset holds
+everything that an epoch's input depends on, so that the epoch record repeats it after a crash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.logs.contract import Partition, Span
 from penstock.query.physical import ScanPlan
 
 Offset = dict[str, Any]
-#: how long one question of Spark's waits for news before it is answered with "nothing yet"
+#: how long one call of `latest` waits for news
 PATIENCE_SECONDS = 0.05
 #: how long a partition may be missing from its log before nobody waits for it, where the stream does not say
 GONE_AFTER = 5_000_000
@@ -45,7 +45,7 @@ class _Quiet:
 
 
 class Admission:
-    """Decides the spans of epochs. Used by the thread that answers Spark's source and by the epoch runner."""
+    """Decides the spans of epochs. Used by the epoch loop; whoever shows its backlog may read it from any thread."""
 
     def __init__(
         self,
@@ -83,13 +83,11 @@ class Admission:
         self._last_at = -1e9
         #: a longer least time between epochs, in seconds, where somebody has to keep up
         self.pace_seconds = 0.0
-        self._stopping = False
         #: what the logs hold beyond the last epoch admitted, per stream, in the log's units
         self.backlog: dict[str, int] = {}
-        #: the last epoch that Spark was given
+        #: the last epoch that was admitted
         self.admitted = -1
         self.drained = threading.Event()
-        self.failure: BaseException | None = None
 
     def initial(self) -> Offset:
         """The offset before the first epoch."""
@@ -99,19 +97,14 @@ class Admission:
         """The end of the next epoch, or `start` when there is no reason for one."""
         deadline = self._clock() + PATIENCE_SECONDS
         while True:
-            with self._lock:
-                if self._stopping:
-                    # Spark takes any answer to its very first question for news: then let it be an empty epoch
-                    return start if start["epoch"] >= 0 else dict(self._recorded(0) or {**start, "epoch": 0})
-                end = self._next(start) if self._ready() else start
-            if not self._ready() and start["epoch"] < 0:
-                time.sleep(0.01)
-                continue
-            if end != start:
-                self._last_at = self._clock()
-                self.admitted = end["epoch"]
-                reached("admitted", end["epoch"])
-                return end
+            if self._ready():
+                with self._lock:
+                    end = self._next(start)
+                if end != start:
+                    self._last_at = self._clock()
+                    self.admitted = end["epoch"]
+                    reached("admitted", end["epoch"])
+                    return end
             if self._clock() >= deadline:
                 return start
             time.sleep(0.01)
@@ -139,11 +132,6 @@ class Admission:
                 # streams of one epoch share its time: each gives more or less until the whole takes the target
                 if units.get(stream):
                     self._rates[stream] = rate.observed(units[stream], seconds)
-
-    def stop(self) -> None:
-        """Admit nothing more."""
-        with self._lock:
-            self._stopping = True
 
     def budget(self, stream: str) -> int:
         """What an epoch may take of a stream, in its log's units."""

@@ -98,7 +98,7 @@ def snapshot(
     """What was measured in a period that ended at `at`. `placement`: the executor of each slice; `owners`: the bucket
     maps in force by now, where they may have changed since the last epoch; `density`: events in a unit of the logs,
     where that is not what these reports say; `speed`: the same of how fast the engine is."""
-    done = [report for report in reports if not report.repeated]
+    done = list(reports)
     events = sum(report.events for report in done)
     each = events_per_unit(done) if density is None else density
     backlog = each * sum(waiting.after.values())
@@ -251,7 +251,7 @@ class Meter:
         report = replace(report, rows={})  # rows are large, and nothing here asks for them
         with self._lock:
             self._reports.append(report)
-            if report.events and not report.repeated:
+            if report.events:
                 if self._cold:
                     self._cold -= 1
                 else:

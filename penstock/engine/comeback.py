@@ -106,7 +106,7 @@ class Comeback:
 
     def count(self, report: EpochReport) -> None:
         """Told every epoch after it."""
-        if self.ended or report.repeated:
+        if self.ended:
             return
         if report.replayed and report.epoch <= self.recorded_epoch:
             self.replayed_epochs += 1

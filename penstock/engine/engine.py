@@ -1,29 +1,27 @@
-"""The engine: one Spark application that runs an app's jobs, epoch after epoch, until it is told to stop.
+"""The engine: one Spark application that runs an app's jobs in a loop of epochs until it is stopped.
 
-Receives an `App` and `Settings`; hands a report of every epoch to whoever watches, and results to the sinks.
+Receives an `App` and `Settings`; passes a report of every epoch to its watcher, and results to the sinks.
 
-Guarantees: after `run` returns or raises, starting again with the same app and state directory goes on where
+The loop is the engine's own. Admission fixes the spans of the next epoch, the runner executes it as one Spark job, and
+the epoch records and manifests in the state directory are the only log.
+
+Guarantees: after `run` returns or raises, starting again with the same app and state directory continues where
 it stopped; nothing is lost and nothing delivered twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TypeAlias
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission, Offset
 from penstock.engine.collect import Meter, Worker
-from penstock.engine.desk import SourceDesk
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
@@ -33,7 +31,7 @@ from penstock.engine.failures import explained
 from penstock.engine.fleet import SparkFleet
 from penstock.engine.housing import housed, vacated
 from penstock.engine.job_shares import JobShares
-from penstock.engine.local_query import LocalQuery, LocalStages
+from penstock.engine.local_stages import LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed, Program
@@ -42,9 +40,7 @@ from penstock.engine.rate import rate_of
 from penstock.engine.seat import Seat
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
-from penstock.engine.spark_query import SparkQuery, spark_query
 from penstock.engine.stages import SparkStages
-from penstock.engine.waiting import WaitingQuery
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
@@ -56,7 +52,6 @@ from penstock.words.errors import InternalError, PenstockError
 Watcher = Callable[[EpochReport], None]
 #: told in a word or two what the engine is about while there are no epochs yet
 Teller = Callable[[str], None]
-Query: TypeAlias = SparkQuery | StreamingQuery | LocalQuery
 
 
 class Engine:
@@ -64,8 +59,7 @@ class Engine:
 
     With a `fence` (a lease: given, or got from the coordination store that the settings name) it takes the state
     directory from any engine of a lower generation, and stops with FENCED or LEASE_LOST when it may no longer write.
-    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted. It may
-    have a query `waiting` for it.
+    As part of an HA unit it has a `duty`; one that follows carries out the leader's epochs until it is promoted.
     """
 
     def __init__(
@@ -75,7 +69,6 @@ class Engine:
         spark: SparkSession | None = None,
         fence: Fence | None = None,
         duty: Duty | None = None,
-        waiting: WaitingQuery | None = None,
     ) -> None:
         self.settings = settings or Settings()
         check_bucket_count(self.settings.buckets)
@@ -85,7 +78,7 @@ class Engine:
         self.state, self.outlet = self.seat.state, self.seat.outlet
         self.admission: Admission | None = None
         self.executors: Executors | None = None
-        self._spark, self._waiting = spark, waiting
+        self._spark = spark
         self._fence = fence
         self._failure: BaseException | None = None
         self._stop, self._paused = threading.Event(), threading.Event()
@@ -204,7 +197,8 @@ class Engine:
         """
         self._ready.wait()
         with self._busy:
-            self._raise()  # who has failed in the epoch that was under way leads nobody
+            if self._failure is not None:  # who has failed in the epoch that was under way leads nobody
+                raise explained(self._failure)
             self.seat.promoted(fence, self.program)
             self._fence = fence
             self._paused.clear()
@@ -260,46 +254,30 @@ class Engine:
             self.seat.recorded_end,
             drain=self.settings.drain,
             least_interval_seconds=self.settings.epoch_interval_seconds,
-            ready=lambda: self._ready.is_set() and not self._paused.is_set(),
+            ready=lambda: not self._paused.is_set(),
             decides=self.seat.decides.is_set,
             start_log=logs.start_one,
         )
-        waiting = self._waiting if self._waiting is not None and self._waiting.alive else None
-        desk = None if spark is None else SourceDesk(admission) if waiting is None else waiting.desk
         run, began = Run(), time.monotonic()
         try:
-            # Spark prepares the query while the workers warm up
-            each = self._each_epoch(runner, admission, run, watch)
-            query: Query
-            if spark is None or desk is None:
-                query = LocalQuery(admission, self._reached(admission), each)
-            elif waiting is not None:
-                query = waiting.take_over(admission, self._reached(admission), each)
-            else:
-                name = f"{self.program.name}-{os.urandom(3).hex()}"
-                try:
-                    query = spark_query(spark, desk, name, self.seat.spark_log(), each, self._fail)
-                except PySparkException as failure:
-                    raise explained(failure) from failure
             try:
                 get_ready()
+                began = time.monotonic()
+                self._begin_elasticity(runner)
+                self._run_epochs(runner, admission, run, watch, for_seconds)
             except BaseException as failure:
                 self._failure = failure
-                admission.stop()
-                self._ready.set()
-                query.stop()
                 raise
-            began = time.monotonic()
-            self._begin_elasticity(runner)
-            self._wait(query, admission, for_seconds)
+            finally:
+                self._ready.set()  # whoever promotes us is not to wait for an engine that failed
             runner.settle()
+        except Exception as failure:
+            if isinstance(failure, PenstockError):
+                raise
+            raise explained(failure) from failure
         finally:
             if self.elasticity is not None:
                 self.elasticity.close()
-            if desk is not None:
-                desk.close()
-            if self._waiting is not None:
-                self._waiting.close()
             runner.close()
             vacated(place)
         run.seconds = time.monotonic() - began
@@ -322,78 +300,52 @@ class Engine:
         )
         self.elasticity.begin()
 
-    def _reached(self, admission: Admission) -> Offset:
-        """The end of the last committed epoch."""
-        return self.state.recorded_end(self.state.latest().epoch) or admission.initial()
-
-    def _each_epoch(
-        self, runner: EpochRunner, admission: Admission, run: Run, watch: Watcher | None
-    ) -> Callable[[int, Offset, Offset], None]:
-        def epoch(number: int, start: Offset, end: Offset) -> None:
-            self._ready.wait()
-            if self._failure is not None:
-                raise self._failure
-            with self._busy:
-                try:
-                    self.seat.follow(self.program, number, end.get("commands", 0))
-                    report = runner.run(number, start, end)
-                    admission.observed(report.units, report.seconds, report.due)
-                    run.add(report)
-                    self.meter.add(report)
-                    self.seat.came_on(report)
-                    if number % 10 == 9:
-                        runner.recycle(self.settings.manifests_kept)
-                    if watch is not None:
-                        watch(report)
-                except BaseException as failure:
-                    self._failure = failure
-                    raise
-                finally:
-                    self._ended_epoch = number
-
-        return epoch
-
-    def _fail(self, failure: BaseException) -> None:
-        self._failure = failure
-
-    def _wait(self, query: Query, admission: Admission, for_seconds: float | None) -> None:
+    def _run_epochs(
+        self,
+        runner: EpochRunner,
+        admission: Admission,
+        run: Run,
+        watch: Watcher | None,
+        for_seconds: float | None,
+    ) -> None:
+        """The epoch loop: admit, execute, and again. An epoch that is under way is always finished."""
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        while not self._stop.is_set() and not admission.drained.is_set():
-            try:
-                if not (query.isActive or (isinstance(query, SparkQuery) and query.again())):
-                    break
-            except PySparkException as refused:  # it could not be begun again
-                self._failure = self._failure or refused
-                break
-            if deadline is not None and time.monotonic() >= deadline:
-                break
+        reached = self.state.committed_end() or admission.initial()
+        while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
             if self._fence is not None:
-                try:
-                    self._fence.check()  # also while there is nothing to write
-                except PenstockError as fenced:
-                    self._failure = self._failure or fenced
-                    break
-            self._stop.wait(0.05)
-        admission.stop()
-        self._let_end(query, admission)
-        failure = None if query.isActive else query.exception()
-        query.stop()
-        self._raise(failure)
+                self._fence.check()  # also while there is nothing to write
+            end = admission.latest(reached)
+            if end != reached:
+                self._run_epoch(runner, admission, run, watch, reached, end)
+                reached = end
+            elif admission.drained.is_set():
+                return
 
-    def _let_end(self, query: Query, admission: Admission) -> None:
-        """Wait for the epoch under way, also when Spark has its offsets and has not begun it yet."""
-        deadline = time.monotonic() + 10
-        while query.isActive and self._ended_epoch < admission.admitted and time.monotonic() < deadline:
-            time.sleep(0.01)
+    def _run_epoch(
+        self,
+        runner: EpochRunner,
+        admission: Admission,
+        run: Run,
+        watch: Watcher | None,
+        start: Offset,
+        end: Offset,
+    ) -> None:
+        """One epoch, and what depends on its report."""
+        number = end["epoch"]
         with self._busy:
-            pass
-
-    def _raise(self, spark_says: BaseException | None = None) -> None:
-        """Tell what ended the run, if it was not us: the first cause, in our own words."""
-        cause = self._failure or (None if self.admission is None else self.admission.failure)
-        if isinstance(cause, PenstockError):
-            raise cause
-        if cause is not None:
-            raise explained(cause) from cause
-        if spark_says is not None:
-            raise explained(spark_says) from spark_says
+            try:
+                self.seat.follow(self.program, number, end.get("commands", 0))
+                report = runner.run(number, start, end)
+                admission.observed(report.units, report.seconds, report.due)
+                run.add(report)
+                self.meter.add(report)
+                self.seat.came_on(report)
+                if number % 10 == 9:
+                    runner.recycle(self.settings.manifests_kept)
+                if watch is not None:
+                    watch(report)
+            except BaseException as failure:
+                self._failure = failure  # known to `promote` before it gets the lock
+                raise
+            finally:
+                self._ended_epoch = number

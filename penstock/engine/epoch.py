@@ -1,11 +1,11 @@
-"""One epoch, as the driver carries it out: record, scan and slices, gather, sinks, manifest.
+"""One epoch, as the driver executes it: record, scan and slices, gather, sinks, manifest.
 
-Receives the spans Spark has logged; hands the sinks their rows and the state directory its next manifest.
+Receives the spans that admission has fixed; hands the sinks their rows and the state directory its next manifest.
 
 Invariants:
 - The epoch record is written before anything runs, and an epoch that has one is repeated as recorded.
-- Sinks are written before the manifest, the manifest before Spark's commit. Each of them is idempotent by
-  epoch, so the epoch can be repeated from any point in between.
+- Sinks are written before the manifest. Both are idempotent by epoch, so the epoch can be repeated from any point in
+  between. With its manifest an epoch is over: the next start continues after the newest manifest.
 - Where not every epoch's manifest is durable, the record of the next epoch says that the sinks have this one: it is
   written after they took it. So an epoch that is repeated, and is not the last recorded, is not delivered again.
 - Records, manifests and sinks take nothing from an engine once one of a higher generation has taken over. The fence,
@@ -169,19 +169,13 @@ class EpochRunner:
             self.interval.settle()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
-        """Carry out an epoch, or find that it has been."""
+        """Execute an epoch."""
         began = time.perf_counter()
         reached("planned", epoch)
-        if self.manifest.epoch >= epoch:
-            # the engine died after its own commit and before Spark's
-            done = self.manifest.state_bytes()
-            return EpochReport(
-                epoch, 0, 0, 0, 0, time.perf_counter() - began, {}, {}, None, done, repeated=True
-            )
         if epoch != self.manifest.epoch + 1:
             raise InternalError(
                 "STATE_GAP",
-                f"Spark goes on with epoch {epoch}, but the state ends with {self.manifest.epoch}",
+                f"the next epoch is {epoch}, but the state ends with {self.manifest.epoch}",
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
@@ -203,10 +197,9 @@ class EpochRunner:
         if (record["start"], record["end"]) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
-                f"epoch {epoch} was recorded with other offsets than Spark has logged",
+                f"epoch {epoch} was recorded with other offsets than it was admitted with",
                 detail=str(self._state.path),
-                hint="The state directory and Spark's part of it do not belong together: `penstock state "
-                "rollback` brings both back to the last whole epoch.",
+                hint="Another engine has written to this state directory. Stop both, and start one of them again.",
             )
         reached("recorded", epoch)
         spans = spans_between(record["start"], record["end"])

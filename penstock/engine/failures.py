@@ -21,8 +21,6 @@ from penstock.words.errors import ExternalError, InternalError, PenstockError, U
 
 #: as Spark says it
 _LATE = "Python worker failed to connect back"
-#: what follows an error of a streaming query
-_QUERY_DUMP = "=== Streaming Query ==="
 #: seconds in a task
 _WORTH_TELLING = 0.001
 
@@ -95,12 +93,15 @@ class _Clock:
             return
         before = signal.signal(signal.SIGALRM, self._ring)
         # again and again: what is interrupted may be tried in another way first
-        signal.setitimer(signal.ITIMER_REAL, seconds, min(seconds, 1.0))
+        others, started = signal.setitimer(signal.ITIMER_REAL, seconds, min(seconds, 1.0)), time.monotonic()
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            if others[0]:  # an alarm that somebody had set before, without engine and Spark
+                left = others[0] - (time.monotonic() - started)
+                signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), others[1])
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         self.rang = True
@@ -131,14 +132,12 @@ def _unexpected(failure: Exception) -> PenstockError:
     return InternalError("JOB_FAILED", f"{type(failure).__name__}: {text[0] if text else 'no reason given'}")
 
 
-def came_late(failure: BaseException | None) -> bool:
-    """Whether Spark waited in vain for a Python process that it had started."""
-    return failure is not None and _LATE in str(failure)
-
-
 def explained(failure: BaseException) -> PenstockError:
     """What ended an epoch, in our own words, where it was none of our errors."""
-    if came_late(failure):
+    if isinstance(failure, PenstockError):
+        return failure
+    text = str(failure).strip()
+    if _LATE in text:
         return ExternalError(
             "WORKER_TOO_LATE",
             "Spark waited in vain for a Python process it had started (ten seconds)",
@@ -146,7 +145,6 @@ def explained(failure: BaseException) -> PenstockError:
             hint="Most likely the machine is overloaded. Nothing is lost: start again with the same state directory "
             "when it has less to do.",
         )
-    text = str(failure).partition(_QUERY_DUMP)[0].strip()
     lines = text.splitlines()
     kind = "A task of the epoch failed" if isinstance(failure, PySparkException) else type(failure).__name__
     return InternalError(

@@ -75,8 +75,6 @@ class Gauges:
         """Take in an epoch."""
         self.last_epoch = report.epoch
         self.state_bytes = report.state_bytes
-        if report.repeated:
-            return
         self.epochs += 1
         self.events += report.events
         self.late += report.late

@@ -69,7 +69,7 @@ class Lead:
 
     def is_first_result(self, report: EpochReport) -> bool:
         """Whether these are the first results that the sinks did not have."""
-        had = report.repeated or report.delivered_before or report.offered_again
+        had = report.delivered_before or report.offered_again
         first = not self._told and not had
         self._told |= first
         return first

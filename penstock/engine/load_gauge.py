@@ -36,8 +36,6 @@ class LoadGauge:
 
     def add(self, report: EpochReport) -> None:
         """Count an epoch."""
-        if report.repeated:
-            return
         with self._lock:
             self._reports.append(report)
             self._growth.add(report)

@@ -41,7 +41,6 @@ from penstock.engine.spare import Priority, behind_seconds, pauses
 from penstock.engine.standby import Standby
 from penstock.engine.status import StatusServer
 from penstock.engine.voice import Voice
-from penstock.engine.waiting import WaitingQuery
 from penstock.ha.schemes import Scheme
 from penstock.ha.seed import measured
 from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
@@ -76,8 +75,6 @@ class EngineMember:
         self._say = self._voice.say
         self._say(phase="starting")
         self._spark: SparkSession | None = None
-        #: what the next engine of ours need not start
-        self._waiting: WaitingQuery | None = None
         self._lease: Lease | None = None
         self._leads: Lead | None = None
         self._hearing: Hearing | None = None
@@ -106,8 +103,6 @@ class EngineMember:
             raise
         finally:
             self._session.close()
-            if self._waiting is not None:
-                self._waiting.discard()
 
     def _get_ready(self) -> None:
         if self._settings.master != INLINE:
@@ -119,8 +114,6 @@ class EngineMember:
                 self._cold = True
                 return
             warm_up(self._spark.sparkContext, self._settings.master)
-            waiting = WaitingQuery(self._spark)
-            self._waiting = waiting if waiting.ready() else None
         self._started(time.time() - self._asked_at)
 
     def _started(self, took: float) -> None:
@@ -208,8 +201,7 @@ class EngineMember:
 
     def _engine(self, directory: Path, duty: Duty, lease: Lease | None) -> Engine:
         settings = replace(self._settings, state=directory, warm_up=self._cold)
-        waiting, self._waiting = self._waiting, None
-        return Engine(self._program(), settings, self._spark, lease, duty, waiting)
+        return Engine(self._program(), settings, self._spark, lease, duty)
 
     def _watched(self, engine: Engine, beside: Callable[[Engine], None] | None = None) -> Run:
         """Run an engine while a thread looks at the unit, and does what there is to do beside."""

@@ -33,7 +33,6 @@ class EpochReport:
     watermark: int | None
     state_bytes: int
     rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    repeated: bool = False
     #: whether it had been recorded before, whether the sinks were known to have its rows, and were not offered any
     replayed: bool = False
     told_before: bool = False

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.checkpoint import made
 from penstock.engine.comeback import Comeback, come_back
 from penstock.engine.duty import Duty
 from penstock.engine.epoch import EpochReport
@@ -24,7 +23,6 @@ from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
-from penstock.state.spark_log import cut_after, spark_log_of
 from penstock.words.errors import InternalError, PenstockError
 
 
@@ -150,11 +148,3 @@ class Seat:
         self._came_on = self.comeback.ended or not self.comeback.happened
         if self.comeback.happened and self.comeback.ended:
             self.comeback.tell(self.state)
-
-    def spark_log(self) -> Path:
-        """Where Spark keeps its offsets and commits."""
-        if self._duty is None:
-            log = spark_log_of(self.state.path, self.state.generation)
-            cut_after(log, self.state.latest().epoch)
-            return log
-        return made(self.state, f"{self.state.generation}-{self._duty.member}")

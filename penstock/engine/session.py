@@ -1,7 +1,7 @@
 """The Spark session of an engine: started on the right Java, quiet, and with cheap checkpoint files.
 
-Receives settings; hands a `SparkSession`. Spark's own defaults fork a `chmod` or `readlink` process for every
-file of its checkpoint, which costs 100 ms an epoch; see docs/decisions/0003.
+Receives settings; returns a `SparkSession`. Only the side query of a Spark source (`spark_source`) has a checkpoint:
+Spark's own defaults fork a `chmod` or `readlink` process for every file of it; see docs/decisions/0003.
 
 What the JVM and the Python workers print goes to a file when one is named: pyspark lets the JVM inherit our
 standard error, so that descriptor points to the file while the JVM is started.
@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext, cloudpickle, java_gateway
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.engine import source
 from penstock.engine.exchange import exchange
 from penstock.engine.executors import beginning, take_over
 from penstock.engine.java import java_home
-from penstock.engine.settings import Settings, cores_of, in_memory, on_one_host
+from penstock.engine.settings import Settings, cores_of, on_one_host
 from penstock.words.errors import ExternalError
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -68,8 +67,6 @@ def session(settings: Settings, log: Path | None = None) -> SparkSession:
     spark.sparkContext.setLogLevel("OFF")
     if settings.executors is not None:
         take_over(spark.sparkContext)
-    cloudpickle.register_pickle_by_value(source)
-    spark.dataSource.register(source.EpochSource)
     return spark
 
 
@@ -117,8 +114,6 @@ def _defaults(settings: Settings) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.sql.streaming.minBatchesToRetain": str(_batches_kept(settings)),
-        "spark.sql.streaming.pollingDelay": "5ms",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
         # payloads are Arrow that is dense already; compressing them again costs more than it saves on one host
@@ -135,13 +130,6 @@ def _defaults(settings: Settings) -> dict[str, str]:
     if not settings.master.startswith("local"):
         chosen |= _on_executors(settings) | beginning(settings)
     return chosen
-
-
-def _batches_kept(settings: Settings) -> int:
-    """How many of its batches Spark remembers: back to the last durable manifest, and some more."""
-    return (
-        settings.manifests_kept + 20 + (2 * max(settings.checkpoint_every, 30) if in_memory(settings) else 0)
-    )
 
 
 def _on_executors(settings: Settings) -> dict[str, str]:

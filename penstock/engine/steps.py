@@ -11,14 +11,14 @@ import signal
 from typing import Literal, get_args
 
 StepName = Literal[
-    "admitted",  # the epoch's end offsets are fixed, Spark has not logged them
-    "planned",  # Spark has logged them, nothing of ours is written
+    "admitted",  # the epoch's end offsets are fixed, in memory
+    "planned",  # the runner has taken the epoch up, nothing is written
     "recorded",  # the epoch record is written
     "scanned",  # a scan task has done its work
     "sliced",  # a slice task has written its runs
     "gathered",  # the answers are complete, in memory
     "delivered",  # the sinks hold the epoch
-    "committed",  # the manifest is in place, Spark's commit is not
+    "committed",  # the manifest is in place
 ]
 STEPS: tuple[StepName, ...] = get_args(StepName)
 #: the steps of a move of buckets, all before the epoch record is written

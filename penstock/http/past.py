@@ -29,8 +29,6 @@ class Past:
 
     def add(self, report: EpochReport, told: Mapping[str, int], backlog: int) -> None:
         """Take in an epoch."""
-        if report.repeated:
-            return
         ages = [None if t is None else report.committed_at - t / 1e6 for t in (report.newest, report.oldest)]
         self._points.append(
             {

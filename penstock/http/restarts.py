@@ -57,7 +57,7 @@ class Restarts:
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch is committed."""
-        if not self._waiting or report.repeated:
+        if not self._waiting:
             return
         self._waiting, last = False, self.restarts[-1]
         before, now = last["last_result_at"], report.committed_at

@@ -7,7 +7,6 @@
     DIR/manifests/        one manifest each: the state after an epoch
     DIR/runs/             the runs the manifests name
     DIR/dead/, DIR/late/  rows put aside, by stream
-    DIR/spark*/           Spark's own offsets and commits; of an HA unit one for each generation
     DIR/ha/               what the engines of an HA unit share
 
 Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes, that of
@@ -30,6 +29,7 @@ from typing import Any
 
 from penstock.state.agreed import Agreed, numbered
 from penstock.state.difference import first_difference
+from penstock.state.durable import sync_directory
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
 from penstock.state.run import epoch_of
@@ -303,6 +303,26 @@ class StateDirectory:
                 detail=str(path),
                 hint="Another engine wrote to this state directory; stop both and start one of them again.",
             )
+
+    def remove_manifests_after(self, epoch: int) -> None:
+        """Take back the manifests of later epochs, the newest first, so that a crash leaves no gap."""
+        for later in reversed(self.epochs()):
+            if later > epoch:
+                self._manifest_path(later).unlink()
+        sync_directory(self.path / "manifests")
+
+    def committed_end(self) -> dict[str, Any] | None:
+        """The end offset of the last committed epoch; None before the first."""
+        epoch = self.latest().epoch
+        end = self.recorded_end(epoch)
+        if end is None and epoch >= 0:
+            raise InternalError(
+                "STATE_DAMAGED",
+                f"epoch {epoch} has a manifest but no record",
+                detail=str(self.path),
+                hint="Run `penstock state rollback DIR` to go back to an epoch that has one.",
+            )
+        return end
 
     def epochs(self) -> list[int]:
         """The epochs that have a manifest, ascending."""

@@ -3,8 +3,8 @@
 Receives a state directory that no engine holds; hands it back with the state after an epoch that is whole.
 
 Guarantees: the epoch records stay, so the epochs that follow are repeated with the very spans they had, and
-sinks drop what they hold already. A crash in between leaves a directory that can be rolled back again: Spark's
-files go before the manifests, so Spark is never ahead of the state.
+sinks drop what they hold already. A crash in between leaves a directory that can be rolled back again: the newest
+manifest goes first.
 Does not guarantee that the log can still give the old spans; the engine says so if it cannot.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from penstock.state.directory import StateDirectory
 from penstock.state.run_file import unwritable
-from penstock.state.spark_log import remove_after, spark_log
 from penstock.words.errors import InternalError, UserError
 
 
@@ -60,9 +59,7 @@ def rolled_back(state: StateDirectory, to: int | None = None) -> tuple[int, list
         _check_target(state, to)
     taken = [epoch for epoch in state.epochs() if epoch > target]
     try:
-        for part in ("commits", "offsets"):
-            remove_after(spark_log(state.path) / part, target)
-        remove_after(state.path / "manifests", target)
+        state.remove_manifests_after(target)
     except OSError as failure:
         raise unwritable(state.path, failure) from failure
     return target, taken

@@ -1,6 +1,6 @@
 """The engine without Spark, in this process: the same admission, tasks, gather, sinks and commits, in milliseconds.
 
-For tests of queries and operators. What Spark adds (distribution, retry, its own logs) is tested with Spark.
+For tests of queries and operators. What Spark adds (distribution, retry) is tested with Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
 from penstock.engine.housing import state_place
 from penstock.engine.job_shares import JobShares
-from penstock.engine.local_query import LocalStages
+from penstock.engine.local_stages import LocalStages
 from penstock.engine.logs import Logs
 from penstock.engine.moves import Change
 from penstock.engine.program import Fixed, Program
@@ -89,8 +89,7 @@ class InlineEngine:
             checkpoint_every=checkpoint_every,
             fates=self.comeback.fates,
         )
-        done = self._directory.latest().epoch
-        self._start = self._directory.recorded_end(done) or self._admission.initial()
+        self._start = self._directory.committed_end() or self._admission.initial()
 
     def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StatePlace:
         """Where runs are; the memory of an engine begins empty, as after a loss."""

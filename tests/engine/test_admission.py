@@ -188,13 +188,6 @@ def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
     assert desk.latest(first)["epoch"] == 1
 
 
-def test_after_stop_nothing_is_admitted() -> None:
-    desk = admission(GrowingLog(a=100))
-    first = desk.latest(desk.initial())
-    desk.stop()
-    assert desk.latest(first) == first
-
-
 def test_a_partition_that_begins_later_or_appears_later_is_read_from_its_beginning() -> None:
     log = GrowingLog(a=5)
     log.earliest["b"] = 40

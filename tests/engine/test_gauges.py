@@ -76,12 +76,6 @@ def test_the_rate_looks_back_no_further_than_the_engine_has_run() -> None:
     assert made.rate() == pytest.approx(2_000)
 
 
-def test_a_repeated_epoch_counts_for_nothing() -> None:
-    made = gauges()
-    made.add(EpochReport(7, 0, 0, 0, 0, 0.1, {}, {}, None, 10, repeated=True))
-    assert (made.epochs, made.last_epoch, made.state_bytes) == (0, 7, 10)
-
-
 def test_the_latest_answer_is_that_of_the_last_instant() -> None:
     rows = pl.DataFrame({"as_of": [1, 1, 2], "n": [1, 2, 3]})
     assert latest_answer(rows)["n"].to_list() == [3]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock import col
 from penstock.engine.engine import Engine
-from penstock.engine.local_query import LocalStages
+from penstock.engine.local_stages import LocalStages
 from penstock.engine.message import address
 from penstock.engine.settings import Settings
 from penstock.engine.stages import Shares, one_after_the_other

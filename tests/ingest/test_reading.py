@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.housing import state_place
 from penstock.engine.leaps import Leap, leaps, returns
-from penstock.engine.local_query import LocalStages
+from penstock.engine.local_stages import LocalStages
 from penstock.engine.program import Fixed
 from penstock.ingest.frames import Frame
 from penstock.ingest.readers import floors
