@@ -53,8 +53,8 @@ def recipe(kind: Kind, events: int) -> Recipe:
     if kind == "calls":
         log = CallParameters(events, servers=1, rate=rate, callers=round(rate) * 100).log()
         return Recipe(log, lambda line: line.partition(b",")[0], 2, CallParameters.closing_line)
-    from apps import taxi
-    from apps.made import made_log
+    from penstock.demos import taxi
+    from penstock.demos.made import made_log
 
     # the order of all trips decides: they are one part
     made = made_log(

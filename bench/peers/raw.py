@@ -126,13 +126,14 @@ def agreement(runs: Iterable[Run]) -> list[Run]:
     return judged
 
 
-def median_speed(runs: Iterable[Run], workload: str, peer: str, events: int) -> float | None:
-    """What a peer manages of a workload with so many events; None where it has no right answer."""
+def median_speed(
+    runs: Iterable[Run], workload: str, peer: str, events: int, *, whole: bool = False
+) -> float | None:
+    """Events a second of a peer on so many events of a workload, by its own clock or by the `whole` process; None where
+    it has no right answer."""
     wanted = (workload, peer, events, "ok")
-    found = [
-        r.events_per_second for r in runs if (r.workload, r.peer, r.events, r.status) == wanted and events
-    ]
-    return statistics.median(found) if found else None
+    good = [run for run in runs if (run.workload, run.peer, run.events, run.status) == wanted and events]
+    return statistics.median(events / (run.wall if whole else run.seconds) for run in good) if good else None
 
 
 def _has_reference(runs: list[Run], like: Run) -> bool:

@@ -7,7 +7,7 @@ the report says so; so does it where the machine was busy.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,14 @@ def report(
     everything = agreement(runs)
     judged = _largest(everything)
     pictures: dict[str, str] = {}
-    parts = [_head(judged, machine)]
-    speeds = {name: _medians(judged, name) for name in WORKLOADS if name != "latency"}
-    parts.append(_overview(judged, speeds))
+    parts = [_head(judged, machine), _overview(everything, judged)]
+    windows = _medians(judged, "windows")
     for name, workload in WORKLOADS.items():
         mine = [run for run in judged if run.workload == name]
-        if mine:
-            ours = {
-                events: median_speed(everything, name, "penstock", events)
-                for events in {run.events for run in mine}
-            }
-            parts.append(_workload(workload, mine, ours, speeds["windows"], pictures))
+        if name == "latency" and mine:
+            parts.append(_latency(workload, mine, windows, pictures))
+        elif mine:
+            parts.append(_workload(workload, everything, mine, pictures))
     parts.append(verdict(everything, judged))
     parts.append(growth_section(growth, pictures))
     parts.append("## Ideas to close what is left\n\n" + "\n".join(f"- {idea}" for idea in IDEAS))
@@ -89,13 +86,16 @@ Every engine gets the same files and runs in turn, in a process of its own; a fi
 that of the plain batch program on the same events. {_busy(busy, len(runs))}{small}
 
 **Not all get as many events**: an engine that would take many minutes gets fewer. Penstock is faster the more there
-are, so it is run on each of these sizes too: "of Penstock's" is the ratio on the same events, and so is what is said
-at the end.
+are, so it is run on each of these sizes too. A figure of another engine stands beside Penstock's on the same events
+only, and a ratio is one on the same events: Penstock's events a second divided by the engine's, so above 1 Penstock is
+faster. Events a second on different sizes say nothing about each other.
 
-Throughput is events divided by the seconds of the engine's own clock: from the start of the first epoch or job to the
-end of the last. Start-up is what the process took besides. Memory is the most that the process and all it started held
-resident at once, sampled five times a second; pages they share count for each, which is to the disadvantage of
-engines with several processes. Penstock's workers load what they need before its clock starts, in its start-up.
+There are **two clocks**. The engine's own runs from the start of the first epoch or job to the end of the last. The
+whole process is from its start to its exit. Start-up is the difference. Penstock's workers load what they need before
+its own clock starts: in small inputs that clock favours Penstock.
+
+Memory is the most that the process and all it started held resident at once, sampled five times a second; pages they
+share count for each, which is to the disadvantage of engines with several processes.
 Bytewax and Pathway keep nothing for a recovery here; Penstock, PySpark and Flink do.
 CPU is that of the whole process, start-up included; "others" is how many cores anything else took meanwhile. Lines of
 code are those of the query in the program, without session, clock and comparing. Input is two files in order of time,
@@ -125,105 +125,161 @@ def _medians(runs: Sequence[Run], workload: str) -> dict[str, float]:
     return found
 
 
-def _overview(runs: Sequence[Run], speeds: Mapping[str, Mapping[str, float]]) -> str:
-    shown = [name for name, found in speeds.items() if found]
+def _overview(everything: Sequence[Run], largest: Sequence[Run]) -> str:
+    """Penstock beside each engine, by both clocks; a cell is one workload on the events that both got."""
+    shown = [name for name in WORKLOADS if name != "latency" and any(run.workload == name for run in largest)]
     if not shown:
         return ""
     lines = [
-        "## Events per second",
+        "## Penstock's speed divided by the engine's",
+        "",
+        "By the engine's own clock, then by the whole process; in brackets the events that both got. Above 1 Penstock "
+        "is faster, below 1 the engine.",
         "",
         "| engine | " + " | ".join(shown) + " |",
         "|---" * (len(shown) + 1) + "|",
     ]
     for name, peer in PEERS.items():
-        cells = [_cell(runs, WORKLOADS[workload], name, speeds[workload].get(name)) for workload in shown]
-        if any(run.peer == name for run in runs):
-            title = f"**{peer.title}**" if name == "penstock" else peer.title
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    absent = [peer.title for name, peer in PEERS.items() if all(run.peer != name for run in runs)]
-    most = max((run.number for run in runs), default=1)
+        if name != "penstock" and any(run.peer == name for run in largest):
+            cells = [_cell(everything, largest, workload, name) for workload in shown]
+            lines.append(f"| {peer.title} | " + " | ".join(cells) + " |")
+    absent = [peer.title for name, peer in PEERS.items() if all(run.peer != name for run in largest)]
+    most = max((run.number for run in largest), default=1)
     runs_said = "One run each" if most == 1 else f"Medians of up to {most} runs"
     lines += [
         "",
-        f"{runs_said}; workloads are explained below, and how many events each engine got. A dash: no program, for the "
-        "reason below, or not run.",
+        f"{runs_said}; workloads are explained below. A dash: no program, for the reason below, or not run.",
     ]
     if absent:
         lines.append(f"Not run here: {', '.join(absent)}.")
     return "\n".join(lines)
 
 
-def _cell(runs: Sequence[Run], workload: Workload, peer: str, speed: float | None) -> str:
-    if speed is not None:
-        return f"{_rounded(speed):,.0f}"
-    mine = [run for run in runs if (run.workload, run.peer) == (workload.name, peer)]
-    return (
-        {"timeout": "not in time", "failed": "failed", "wrong": "wrong answer"}.get(mine[0].status, "–")
-        if mine
-        else "–"
-    )
+def _cell(everything: Sequence[Run], largest: Sequence[Run], workload: str, peer: str) -> str:
+    mine = [run for run in largest if (run.workload, run.peer) == (workload, peer)]
+    if not mine:
+        return "–"
+    if not any(run.status == "ok" for run in mine):
+        return {"timeout": "not in time", "failed": "failed", "wrong": "wrong answer"}.get(
+            mine[0].status, "–"
+        )
+    events = mine[0].events
+    own, whole = (_times(everything, workload, peer, events, whole=whole) for whole in (False, True))
+    return f"{_said_times(own)}, {_said_times(whole)} ({plots.short(events)})"
+
+
+def _times(runs: Sequence[Run], workload: str, peer: str, events: int, *, whole: bool) -> float | None:
+    """Penstock's speed divided by a peer's on the same events; None where one of them has no figure."""
+    ours, theirs = (median_speed(runs, workload, name, events, whole=whole) for name in ("penstock", peer))
+    return ours / theirs if ours and theirs else None
+
+
+def _said_times(times: float | None) -> str:
+    if times is None:
+        return "–"
+    return f"{times:.0f}" if times >= 9.95 else f"{times:.2g}" if times < 0.095 else f"{times:.2f}"
 
 
 def _workload(
-    workload: Workload,
-    runs: Sequence[Run],
-    ours: Mapping[int, float | None],
-    windows: Mapping[str, float],
-    pictures: dict[str, str],
+    workload: Workload, everything: Sequence[Run], largest: Sequence[Run], pictures: dict[str, str]
 ) -> str:
-    """`ours`: what Penstock manages of this with so many events; `windows`: what each manages of windows."""
-    live = workload.program == "latency"
-    lines = [f"## {workload.name}: {workload.title}", ""]
-    head = (
-        "latency p50 | latency p99 | events/s fed | of what it manages"
-        if live
-        else "events/s | of Penstock's | CPU us/event | events"
-    )
-    lines += [
-        f"| engine | {head} | start-up | peak memory | lines of code | runs |",
+    """Each engine on the most events it got, Penstock on all sizes; `pictures` gets the plot of the ratios."""
+    lines = [
+        f"## {workload.name}: {workload.title}",
+        "",
+        "| engine | events | events/s | Penstock's | ratio | whole process | Penstock's | ratio | CPU us/event "
+        "| start-up | peak memory | lines of code | runs |",
+        "|---" * 13 + "|",
+    ]
+    ratios: dict[str, float] = {}
+    for name, events in _sizes(workload, everything, largest):
+        wanted = (workload.name, name, events, "ok")
+        mine = [run for run in everything if (run.workload, run.peer, run.events, run.status) == wanted]
+        if not mine:
+            continue
+        beside = ["", "", "", ""]
+        if name != "penstock":
+            own, whole = (_times(everything, workload.name, name, events, whole=at) for at in (False, True))
+            ours = median_speed(everything, workload.name, "penstock", events)
+            ours_whole = median_speed(everything, workload.name, "penstock", events, whole=True)
+            beside = [
+                "–" if ours is None else f"{_rounded(ours):,.0f}",
+                _said_times(own),
+                "–" if ours_whole is None else f"{events / ours_whole:.1f} s",
+                _said_times(whole),
+            ]
+            if own is not None:
+                ratios[PEERS[name].title] = own
+        wall = statistics.median(run.wall for run in mine)
+        cpu = statistics.median(run.cpu_seconds / events * 1e6 for run in mine)
+        lines.append(
+            f"| {PEERS[name].title} | {events:,} | {_spread(mine)} | {beside[0]} | {beside[1]} | {wall:.1f} s "
+            f"| {beside[2]} | {beside[3]} | {cpu:.2f} | {_resources(mine)} |"
+        )
+    lines += ["", *_not_shown(workload, largest)]
+    if len(ratios) > 1:
+        title = f"{workload.name}: times as fast as each engine, same events, own clocks"
+        lines += _picture(workload, title, "x", ratios, pictures)
+    return "\n".join(lines)
+
+
+def _sizes(
+    workload: Workload, everything: Sequence[Run], largest: Sequence[Run]
+) -> Iterator[tuple[str, int]]:
+    """Peers with the events of their rows: Penstock with all sizes, from the largest on."""
+    for name in PEERS:
+        runs = everything if name == "penstock" else largest
+        mine = {run.events for run in runs if (run.workload, run.peer) == (workload.name, name)}
+        yield from ((name, events) for events in sorted(mine, reverse=True))
+
+
+def _latency(
+    workload: Workload, runs: Sequence[Run], windows: Mapping[str, float], pictures: dict[str, str]
+) -> str:
+    """`windows`: what each engine manages of windows."""
+    lines = [
+        f"## {workload.name}: {workload.title}",
+        "",
+        "| engine | latency p50 | latency p99 | events/s fed | of what it manages "
+        "| start-up | peak memory | lines of code | runs |",
         "|---" * 9 + "|",
     ]
-    good = {
-        name: [run for run in runs if run.peer == name and run.status == "ok"]
-        for name in PEERS
-        if any(run.peer == name and run.status == "ok" for run in runs)
-    }
-    for name, mine in good.items():
-        speed = 0.0 if live else statistics.median(run.events_per_second for run in mine)
-        if live:
-            delays = sorted(delay for run in mine for delay in run.delays)
-            p50, p99 = statistics.median(delays), delays[min(len(delays) - 1, int(0.99 * len(delays)))]
-            most = f"{mine[0].rate / windows[name]:.0%}" if name in windows else "–"
-            first = f"{p50:.2f} s | {p99:.2f} s | {mine[0].rate:,.0f} | {most}"
-        else:
-            cpu = statistics.median(run.cpu_seconds / run.events * 1e6 for run in mine)
-            times = _times(speed, ours.get(mine[0].events))
-            first = f"{_spread(mine)} | {times} | {cpu:.2f} | {mine[0].events:,}"
-        start = statistics.median(run.start_up for run in mine)
-        memory = statistics.median(run.peak_bytes for run in mine) / 1e9
-        stars = "*" if any(run.busy for run in mine) else ""
+    medians: dict[str, float] = {}
+    for name, peer in PEERS.items():
+        mine = [run for run in runs if run.peer == name and run.status == "ok"]
+        delays = sorted(delay for run in mine for delay in run.delays)
+        if not delays:
+            continue
+        medians[peer.title] = statistics.median(delays)
+        p99 = delays[min(len(delays) - 1, int(0.99 * len(delays)))]
+        most = f"{mine[0].rate / windows[name]:.0%}" if name in windows else "–"
         lines.append(
-            f"| {PEERS[name].title} | {first} | {start:.1f} s | {memory:.2f} GB "
-            f"| {mine[0].code_lines} | {len(mine)}{stars} |"
+            f"| {peer.title} | {medians[peer.title]:.2f} s | {p99:.2f} s | {mine[0].rate:,.0f} | {most} "
+            f"| {_resources(mine)} |"
         )
-    lines += ["", *([LATENCY, ""] if live else []), *_not_shown(workload, runs)]
-    figures = {
-        PEERS[name].title: (
-            statistics.median(delay for run in mine for delay in run.delays)
-            if live
-            else statistics.median(run.events_per_second for run in mine)
-        )
-        for name, mine in good.items()
-    }
-    figures = {name: value for name, value in figures.items() if value > 0}
-    if len(figures) > 1:
-        unit = "s" if live else "events/s"
-        limits = [PEERS[name].title for name in LIMITS]
-        file = f"peers-{workload.name}.svg"
-        title = f"{workload.title} (logarithmic scale)"
-        pictures[file] = plots.bars(title, unit, figures, PEERS["penstock"].title, limits)
-        lines += ["", f"![{workload.title}]({PICTURES}/{file})"]
+    lines += ["", LATENCY, "", *_not_shown(workload, runs)]
+    medians = {name: value for name, value in medians.items() if value > 0}
+    if len(medians) > 1:
+        lines += _picture(workload, workload.title, "s", medians, pictures)
     return "\n".join(lines)
+
+
+def _resources(runs: Sequence[Run]) -> str:
+    start = statistics.median(run.start_up for run in runs)
+    memory = statistics.median(run.peak_bytes for run in runs) / 1e9
+    stars = "*" if any(run.busy for run in runs) else ""
+    return f"{start:.1f} s | {memory:.2f} GB | {runs[0].code_lines} | {len(runs)}{stars}"
+
+
+def _picture(
+    workload: Workload, title: str, unit: str, figures: Mapping[str, float], pictures: dict[str, str]
+) -> list[str]:
+    file = f"peers-{workload.name}.svg"
+    limits = [PEERS[name].title for name in LIMITS]
+    pictures[file] = plots.bars(
+        f"{title} (logarithmic scale)", unit, figures, PEERS["penstock"].title, limits
+    )
+    return ["", f"![{workload.title}]({PICTURES}/{file})"]
 
 
 def _not_shown(workload: Workload, runs: Sequence[Run]) -> list[str]:
@@ -270,12 +326,6 @@ def _raw(runs: Sequence[Run]) -> str:
             f"| {figures} | {run.others:.2f}{busy} |"
         )
     return "\n".join(lines)
-
-
-def _times(speed: float, ours: float | None) -> str:
-    if not ours:
-        return "–"
-    return f"{speed / ours:.2f}" if speed / ours >= 0.05 else f"{speed / ours:.2g}"
 
 
 def _spread(runs: Sequence[Run]) -> str:

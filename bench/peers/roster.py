@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import penstock.demos
 from bench.peers.data import Kind
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -160,10 +161,10 @@ def code_lines(peer: Peer, workload: Workload) -> int:
     text = peer.path.read_text()
     if workload.program == "taxi" and "from taxi_routes import" in text:
         paths.append(PROGRAMS / "taxi_routes.py")
-    if workload.program == "taxi" and "from apps.taxi_ranking" in text:
-        apps = PROGRAMS.parents[2] / "apps"
+    if workload.program == "taxi" and "from penstock.demos.taxi_ranking" in text:
+        demos = Path(penstock.demos.__file__).parent
         parts = (("taxi.py", "NORTH, WEST", "def build"), ("taxi_ranking.py", "def moved", "def best_areas"))
-        return _marked(text, "taxi") + sum(_lines(apps / name, begin, end) for name, begin, end in parts)
+        return _marked(text, "taxi") + sum(_lines(demos / name, begin, end) for name, begin, end in parts)
     return sum(_marked(path.read_text(), workload.program) for path in paths)
 
 

@@ -6,7 +6,7 @@ Receives runs whose answers were compared; hands sentences for the report.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.peers.raw import Run, median_speed
 from bench.peers.roster import PEERS, WORKLOADS
@@ -93,18 +93,34 @@ def _of(workload: str, everything: Sequence[Run], largest: Sequence[Run]) -> str
         else "no batch program was run"
     )
     sizes = {run.peer: run.events for run in largest if run.workload == workload and run.peer not in LIMITS}
+    own, uncompared = _faster(workload, everything, sizes, whole=False)
+    whole, _ = _faster(workload, everything, sizes, whole=True)
+    if own or whole:
+        ahead = f"{_slower(own)}; by the whole process {_slower(whole)}"
+    else:
+        ahead = "no streaming peer that was run is faster by either clock"
+    unsaid = f"; not compared on the same events: {', '.join(uncompared)}" if uncompared else ""
+    return f"- **{workload}**: {said}; {ahead}{unsaid}."
+
+
+def _faster(
+    workload: str, runs: Sequence[Run], sizes: Mapping[str, int], *, whole: bool
+) -> tuple[list[str], list[str]]:
+    """The peers that are faster by one of the clocks, and those that cannot be compared."""
     faster, uncompared = [], []
     for name, events in sizes.items():
-        theirs, ours = speeds.get((name, events)), speeds.get(("penstock", events))
+        ours, theirs = (median_speed(runs, workload, one, events, whole=whole) for one in ("penstock", name))
         if name == "penstock" or theirs is None:
             continue
         if ours is None:
             uncompared.append(PEERS[name].title)
-        elif theirs > ours:
-            faster.append(f"{PEERS[name].title} ({theirs / ours:.1f} times, on {events:,} events)")
-    ahead = f"slower than {', '.join(faster)}" if faster else "no streaming peer that was run is faster"
-    unsaid = f"; not compared on the same events: {', '.join(uncompared)}" if uncompared else ""
-    return f"- **{workload}**: {said}; {ahead}{unsaid}."
+        elif theirs / ours >= 1.005:  # less is no difference as it is printed
+            faster.append(f"{PEERS[name].title} ({theirs / ours:.2f} times, on {events:,} events)")
+    return faster, uncompared
+
+
+def _slower(faster: Sequence[str]) -> str:
+    return f"slower than {', '.join(faster)}" if faster else "no streaming peer that was run is faster"
 
 
 def _latency(runs: Sequence[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Penstock: queries as in `apps/`, default settings, results as Parquet files.
+"""Penstock: queries as in `penstock/demos/`, default settings, results as Parquet files.
 
 python penstock_program.py windows INPUT OUT.json
 """
@@ -26,11 +26,11 @@ from program import (
 )
 
 import penstock as ps
-from apps import taxi as taxi_app
-from apps.taxi_ranking import NO_ROUTES, best_routes
 from bench.outcome import EpochClock
 from bench.penstock_runs import started
 from penstock import col
+from penstock.demos import taxi as taxi_app
+from penstock.demos.taxi_ranking import NO_ROUTES, best_routes
 from penstock.engine.engine import Engine
 from penstock.engine.settings import Settings
 from penstock.jobs.program import Jobs

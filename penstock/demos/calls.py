@@ -17,10 +17,9 @@ from pathlib import Path
 import polars as pl
 
 import penstock as ps
-from apps.places import kilometres
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.places import kilometres
+from penstock.logs import Log, Profile
 
 #: nobody travels faster; and within a town places are not that exact
 FASTEST_KMH, TOWN_KM = 900.0, 50.0

@@ -14,9 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import penstock as ps
-from apps import clickstream
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos import clickstream
+from penstock.logs import Log, Profile
 
 
 def build(

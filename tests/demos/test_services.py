@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from apps import cards, sla
+from penstock.demos import cards, sla
 from penstock.testing import ListLog
-from tests.apps.kit import Row, same, three_ways
+from tests.demos.kit import Row, same, three_ways
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,9 +9,8 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from apps.made import Draws, made_log
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, made_log
+from penstock.logs import Log, Profile
 
 COLUMNS: dict[str, pl.DataType] = {
     "id": ps.Int64(),

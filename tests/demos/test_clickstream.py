@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from apps.clickstream import build
+from penstock.demos.clickstream import build
 from penstock.testing import ListLog
-from tests.apps.kit import Row, same, three_ways
+from tests.demos.kit import Row, same, three_ways
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock.demos
 from penstock.jobs.app import JobsApp
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
@@ -16,7 +17,7 @@ from penstock.service.demo import Name, application
 from penstock.service.load import load
 from penstock.words.errors import UserError
 
-APPS = Path(__file__).parents[2] / "apps"
+DEMOS = Path(penstock.demos.__file__).parent
 
 
 def scans(app: App | JobsApp, state: Path) -> Mapping[str, ScanPlan]:
@@ -38,12 +39,12 @@ def test_a_demo_reads_the_log_it_makes_up(name: Name, tmp_path: Path) -> None:
         decoded = decoder.decode(chunk, list(decoder.schema()))
         assert decoded.good.height >= 49  # the first line may be a header
         assert decoded.bad.height == 0
-    assert f"## {name.value}\n" in (APPS / "README.md").read_text()
+    assert f"## {name.value}\n" in (DEMOS / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", Name)
 def test_the_file_of_a_demo_can_be_run_by_itself(name: Name) -> None:
-    assert load(APPS / f"{name.value}.py").name == name.value
+    assert load(DEMOS / f"{name.value}.py").name == name.value
 
 
 def test_a_cookie_is_for_clicks() -> None:

@@ -1,6 +1,6 @@
 """The click stream: which three pages do visitors look at in a row, and which pages are hot right now?
 
-    penstock run apps/clickstream.py           on a made-up web shop
+    penstock demo clickstream                 on a made-up web shop
     penstock demo --log '/var/log/nginx/*.log' on your own access logs
 
 Receives lines of an access log; hands four outputs as JSON lines:
@@ -17,8 +17,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.logs import Log, Profile
 
 #: what a page brings along with itself: nobody "visits" these
 ASSETS = r"(?i)\.(css|js|png|jpe?g|gif|svg|ico|woff2?|ttf|map)$"

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
 
-from apps import retail, shop
+from penstock.demos import retail, shop
 from penstock.jobs.program import Jobs
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
 from penstock.testing.inline import InlineEngine
-from tests.apps.kit import Row, data, killed, same, three_ways
+from tests.demos.kit import Row, data, killed, same, three_ways
 
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

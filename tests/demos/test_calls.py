@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import penstock as ps
-from apps.calls import build
+from penstock.demos.calls import build
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
-from tests.apps.kit import same, three_ways
+from tests.demos.kit import same, three_ways
 
 S = 1_000_000
 

@@ -1,7 +1,7 @@
 """What `penstock demo` shows on the dashboard: the visitors' walks, and two jobs in SQL that can be changed.
 
     penstock demo                        with a story: a change, a spike, a crash
-    penstock serve apps/show.py          by itself; the dashboard's address is in the first line
+    penstock serve penstock/demos/show.py by itself; the dashboard's address is in the first line
 
 Receives lines of an access log; hands the most frequent rows of three pages, the popular pages, and the errors.
 """
@@ -9,10 +9,10 @@ Receives lines of an access log; hands the most frequent rows of three pages, th
 from __future__ import annotations
 
 import penstock as ps
-from apps.clickstream import ASSETS
 from penstock import col
-from penstock.jobs.app import JobsApp
-from penstock.logs.contract import Log
+from penstock.demos.clickstream import ASSETS
+from penstock.jobs import JobsApp
+from penstock.logs import Log
 
 SQL = """
 CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.logs import Log, Profile
 
 COLUMNS = {"at": ps.Datetime("us", "UTC"), "text": ps.String()}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from apps.smartgrid import build
+from penstock.demos.smartgrid import build
 from penstock.testing import ListLog
-from tests.apps.kit import Row, same, three_ways
+from tests.demos.kit import Row, same, three_ways
 
 BEGIN = int(datetime(2026, 3, 1, 22, tzinfo=UTC).timestamp())
 Plug = tuple[int, int, int]

@@ -24,11 +24,10 @@ from pathlib import Path
 import polars as pl
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
-from apps.taxi_ranking import NO_AREAS, NO_ROUTES, best_areas, best_routes
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.demos.taxi_ranking import NO_AREAS, NO_ROUTES, best_areas, best_routes
+from penstock.logs import Log, Profile
 
 NORTH, WEST = 41.474937, -74.913585  #: the middle of cell 1.1 of the coarse grid
 SOUTHWARDS, EASTWARDS = 0.004491556, 0.005986  #: 500 m in degrees

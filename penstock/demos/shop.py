@@ -12,10 +12,9 @@ import json
 from pathlib import Path
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
-from penstock.jobs.app import JobsApp
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.jobs import JobsApp
+from penstock.logs import Log, Profile
 
 COLUMNS = {
     "at": ps.Datetime("us", "UTC"),

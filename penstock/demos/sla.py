@@ -15,10 +15,9 @@ from pathlib import Path
 import polars as pl
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.logs import Log, Profile
 
 COLUMNS = {
     "time": ps.Datetime("us", "UTC"),

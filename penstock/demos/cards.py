@@ -13,11 +13,10 @@ import json
 from pathlib import Path
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
-from apps.places import kilometres
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.demos.places import kilometres
+from penstock.logs import Log, Profile
 
 COLUMNS = {
     "time": ps.Datetime("us", "UTC"),

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from apps.taxi import build
+from penstock.demos.taxi import build
 from penstock.testing import ListLog
-from tests.apps.kit import data, three_ways
+from tests.demos.kit import data, three_ways
 
 FORMAT = "%Y-%m-%d %H:%M:%S"
 BEGIN = datetime(2013, 1, 1)

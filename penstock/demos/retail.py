@@ -19,10 +19,9 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from apps.made import Draws, iso, made_log
 from penstock import col
-from penstock.logs.contract import Log
-from penstock.logs.rates import Profile
+from penstock.demos.made import Draws, iso, made_log
+from penstock.logs import Log, Profile
 
 COLUMNS: dict[str, pl.DataType] = {
     **dict.fromkeys(["invoice", "product", "description"], ps.String()),

@@ -12,9 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import penstock as ps
-from apps import text
 from penstock import col
-from penstock.logs.contract import Log
+from penstock.demos import text
+from penstock.logs import Log
 
 generated = text.generated
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import polars as pl
 
 import penstock as ps
-from apps import text
 from penstock import col
-from penstock.logs.contract import Log
+from penstock.demos import text
+from penstock.logs import Log
 
 GOOD = ("good", "great", "love", "calm", "fair", "happy")
 BAD = ("bad", "lost", "storm", "fear", "wreck", "sad")

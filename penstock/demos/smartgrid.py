@@ -21,10 +21,10 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from apps import plug_readings
-from apps.plug_readings import COMPLETED, PLUG
 from penstock import col
-from penstock.logs.contract import Log
+from penstock.demos import plug_readings
+from penstock.demos.plug_readings import COMPLETED, PLUG
+from penstock.logs import Log
 
 MINUTES = (1, 5, 15, 60, 120)
 #: the windows of outliers, and how often they are told

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from penstock.logs.draw import Ints, draws
-from penstock.logs.generated import ORIGIN, MadeLog
-from penstock.logs.rates import Profile, Rate
+from penstock.logs import ORIGIN, Ints, MadeLog, Profile, Rate, draws
 
 _MASK, _STEP = (1 << 64) - 1, 0x9E3779B97F4A7C15
 
