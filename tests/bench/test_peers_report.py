@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.bench.peers import growth, plots, raw
+from penstock.bench.peers import growth, raw
 from penstock.bench.peers.comparison import chosen, gaps, why
 from penstock.bench.peers.growth_report import slope
 from penstock.bench.peers.raw import Run, agreement, kept
 from penstock.bench.peers.report import report
 from penstock.bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
 from penstock.service.cli import app
+from penstock.simulate import charts as plots
 from penstock.words.errors import UserError
 
 RIGHT = {"rows": 2, "digest": "00000000000000aa", "few": ["1|/a|3", "2|/b|2"]}

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.peers import plots
 from penstock.bench.peers.growth_report import growth_section
 from penstock.bench.peers.raw import BUSY, Run, agreement, median_speed
 from penstock.bench.peers.roster import PEERS, WORKLOADS, Workload, left_out
 from penstock.bench.peers.verdict import IDEAS, LATENCY, LIMITS, verdict
+from penstock.simulate import charts as plots
 
 #: with fewer events figures say little about how fast an engine is
 ENOUGH_EVENTS = 1_000_000
