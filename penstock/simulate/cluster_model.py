@@ -142,7 +142,7 @@ class ModelCluster:
             np.full(shares.size, self.settings.state_bytes / shares.size),
             self.bucket_map,
             placement,
-            exchange_bytes=done * 50.0,
+            exchange_bytes=done / period * 50.0,
             split_seconds=parts if self._splits else np.zeros(0),
             hot_keys=self._hot_keys(),
             mergeable=self.settings.mergeable,

@@ -63,6 +63,15 @@ def test_a_load_that_triples_in_30_s_takes_one_step_up_and_one_down(seed: int, n
     assert abs(series.executors[-1] - series.executors[0]) <= 1  # noise is in the sizing too
 
 
+def test_what_is_exchanged_does_not_depend_on_how_often_it_is_measured() -> None:
+    shares = np.full(SMALL.buckets, 1 / SMALL.buckets)
+    often, seldom = (
+        ModelCluster(SMALL, 4, 1).advance(period, 8_000.0, shares).sub_queries[SUB_QUERY].exchange_bytes
+        for period in (1.0, 10.0)
+    )
+    assert often == seldom > 0
+
+
 def test_a_thousand_executors_and_a_day_take_seconds() -> None:
     began = time.process_time()
     model = ModelSettings(buckets=8192)
