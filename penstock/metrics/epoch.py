@@ -14,6 +14,8 @@ from penstock.metrics.registry import Registry
 
 #: events older than this when their epoch is committed are a replay: latency means nothing for them
 REPLAY_SECONDS = 3600.0
+#: instants beyond this, either way, are no instants (some 8,000 years from 1970)
+_MOST_MICROS = 250_000_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,16 @@ def fold_epoch(registry: Registry, epoch: EpochFigures) -> None:
         registry.add(m.READ, units, stream)
     registry.replace(
         m.WATERMARK,
-        (((stream,), None if mark is None else mark / 1e6) for stream, mark in epoch.watermarks.items()),
+        (((stream,), _instant(mark)) for stream, mark in epoch.watermarks.items()),
     )
     _fold_latency(registry, epoch)
     _fold_work(registry, epoch)
     _fold_jobs(registry, epoch)
+
+
+def _instant(micros: int | None) -> float | None:
+    """A watermark in seconds; none before the first event, nor once all of time has passed."""
+    return None if micros is None or abs(micros) > _MOST_MICROS else micros / 1e6
 
 
 def _fold_latency(registry: Registry, epoch: EpochFigures) -> None:

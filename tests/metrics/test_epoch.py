@@ -85,6 +85,12 @@ def test_everything_an_epoch_did_is_counted() -> None:
     assert "watermark_timestamp_seconds/new" not in found
 
 
+@pytest.mark.parametrize("mark", [-(1 << 62), 1 << 62, None])
+def test_a_stream_without_a_watermark_yet_or_any_more_has_none(mark: int | None) -> None:
+    found = folded(report().figures, replace(report(), watermarks={"clicks": mark}).figures)
+    assert "watermark_timestamp_seconds/clicks" not in found
+
+
 def test_a_stage_has_its_own_rows_time_and_slowest_task() -> None:
     found = folded(report().figures, replace(report().figures, epoch=8))
     assert (found["stage_rows_total/q1"], found["stage_exchange_bytes_total/q1"]) == (1_000, 8_000)
