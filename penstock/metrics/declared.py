@@ -96,7 +96,9 @@ BACKLOG = _declare("backlog", "gauge", "offsets", "Offsets of a stream's log tha
 
 STATE_BYTES = _declare("state_bytes", "gauge", "bytes", "State on disk.")
 RUN_BYTES = _declare("run_bytes_total", "counter", "bytes", "State changes that were written as runs.")
-CHECKPOINT_BYTES = _declare("checkpoint_bytes_total", "counter", "bytes", "Runs that were made durable.")
+CHECKPOINT_BYTES = _declare(
+    "checkpoint_bytes_total", "counter", "bytes", "Runs that were made durable later than their epoch."
+)
 MANIFEST_CPU_SECONDS = _declare(
     "manifest_cpu_seconds", "gauge", "seconds", "CPU time that the last durable manifest took."
 )
