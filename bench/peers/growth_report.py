@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.peers import plots
 from bench.peers.raw import BUSY
+from penstock.simulate import charts as plots
 
 TITLES = {
     "epoch": ("events per epoch", "microseconds an event"),

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peers import plots
 from bench.peers.growth_report import growth_section
 from bench.peers.raw import BUSY, Run, agreement, median_speed
 from bench.peers.roster import PEERS, WORKLOADS, Workload, left_out
 from bench.peers.verdict import IDEAS, LATENCY, LIMITS, verdict
+from penstock.simulate import charts as plots
 
 #: with fewer events figures say little about how fast an engine is
 ENOUGH_EVENTS = 1_000_000

@@ -4,11 +4,10 @@ from penstock.elastic.decide import Situation
 from penstock.elastic.decisions import Decision, Decommission, Move, Nothing, Provision
 from penstock.elastic.loop import Loop
 from penstock.elastic.manager import DefaultManager, Manager
-from penstock.elastic.measurements import MEASUREMENTS, Fleet, Measured, Snapshot
+from penstock.elastic.measurements import Fleet, Measured, Snapshot
 from penstock.elastic.settings import ElasticSettings
 
 __all__ = [
-    "MEASUREMENTS",
     "Decision",
     "Decommission",
     "DefaultManager",

@@ -1,6 +1,6 @@
-"""The same run with one thing varied: threshold, state size, cost model, semantics, checkpoint interval.
+"""Simulates the same run with one thing varied: threshold, state size, cost model, semantics, checkpoint interval.
 
-Receives a run; hands rows of plain figures, which pictures and JSON are made of.
+Receives a run; returns rows of plain figures, for charts and JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.ha.cost import PRESETS, RESOURCES, CostWeights
 from penstock.ha.schemes import Scheme, Semantics
-from penstock.ha.simulate import Run, Simulated, simulate
+from penstock.simulate.failures import FailureResult, FailureRun, simulate_failures
 
 Row = dict[str, Any]
 THRESHOLDS = (0.5, 1.5, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 8.0, 10.0, 15.0, 20.0, 25.0, 30.0)
@@ -21,7 +21,7 @@ INTERVALS = (1, 2, 5, 10, 20, 30, 60)
 SAVED = 0.95
 
 
-def by_threshold(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+def by_threshold(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
     """Overhead and time in each scheme for every threshold."""
     return [
         _row(_threshold(run, threshold), threshold_seconds=threshold, costs=_name(run))
@@ -29,7 +29,7 @@ def by_threshold(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row
     ]
 
 
-def by_costs(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+def by_costs(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
     """The same for every preset of weights."""
     return [
         row
@@ -38,7 +38,7 @@ def by_costs(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
     ]
 
 
-def by_semantics(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+def by_semantics(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
     """The same for precise and gap recovery."""
     return [
         {"semantics": str(semantics), **row}
@@ -47,7 +47,7 @@ def by_semantics(run: Run, thresholds: Sequence[float] = THRESHOLDS) -> list[Row
     ]
 
 
-def by_state(run: Run, states: Sequence[float] = STATES, most_seconds: float = 60.0) -> list[Row]:
+def by_state(run: FailureRun, states: Sequence[float] = STATES, most_seconds: float = 60.0) -> list[Row]:
     """For every state size, the least threshold that saves each resource; None if none up to the most does."""
     rows: list[Row] = []
     for state_bytes in states:
@@ -61,7 +61,9 @@ def by_state(run: Run, states: Sequence[float] = STATES, most_seconds: float = 6
             threshold += 0.5 if threshold < 10 else 1.0
         estimates = {
             str(scheme): float(
-                simulate(replace(run, state_bytes=state_bytes, constant=scheme)).series.estimated_seconds[-1]
+                simulate_failures(
+                    replace(run, state_bytes=state_bytes, constant=scheme)
+                ).series.estimated_seconds[-1]
             )
             for scheme in run.settings.schemes
         }
@@ -75,13 +77,15 @@ def by_state(run: Run, states: Sequence[float] = STATES, most_seconds: float = 6
     return rows
 
 
-def by_interval(run: Run, schemes: Sequence[Scheme], intervals: Sequence[int] = INTERVALS) -> list[Row]:
+def by_interval(
+    run: FailureRun, schemes: Sequence[Scheme], intervals: Sequence[int] = INTERVALS
+) -> list[Row]:
     """Recovery time and overhead of constant schemes for every number of epochs between durable manifests."""
     rows = []
     for scheme in schemes:
         for every in intervals:
             settings = replace(run.settings, checkpoint_choices=(every,))
-            done = simulate(replace(run, settings=settings, constant=scheme))
+            done = simulate_failures(replace(run, settings=settings, constant=scheme))
             seconds = sorted((one.seconds, one.estimated_seconds) for one in done.recoveries) or [(0.0, 0.0)]
             rows.append(
                 {
@@ -99,21 +103,22 @@ def by_interval(run: Run, schemes: Sequence[Scheme], intervals: Sequence[int] = 
     return rows
 
 
-def constants(run: Run) -> list[Row]:
+def constants(run: FailureRun) -> list[Row]:
     """Every scheme for good, on the same load and the same failures."""
     return [
-        _row(simulate(replace(run, constant=scheme)), scheme=str(scheme)) for scheme in run.settings.schemes
+        _row(simulate_failures(replace(run, constant=scheme)), scheme=str(scheme))
+        for scheme in run.settings.schemes
     ]
 
 
-def _threshold(run: Run, threshold: float) -> Simulated:
-    return simulate(replace(run, settings=replace(run.settings, threshold_seconds=threshold)))
+def _threshold(run: FailureRun, threshold: float) -> FailureResult:
+    return simulate_failures(replace(run, settings=replace(run.settings, threshold_seconds=threshold)))
 
 
-def _row(done: Simulated, **more: object) -> Row:
+def _row(done: FailureResult, **more: object) -> Row:
     return {**more, **{name: value for name, value in done.figures().items() if name not in more}}
 
 
-def _name(run: Run) -> str:
+def _name(run: FailureRun) -> str:
     weights: CostWeights = run.settings.weights
     return next((name for name, preset in PRESETS.items() if preset == weights), "own weights")

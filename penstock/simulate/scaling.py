@@ -1,6 +1,6 @@
-"""The loop against the model: a day of load in seconds. Deterministic for a seed.
+"""Simulates the elastic loop on the model of a cluster: a day of load in seconds. Deterministic for a seed.
 
-Receives a trace, the settings, the model's settings and perhaps a manager; hands what happened, as series and figures.
+Receives a trace, the settings, the model's settings and a manager; returns series and figures.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from penstock.elastic.cost import needed_executors
 from penstock.elastic.decisions import Move, kind_of
 from penstock.elastic.loop import Loop
 from penstock.elastic.manager import Manager
-from penstock.elastic.measurements import Floats
-from penstock.elastic.model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.elastic.record import Entry, Outcome, Record
 from penstock.elastic.settings import ElasticSettings
-from penstock.elastic.traces import Trace, spread_of
+from penstock.simulate.axis import Floats
+from penstock.simulate.cluster_model import SUB_QUERY, ModelCluster, ModelSettings
+from penstock.simulate.loads import Trace, find_spread
 from penstock.words.errors import UserError
 
-#: told the share of the run that is over
-Tell = Callable[[float], None]
+#: receives the share of the run that is over
+Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Run:
+class ScalingRun:
     """What is simulated."""
 
     trace: Trace = field(default_factory=Trace)
@@ -44,7 +44,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class ScalingSeries:
     """What was so in every period."""
 
     at: Floats
@@ -59,19 +59,19 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
+class ScalingResult:
     """What happened."""
 
-    run: Run
-    series: Series
+    run: ScalingRun
+    series: ScalingSeries
     record: Record
     lost_executors: int
-    #: the loop is still carrying something out
+    #: the loop is still executing something
     unfinished: bool
 
     @property
     def changes(self) -> list[Entry]:
-        """Decisions that were begun."""
+        """Decisions that were started."""
         return [entry for entry in self.record.entries if entry.outcome != Outcome.dry_run]
 
     def figures(self) -> dict[str, float]:
@@ -105,11 +105,13 @@ class Simulated:
         }
 
 
-def simulate(run: Run, manager: Manager | None = None, tell: Tell | None = None) -> Simulated:
+def simulate_scaling(
+    run: ScalingRun, manager: Manager | None = None, report: Report | None = None
+) -> ScalingResult:
     """Run the loop over the whole trace."""
     seconds, period = run.hours * 3600, run.period_seconds
     rates = run.trace.rates(seconds, period, run.seed)
-    spread = spread_of(run.spread, run.model.buckets, run.seed)
+    spread = find_spread(run.spread, run.model.buckets, run.seed)
     cluster = ModelCluster(run.model, first_size(run, rates), run.seed)
     loop = Loop.begun(run.settings, manager, run.model.costs)
     rows = np.zeros((8, rates.size))
@@ -132,13 +134,13 @@ def simulate(run: Run, manager: Manager | None = None, tell: Tell | None = None)
                 raise UserError("MANAGER_FAILED", loop.resting, where=f"period {at}") from loop.failure
             for instruction in instructions:
                 cluster.carry_out(instruction)
-        if tell is not None and at % 64 == 0:
-            tell(at / rates.size)
-    return Simulated(run, Series(*rows), loop.record, cluster.lost, bool(loop.orders))
+        if report is not None and at % 64 == 0:
+            report(at / rates.size)
+    return ScalingResult(run, ScalingSeries(*rows), loop.record, cluster.lost, bool(loop.orders))
 
 
-def first_size(run: Run, rates: Floats) -> int:
-    """Executors at the start: as said, or what the first minutes' load needs."""
+def first_size(run: ScalingRun, rates: Floats) -> int:
+    """Executors at the start: as given, or what the first minutes' load needs."""
     if run.start is not None:
         return run.start
     first = float(rates[: max(int(120 / run.period_seconds), 1)].mean())

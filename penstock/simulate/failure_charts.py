@@ -1,6 +1,6 @@
-"""Simulated runs as pictures: schemes over time, overhead against threshold, by state, by costs, by semantics.
+"""Draws simulated failures: schemes over time, overhead against threshold, by state, by costs, by semantics.
 
-Receives a run or a sweep's rows; hands SVG text.
+Receives a run or a sweep's rows; returns SVG text.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from penstock.ha.charts import Chart, Curve, Curves, Lanes, Shares, sheet
 from penstock.ha.cost import RESOURCES
 from penstock.ha.schemes import SCHEMES
-from penstock.ha.simulate import ORDER, Simulated
-from penstock.ha.sweep import Row
+from penstock.simulate.charts import Chart, Curve, Curves, Lanes, Shares, draw_sheet
+from penstock.simulate.failures import ORDER, FailureResult
+from penstock.simulate.sweeps import Row
 
 COLOURS = dict(zip(ORDER, ("#9b2c2c", "#dd6b20", "#d69e2e", "#38a169", "#3182ce", "#805ad5"), strict=True))
 _RESOURCE_COLOURS = dict(zip(RESOURCES, ("#c53030", "#2b6cb0", "#2f855a", "#805ad5"), strict=True))
@@ -20,30 +20,30 @@ _TITLES = {scheme: SCHEMES[scheme].title for scheme in ORDER}
 _KEPT, _OVER, _LINE = "#2f855a", "#e53e3e", "#1a365d"
 
 
-def over_time(done: Simulated, title: str) -> str:
+def over_time(done: FailureResult, title: str) -> str:
     """Load, state, scheme and recoveries of one run."""
     series, threshold = done.series, done.run.settings.threshold_seconds
-    at = series.at.tolist()
-    marks = [(recovery.at, _KEPT if recovery.kept else _OVER) for recovery in done.recoveries]
+    at = series.at
+    dots = [(recovery.at, _KEPT if recovery.kept else _OVER) for recovery in done.recoveries]
     measured = [
         (r.at, r.seconds, "measured, within" if r.kept else "measured, over", _KEPT if r.kept else _OVER)
         for r in done.recoveries
     ]
     charts: list[Chart] = [
-        Curves("load, events a second", at, [Curve("", series.rate.tolist(), _LINE)], clock=True, high=90),
-        Curves("state, bytes", at, [Curve("", series.state_bytes.tolist(), _LINE)], clock=True, high=90),
+        Curves("load, events a second", at, [Curve("", series.rate, _LINE)], clock=True, high=90),
+        Curves("state, bytes", at, [Curve("", series.state_bytes, _LINE)], clock=True, high=90),
         Lanes(
             "scheme that protects; dots are failures",
             at,
-            series.scheme.tolist(),
+            series.scheme,
             [_TITLES[scheme] for scheme in ORDER],
             [COLOURS[scheme] for scheme in ORDER],
-            marks,
+            dots,
         ),
         Curves(
             "recovery time, seconds",
             at,
-            [Curve("estimate", series.estimated_seconds.tolist(), _LINE, steps=True)],
+            [Curve("estimate", series.estimated_seconds, _LINE, steps=True)],
             levels=[(f"threshold {threshold:g} s", threshold)],
             dots=measured,
             clock=True,
@@ -53,15 +53,15 @@ def over_time(done: Simulated, title: str) -> str:
             "cost of fault tolerance; the primary costs 1",
             at,
             [
-                Curve("the controller", series.cost.tolist(), _LINE, steps=True),
-                Curve("constant active replication", series.active_cost.tolist(), _OVER, dashed=True),
+                Curve("the controller", series.cost, _LINE, steps=True),
+                Curve("constant active replication", series.active_cost, _OVER, dashed=True),
             ],
             clock=True,
             x_title="time, hours:minutes",
             high=90,
         ),
     ]
-    return sheet(title, charts)
+    return draw_sheet(title, charts)
 
 
 def against_threshold(rows: Sequence[Row], title: str) -> str:
@@ -83,7 +83,7 @@ def against_threshold(rows: Sequence[Row], title: str) -> str:
                 high=170,
             )
         )
-    return sheet(title, charts)
+    return draw_sheet(title, charts)
 
 
 def in_schemes(rows: Sequence[Row], by: str, title: str) -> str:
@@ -104,7 +104,7 @@ def in_schemes(rows: Sequence[Row], by: str, title: str) -> str:
                 legend=place == 0,
             )
         )
-    return sheet(title, charts)
+    return draw_sheet(title, charts)
 
 
 def by_state(rows: Sequence[Row], title: str) -> str:
@@ -131,7 +131,7 @@ def by_state(rows: Sequence[Row], title: str) -> str:
         even=True,
         high=170,
     )
-    return sheet(title, [chart, estimates])
+    return draw_sheet(title, [chart, estimates])
 
 
 def by_interval(rows: Sequence[Row], title: str) -> str:
@@ -174,4 +174,4 @@ def by_interval(rows: Sequence[Row], title: str) -> str:
             x_title="epochs from one durable manifest to the next",
         ),
     ]
-    return sheet(title, charts)
+    return draw_sheet(title, charts)

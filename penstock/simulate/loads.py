@@ -1,6 +1,6 @@
-"""Loads to try the loop on: events a second over time, and how they spread over the buckets. Seeded.
+"""Draws the loads of a simulation: events a second over time, state that follows them, shares of buckets. Seeded.
 
-Receives a name or a file and its parameters; hands a rate for every period, and the share of each bucket.
+Receives a name or a CSV file and its parameters; returns a rate, a state size and shares of buckets for every period.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.elastic.measurements import Floats
+from penstock.simulate.axis import Floats
+from penstock.simulate.load_file import not_a_trace, read_points
 from penstock.words.errors import UserError
-from penstock.words.load_file import load_points
 
-NAMES = ("steady", "sine", "spike", "step", "ramp")
+#: forms whose parameters are given
+FORMS = ("steady", "sine", "spike", "step", "ramp")
+#: loads that are drawn at random around a mean
+DRAWN = ("steady", "day", "spikes", "walk")
+#: the longest file that is replayed by its own length, in seconds
+_LONGEST_SECONDS = 31 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,10 @@ class Trace:
     def _form(self, at: Floats, seconds: float) -> Floats:
         if self.points:
             instants, rates = np.array(self.points).T
-            told: Floats = np.interp(at, instants, rates) / self.rate
-            return told
+            shares: Floats = np.interp(at, instants, rates) / self.rate
+            return shares
         if self.name == "sine":
-            # begins at the valley
+            # starts at the valley
             wave: Floats = 1 - self.swing * np.cos(2 * np.pi * self.cycles * at / seconds)
             return wave
         if self.name in ("spike", "step"):
@@ -66,16 +71,74 @@ class Trace:
         return np.ones(at.size)
 
 
-def trace_of(text: str, beginning: Trace | None = None) -> Trace:
+def find_trace(text: str, first: Trace | None = None) -> Trace:
     """A trace by its name, or from a CSV file of `time,rate`, in seconds and events a second."""
-    beginning = beginning or Trace()
-    if text in NAMES:
-        return replace(beginning, name=text)
+    first = first or Trace()
+    if text in FORMS:
+        return replace(first, name=text)
     path = Path(text)
-    points = tuple(load_points(path, NAMES))
+    points = tuple(read_points(path, FORMS))
     # the middle rate of a file is its mean, so that what is sized by it fits
     mean = float(np.mean([rate for _, rate in points]))
-    return replace(beginning, name=path.name, points=points, rate=max(mean, 1e-9))
+    return replace(first, name=path.name, points=points, rate=max(mean, 1e-9))
+
+
+# ---------------------------------------------------------------- drawn loads, and state
+
+
+def draw_rates(trace: str, seconds: float, period: float, mean_rate: float, seed: int) -> Floats:
+    """The rate of every period. day: a valley at night, noise on it. spikes: quiet, with sudden bursts that die down.
+    walk: a random walk that is drawn back to the mean. A file's own length and rates are taken instead."""
+    if trace not in DRAWN:
+        instants, read = _replay(Path(trace))
+        at = np.arange(0.0, instants[-1], period)
+        return np.asarray(np.interp(at, instants, read), dtype=np.float64)
+    at = np.arange(max(round(seconds / period), 1)) * period
+    random = np.random.default_rng([seed, DRAWN.index(trace)])
+    if trace == "steady":
+        form = np.ones(at.size)
+    elif trace == "day":
+        form = 1.0 - 0.7 * np.cos(2 * np.pi * at / max(seconds, period))
+        form = form * (1 + 0.03 * random.standard_normal(at.size))
+    elif trace == "spikes":
+        form = 0.6 + 0.02 * random.standard_normal(at.size)
+        for start in random.uniform(0.05, 0.95, max(round(seconds / 1800), 3)) * seconds:
+            since = at - start
+            height, lasts = random.uniform(0.8, 2.5), random.uniform(120, 900)
+            form += height * np.clip(since / 60.0, 0, 1) * np.exp(-np.clip(since - 60, 0, None) / lasts)
+    else:
+        form, level = np.empty(at.size), 0.0
+        drawn, pushed = period / 3600.0, 0.6 * np.sqrt(2 * period / 3600.0)
+        for place, push in enumerate(random.standard_normal(at.size)):
+            level += -drawn * level + pushed * push
+            form[place] = np.exp(level)
+    rates: Floats = np.maximum(form, 0.02).astype(np.float64)
+    return rates * (mean_rate / float(rates.mean()))
+
+
+def follow_rates(
+    rates: Floats, period: float, mean_bytes: float, window_seconds: float, growth: float = 1.0
+) -> Floats:
+    """State that follows the load as that of a sliding window does; it may grow, or shrink, on top of that."""
+    window = max(min(round(window_seconds / period), rates.size), 1)
+    padded = np.concatenate([np.full(window - 1, rates[0]), rates])
+    followed = np.convolve(padded, np.ones(window) / window, mode="valid")
+    drift = np.linspace(1.0, growth, rates.size)
+    shaped: Floats = followed * drift
+    return shaped * (mean_bytes / max(float(followed.mean()), 1e-9))
+
+
+def _replay(path: Path) -> tuple[Floats, Floats]:
+    points = read_points(path, DRAWN)
+    if points[-1][0] > _LONGEST_SECONDS:
+        raise not_a_trace(path, "it is longer than a month")
+    if not any(rate for _, rate in points):
+        raise not_a_trace(path, "no event ever comes")
+    instants, rates = np.array(points).T
+    return instants, rates
+
+
+# ---------------------------------------------------------------- shares of buckets
 
 
 #: how the buckets' shares look at a share (0..1) of the run
@@ -83,7 +146,7 @@ Spread = Callable[[float], Floats]
 SPREADS = ("even", "zipf", "moving-mean", "moving-deviation", "hot-key")
 
 
-def spread_of(name: str, buckets: int, seed: int, periods: int = 5) -> Spread:
+def find_spread(name: str, buckets: int, seed: int, periods: int = 5) -> Spread:
     """Shares of the buckets over time.
 
     zipf: a few buckets have much. moving-mean: even at first, then a normal distribution whose mean moves to

@@ -14,29 +14,29 @@ from hypothesis import strategies as st
 from penstock.elastic.decide import Situation
 from penstock.elastic.decisions import Decision, Decommission, Move, Provision
 from penstock.elastic.loop import Loop
-from penstock.elastic.model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.elastic.record import Outcome
 from penstock.elastic.settings import ElasticSettings
-from penstock.elastic.simulate import Run, Simulated, simulate
-from penstock.elastic.traces import Trace
+from penstock.simulate.cluster_model import SUB_QUERY, ModelCluster, ModelSettings
+from penstock.simulate.loads import Trace
+from penstock.simulate.scaling import ScalingResult, ScalingRun, simulate_scaling
 from penstock.words.errors import UserError
 
 SMALL = ModelSettings(buckets=128)
 
 
-def kinds(one: Simulated) -> list[type]:
+def kinds(one: ScalingResult) -> list[type]:
     return [type(entry.decision) for entry in one.changes]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_noise_of_a_fifth_on_a_steady_load_changes_nothing_in_a_day(seed: int) -> None:
-    one = simulate(Run(Trace(noise=0.2), hours=24, period_seconds=10, seed=seed))
+    one = simulate_scaling(ScalingRun(Trace(noise=0.2), hours=24, period_seconds=10, seed=seed))
     assert one.changes == []
 
 
 @pytest.mark.parametrize("rate", [3_000, 7_000, 30_000])
 def test_nor_does_it_on_a_fleet_of_a_few(rate: float) -> None:
-    one = simulate(Run(Trace(noise=0.2, rate=rate), hours=6, period_seconds=10))
+    one = simulate_scaling(ScalingRun(Trace(noise=0.2, rate=rate), hours=6, period_seconds=10))
     assert one.changes == []
 
 
@@ -44,14 +44,14 @@ def test_noise_that_comes_by_the_minute_changes_nothing_either() -> None:
     random = np.random.default_rng(7)
     rates = 100_000 * np.maximum(1 + 0.2 * random.standard_normal(24 * 60), 0)
     points = tuple((minute * 60.0, float(rate)) for minute, rate in enumerate(rates))
-    one = simulate(Run(Trace("steady", points=points), hours=24, period_seconds=10, start=17))
+    one = simulate_scaling(ScalingRun(Trace("steady", points=points), hours=24, period_seconds=10, start=17))
     assert one.changes == []
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_a_load_that_triples_in_30_s_takes_one_step_up_and_one_down(seed: int, noise: float) -> None:
-    one = simulate(Run(Trace("spike", noise=noise), hours=1, seed=seed))
+    one = simulate_scaling(ScalingRun(Trace("spike", noise=noise), hours=1, seed=seed))
     assert kinds(one) == [Provision, Decommission]
     assert {entry.outcome for entry in one.changes} == {Outcome.helped}
     series = one.series
@@ -63,11 +63,22 @@ def test_a_load_that_triples_in_30_s_takes_one_step_up_and_one_down(seed: int, n
     assert abs(series.executors[-1] - series.executors[0]) <= 1  # noise is in the sizing too
 
 
+def test_what_is_exchanged_does_not_depend_on_how_often_it_is_measured() -> None:
+    shares = np.full(SMALL.buckets, 1 / SMALL.buckets)
+    often, seldom = (
+        ModelCluster(SMALL, 4, 1).advance(period, 8_000.0, shares).sub_queries[SUB_QUERY].exchange_bytes
+        for period in (1.0, 10.0)
+    )
+    assert often == seldom > 0
+
+
 def test_a_thousand_executors_and_a_day_take_seconds() -> None:
     began = time.process_time()
     model = ModelSettings(buckets=8192)
     trace = Trace("sine", rate=3_500_000, swing=0.6, noise=0.05)
-    one = simulate(Run(trace, ElasticSettings(most_executors=1000), model, hours=24, period_seconds=10))
+    one = simulate_scaling(
+        ScalingRun(trace, ElasticSettings(most_executors=1000), model, hours=24, period_seconds=10)
+    )
     assert one.series.executors.max() > 900
     assert time.process_time() - began < 30  # some 9 s of a core
     assert one.figures()["behind_share"] < 0.01
@@ -75,11 +86,13 @@ def test_a_thousand_executors_and_a_day_take_seconds() -> None:
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    run = Run(Trace("sine", noise=0.3), model=replace(SMALL, never_comes=0.3, dies_an_hour=0.1), hours=2)
-    one, other = simulate(run), simulate(run)
+    run = ScalingRun(
+        Trace("sine", noise=0.3), model=replace(SMALL, never_comes=0.3, dies_an_hour=0.1), hours=2
+    )
+    one, other = simulate_scaling(run), simulate_scaling(run)
     assert one.record.lines() == other.record.lines()
     assert (one.series.backlog_seconds == other.series.backlog_seconds).all()
-    assert simulate(replace(run, seed=2)).record.lines() != one.record.lines()
+    assert simulate_scaling(replace(run, seed=2)).record.lines() != one.record.lines()
 
 
 # ---------------------------------------------------------------- the seed's experiments
@@ -89,8 +102,8 @@ PAPER = ElasticSettings(upper_utilisation=0.9, lower_utilisation=0.5, target_uti
 
 def test_load_aware_provisioning_needs_fewer_steps_than_one_at_a_time() -> None:
     trace = Trace("ramp", rate=10_000, factor=15)
-    aware = simulate(Run(trace, PAPER, hours=2))
-    single = simulate(Run(trace, replace(PAPER, largest_step=1), hours=2))
+    aware = simulate_scaling(ScalingRun(trace, PAPER, hours=2))
+    single = simulate_scaling(ScalingRun(trace, replace(PAPER, largest_step=1), hours=2))
     ups = [sum(kind is Provision for kind in kinds(one)) for one in (aware, single)]
     assert ups[0] * 2 <= ups[1]
     rising = aware.series.at < 3600
@@ -100,8 +113,8 @@ def test_load_aware_provisioning_needs_fewer_steps_than_one_at_a_time() -> None:
 
 @pytest.mark.parametrize("spread", ["moving-mean", "moving-deviation"])
 def test_balancing_keeps_the_deviation_down_when_keys_shift(spread: str) -> None:
-    run = Run(Trace(rate=80_000), model=replace(SMALL, buckets=256), spread=spread, start=15)
-    on, off = simulate(run), simulate(replace(run, elastic=False))
+    run = ScalingRun(Trace(rate=80_000), model=replace(SMALL, buckets=256), spread=spread, start=15)
+    on, off = simulate_scaling(run), simulate_scaling(replace(run, elastic=False))
     assert set(kinds(on)) == {Move}
     assert len(on.changes) <= 5
     assert on.figures()["mean_imbalance"] < off.figures()["mean_imbalance"] / 2
@@ -110,7 +123,7 @@ def test_balancing_keeps_the_deviation_down_when_keys_shift(spread: str) -> None
 
 
 def test_a_sine_is_followed() -> None:
-    one = simulate(Run(Trace("sine"), hours=4))
+    one = simulate_scaling(ScalingRun(Trace("sine"), hours=4))
     assert one.figures()["behind_share"] == 0
     assert 2 <= len(one.changes) <= 8
     load = one.series.rate / one.run.model.core_rate
@@ -118,7 +131,7 @@ def test_a_sine_is_followed() -> None:
 
 
 def test_a_bucket_too_heavy_for_any_slice_is_left_alone_and_the_fleet_does_not_grow_in_vain() -> None:
-    hot = simulate(Run(model=SMALL, spread="hot-key"))
+    hot = simulate_scaling(ScalingRun(model=SMALL, spread="hot-key"))
     (change,) = hot.changes
     assert isinstance(change.decision, Move)
     assert SMALL.buckets // 3 not in change.decision.buckets, "the others leave its slice"
@@ -126,7 +139,7 @@ def test_a_bucket_too_heavy_for_any_slice_is_left_alone_and_the_fleet_does_not_g
 
 
 def test_a_slow_worker_is_relieved() -> None:
-    slow = simulate(Run(model=replace(SMALL, slow_executors=1)))
+    slow = simulate_scaling(ScalingRun(model=replace(SMALL, slow_executors=1)))
     assert kinds(slow) == [Move]
     assert "executor-1 needs" in slow.changes[0].decision.reason
     assert slow.series.imbalance[-1] < 0.1
@@ -182,14 +195,14 @@ def test_whatever_fails_no_bucket_is_lost_no_budget_exceeded_and_no_order_stays_
 
 
 def test_executors_that_never_come_are_retried_then_told() -> None:
-    one = simulate(Run(Trace("step"), model=replace(SMALL, never_comes=1.0), hours=1))
+    one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, never_comes=1.0), hours=1))
     assert one.changes[0].outcome == Outcome.failed
     assert "never came" in one.changes[0].why
     assert len(one.changes) <= 6  # not every cool-down again
 
 
 def test_a_cluster_that_refuses_is_told_and_lived_with() -> None:
-    one = simulate(Run(Trace("step"), model=replace(SMALL, most=20), hours=1))
+    one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, most=20), hours=1))
     assert one.series.executors.max() == 20  # what there was is taken
     later = [entry for entry in one.changes if entry.outcome == Outcome.failed]
     assert all("no more than 20" in entry.why for entry in later)
@@ -197,20 +210,22 @@ def test_a_cluster_that_refuses_is_told_and_lived_with() -> None:
 
 
 def test_every_move_fatal_is_undone_and_the_fleet_goes_on() -> None:
-    one = simulate(Run(Trace("step", factor=2), model=replace(SMALL, dies_in_move=1.0), hours=0.5))
+    one = simulate_scaling(
+        ScalingRun(Trace("step", factor=2), model=replace(SMALL, dies_in_move=1.0), hours=0.5)
+    )
     assert Outcome.undone in {entry.outcome for entry in one.changes}
     assert not one.unfinished or one.changes[-1].outcome == Outcome.under_way
 
 
 def test_spare_executors_are_there_at_once() -> None:
-    cold = simulate(Run(Trace("spike"), hours=1))
-    warm = simulate(Run(Trace("spike"), ElasticSettings(spare_executors=40), hours=1))
+    cold = simulate_scaling(ScalingRun(Trace("spike"), hours=1))
+    warm = simulate_scaling(ScalingRun(Trace("spike"), ElasticSettings(spare_executors=40), hours=1))
     assert warm.figures()["worst_backlog_seconds"] < cold.figures()["worst_backlog_seconds"] - 5
     assert kinds(warm) == [Provision, Decommission]
 
 
 def test_a_dry_run_changes_nothing() -> None:
-    one = simulate(Run(Trace("spike"), ElasticSettings(dry_run=True), hours=1))
+    one = simulate_scaling(ScalingRun(Trace("spike"), ElasticSettings(dry_run=True), hours=1))
     assert one.changes == []
     assert set(one.series.executors) == {17}
     assert one.record.entries
@@ -219,7 +234,9 @@ def test_a_dry_run_changes_nothing() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.floats(1.5, 8), st.integers(0, 1000))
 def test_after_a_provision_the_utilisation_is_at_most_the_target(factor: float, seed: int) -> None:
-    one = simulate(Run(Trace("step", rate=50_000, factor=factor, rise_seconds=1), hours=0.5, seed=seed))
+    one = simulate_scaling(
+        ScalingRun(Trace("step", rate=50_000, factor=factor, rise_seconds=1), hours=0.5, seed=seed)
+    )
     if Provision in kinds(one):
         assert one.series.utilisation[-1] <= one.run.settings.target_utilisation + 0.02
         assert one.series.backlog_seconds[-1] < 0.5
@@ -239,7 +256,7 @@ class OneMoreWhenLate:
 
 def test_a_users_manager_decides_and_is_held_to_the_budget() -> None:
     chosen = ElasticSettings(most_executors=25, cool_down_seconds=20)
-    one = simulate(Run(Trace("step"), chosen, hours=1), OneMoreWhenLate())
+    one = simulate_scaling(ScalingRun(Trace("step"), chosen, hours=1), OneMoreWhenLate())
     assert set(kinds(one)) == {Provision}
     assert one.series.executors.max() == 25
     times = [entry.at for entry in one.changes]
@@ -252,6 +269,6 @@ def test_a_users_manager_that_raises_is_told() -> None:
             raise ValueError("oops")
 
     with pytest.raises(UserError) as caught:
-        simulate(Run(hours=0.1), Broken())
+        simulate_scaling(ScalingRun(hours=0.1), Broken())
     assert caught.value.condition == "MANAGER_FAILED"
     assert "ValueError: oops" in caught.value.text()

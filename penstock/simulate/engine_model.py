@@ -1,6 +1,6 @@
-"""An engine as the simulator has it: how long things truly take, with noise that the controller does not know.
+"""Models an engine that fails: how long things truly take, with noise that the controller does not know. Seeded.
 
-Receives rates, state sizes and failures; hands what an engine would measure, and recoveries as they would go.
+Receives rates, state sizes and failures; returns what an engine would measure, and the steps of its recoveries.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Recovery:
     scheme: Scheme
     checkpoint_every: int
     seconds: float
-    #: what the controller reckoned with at that moment
+    #: what the controller estimated at that moment
     estimated_seconds: float
     step_seconds: dict[str, float]
     kept: bool
 
 
-class Model:
+class EngineModel:
     """The engine. Draws from its own random numbers; the same seed gives the same engine."""
 
     def __init__(self, truth: Truth, seed: int) -> None:

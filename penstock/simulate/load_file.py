@@ -1,6 +1,6 @@
-"""A load from a CSV file of `time,rate`, as the two simulators read it.
+"""Reads a load from a CSV file of `time,rate`.
 
-Receives a path; hands instants (seconds from the first) and events a second, or says which row is wrong.
+Receives a path; returns instants (seconds from the first) and events a second, or reports which row is wrong.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from penstock.words.errors import UserError
 
 
-def load_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:
-    """The points of a file, ascending; `names`: what could be said instead of a file."""
+def read_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:
+    """The points of a file, ascending; `names`: what could be given instead of a file."""
     if not path.is_file():
         raise UserError(
             "NO_SUCH_TRACE",
@@ -44,7 +44,7 @@ def load_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:
 
 
 def not_a_trace(path: Path, why: str) -> UserError:
-    """What to tell of a file that is not a load."""
+    """The error for a file that is not a load."""
     return UserError(
         "BAD_TRACE",
         f"{path} is not a trace",

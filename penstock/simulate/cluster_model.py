@@ -1,6 +1,6 @@
-"""A model of a cluster that works on one sub-query: what the loop is tried on without one. Seeded.
+"""Models a cluster that executes one stage, for the elastic loop to scale. Seeded.
 
-Receives the rate and the buckets' shares of each period, and instructions; hands snapshots and events like an engine.
+Receives the rate and the buckets' shares of each period, and instructions; returns snapshots and events like an engine.
 
 Work is a fluid. As in Penstock's engine all buckets are fed from one log, and an epoch ends when its busiest slice
 does: so the backlog is one, and the speed of all is the speed of the busiest slice. Executors take a while to come,
@@ -134,7 +134,7 @@ class ModelCluster:
             np.full(shares.size, self.settings.state_bytes / shares.size),
             self.bucket_map,
             placement,
-            exchange_bytes=done * 50.0,
+            exchange_bytes=done / period * 50.0,
         )
         cores = self.settings.cores
         owner = slice_executors(placement, ids)

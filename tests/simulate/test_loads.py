@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.elastic.traces import SPREADS, Trace, spread_of, trace_of
+from penstock.simulate.loads import SPREADS, Trace, find_spread, find_trace
 from penstock.words.errors import UserError
 
 
@@ -37,11 +37,11 @@ def test_noise_is_seeded_and_as_large_as_said() -> None:
 def test_a_file_is_read_with_or_without_a_head(tmp_path: Path) -> None:
     file = tmp_path / "load.csv"
     file.write_text("time,rate\n100,10\n# a remark\n200,30\n")
-    trace = trace_of(str(file))
+    trace = find_trace(str(file))
     assert trace.points == ((0.0, 10.0), (100.0, 30.0))
     assert trace.rates(100, 50, 1) == pytest.approx([15, 25])
     file.write_text("0,10\n60,10\n")
-    assert set(trace_of(str(file)).rates(60, 5, 1)) == {10}
+    assert set(find_trace(str(file)).rates(60, 5, 1)) == {10}
 
 
 @pytest.mark.parametrize(
@@ -60,32 +60,32 @@ def test_a_bad_file_is_told_with_its_row(text: str, why: str, tmp_path: Path) ->
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(UserError) as caught:
-        trace_of(str(file))
+        find_trace(str(file))
     assert caught.value.condition == "BAD_TRACE"
     assert why in caught.value.text()
 
 
 def test_what_is_neither_name_nor_file_is_refused() -> None:
     with pytest.raises(UserError) as caught:
-        trace_of("wobbly")
+        find_trace("wobbly")
     assert caught.value.condition == "NO_SUCH_TRACE"
     with pytest.raises(UserError) as caught:
-        spread_of("wobbly", 8, 1)
+        find_spread("wobbly", 8, 1)
     assert caught.value.condition == "NO_SUCH_SPREAD"
 
 
 @pytest.mark.parametrize("name", SPREADS)
 def test_shares_are_shares_at_any_time(name: str) -> None:
-    spread = spread_of(name, 256, 1)
+    spread = find_spread(name, 256, 1)
     for share in (0.0, 0.3, 0.99):
         assert spread(share).sum() == pytest.approx(1)
         assert (spread(share) >= 0).all()
 
 
 def test_means_move_and_deviations_shrink() -> None:
-    mean = spread_of("moving-mean", 256, 1)
+    mean = find_spread("moving-mean", 256, 1)
     peaks = [int(np.convolve(mean(s), np.ones(9), "same").argmax()) for s in (0.3, 0.5, 0.7, 0.9)]
     assert peaks == sorted(peaks)
-    narrow = spread_of("moving-deviation", 256, 1)
+    narrow = find_spread("moving-deviation", 256, 1)
     tops = [narrow(s).max() for s in (0.1, 0.3, 0.5, 0.7, 0.9)]
     assert tops == sorted(tops)

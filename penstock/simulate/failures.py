@@ -1,6 +1,6 @@
-"""The controller against the model: a day of load with failures, in seconds. Deterministic for a seed.
+"""Simulates the fault-tolerance controller on the model of an engine that fails. Deterministic for a seed.
 
-Receives a load, settings and failures; hands series, recoveries, decisions and figures.
+Receives a load, settings and failures; returns series, recoveries, decisions and figures.
 
 Does not simulate: a failure while another is being recovered from, or before the new secondary is up.
 """
@@ -19,17 +19,18 @@ from penstock.ha.cost import RESOURCES, overhead
 from penstock.ha.decision import Decision
 from penstock.ha.estimate import Estimate, estimate
 from penstock.ha.history import Load, Measured, Recovered, outlook
-from penstock.ha.loads import Floats, rates_of, states_of
-from penstock.ha.model import Model, Recovery, Truth
 from penstock.ha.schemes import Scheme, Step
 from penstock.ha.settings import ControllerSettings
+from penstock.simulate.axis import Floats
+from penstock.simulate.engine_model import EngineModel, Recovery, Truth
+from penstock.simulate.loads import draw_rates, follow_rates
 from penstock.words.errors import UserError
 
 ORDER = tuple(Scheme)
 
 
 @dataclass(frozen=True)
-class Run:
+class FailureRun:
     """What is simulated."""
 
     trace: str = "day"
@@ -46,12 +47,12 @@ class Run:
     #: failures are at least this far apart: by then a new secondary is up
     kill_gap_seconds: float = 180.0
     seed: int = 1
-    #: stay in this scheme instead of asking the controller
+    #: stay in this scheme, without the controller
     constant: Scheme | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class FailureSeries:
     """What was so in every period."""
 
     at: Floats
@@ -70,11 +71,11 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
+class FailureResult:
     """What happened."""
 
-    run: Run
-    series: Series
+    run: FailureRun
+    series: FailureSeries
     recoveries: tuple[Recovery, ...]
     #: those that changed something
     decisions: tuple[Decision, ...]
@@ -111,7 +112,7 @@ class Simulated:
         }
 
 
-def simulate(run: Run) -> Simulated:
+def simulate_failures(run: FailureRun) -> FailureResult:
     """Turn the controller through the whole load."""
     return _Simulation(run).whole()
 
@@ -119,15 +120,15 @@ def simulate(run: Run) -> Simulated:
 class _Simulation:
     """One run. What protects now is not always what was decided: a better secondary must first be brought up."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: FailureRun) -> None:
         self.run = run
         period = run.period_seconds
         if not period > 0 or not run.hours > 0:
             raise UserError("BAD_SIMULATION", "a run needs a length and a period above 0")
-        self.rates = rates_of(run.trace, run.hours * 3600, period, run.mean_rate, run.seed)
-        self.states = states_of(self.rates, period, run.state_bytes, run.window_seconds, run.growth)
+        self.rates = draw_rates(run.trace, run.hours * 3600, period, run.mean_rate, run.seed)
+        self.states = follow_rates(self.rates, period, run.state_bytes, run.window_seconds, run.growth)
         self.kills = list(_kills(run, self.rates.size * period))
-        self.model = Model(run.truth, run.seed)
+        self.model = EngineModel(run.truth, run.seed)
         self.state = begun(run.settings, 0.0)
         if run.constant is not None:
             self.state = replace(self.state, scheme=run.constant)
@@ -139,7 +140,7 @@ class _Simulation:
         self.decisions: list[Decision] = []
         self.unsuited = 0
 
-    def whole(self) -> Simulated:
+    def whole(self) -> FailureResult:
         """All periods."""
         run, settings = self.run, self.run.settings
         plain, taken_of, active_of = (np.zeros((rows, self.rates.size)) for rows in (8, 4, 4))
@@ -167,13 +168,13 @@ class _Simulation:
                 settings.weights.cost(active),
             )
         at_of, rate, state, scheme, every, estimated_of, cost, active_cost = plain
-        series = Series(
+        series = FailureSeries(
             at_of, rate, state, scheme, every, estimated_of, cost, active_cost, taken_of, active_of
         )
-        return Simulated(run, series, tuple(self.recoveries), tuple(self.decisions), self.unsuited)
+        return FailureResult(run, series, tuple(self.recoveries), tuple(self.decisions), self.unsuited)
 
     def _turn(self, at: float, load: Load) -> float:
-        """Measure, decide, begin a switch. Hands the estimate of the scheme that protects now."""
+        """Measure, decide, start a switch. Returns the estimate of the scheme that protects now."""
         if at >= self.ready_at:
             self.scheme, self.every = self.state.scheme, self.state.checkpoint_every
         if self.run.constant is None:
@@ -200,7 +201,7 @@ class _Simulation:
 
     def _fail(self, at: float, load: Load) -> None:
         """Kill the primary; the survivor takes over and a new secondary is brought up."""
-        settings, reckoned = self.run.settings, self._estimate()
+        settings, estimated = self.run.settings, self._estimate()
         took = self.model.failed(self.scheme, self.every, settings.semantics, load)
         seconds = sum(took.values())
         self.recoveries.append(
@@ -209,12 +210,12 @@ class _Simulation:
                 self.scheme,
                 self.every,
                 seconds,
-                reckoned.seconds,
+                estimated.seconds,
                 took,
                 kept=seconds <= settings.threshold_seconds,
             )
         )
-        self.measured.append(Recovered(self.scheme, reckoned.step_seconds, seconds))
+        self.measured.append(Recovered(self.scheme, estimated.step_seconds, seconds))
         # the lease runs out in every scheme, also where no result has to wait for it
         seen = {Step.detect.value: self.model.truth.lease_seconds, **took}
         for step in (Step.detect, Step.wire, Step.deliver):
@@ -224,8 +225,8 @@ class _Simulation:
         self.measured += more
 
 
-def _kills(run: Run, seconds: float) -> Iterator[float]:
-    """When the primary is killed: at random, but never while another failure is being mended."""
+def _kills(run: FailureRun, seconds: float) -> Iterator[float]:
+    """When the primary is killed: at random, but never during another recovery."""
     room = seconds - run.kills * run.kill_gap_seconds
     if run.kills < 0 or (run.kills and room <= 0):
         raise UserError(
