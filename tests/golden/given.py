@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import penstock as ps
 from penstock.testing import ListLog
@@ -42,7 +43,7 @@ class Given:
         log = ListLog(self.lines[name])
         return ps.stream(name, log, decoder, time="time", lateness=lateness, idle_after=idle_after)
 
-    def output(self, name: str, rows: ps.Stream) -> object:
+    def output(self, name: str, rows: ps.Stream) -> Any:
         """An output that goes to files named after it."""
         return ps.output(name, rows, ps.jsonl(self.out / name))
 
