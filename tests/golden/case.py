@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Case:
     #: what is said to jobs, before which epoch; then epochs are cut alike in every life
     commands: lives.Commands = field(default_factory=dict)
     moves: lives.Moves = field(default_factory=dict)
+    #: commands after which the first ones are kept as a snapshot of what they came to
+    fold_after: int | None = None
 
     @property
     def _cutting(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class Case:
             epochs=self.cut,
             commands=self.commands,
             moves=self.moves,
+            fold_after=self.fold_after,
             **self._cutting,
         )
         assert done == self.cut, f"{self.name}: everything was read in {done} epochs"
@@ -104,25 +107,17 @@ class Case:
 
     def rest(self, given: Given, folder: Path) -> None:
         """Continue on an unpacked state directory to the end of the input; cut otherwise, if that may be."""
-        cutting = self._cutting if self.commands else {**self._cutting, "epoch_units": 17}
+        cutting = self._cutting if self.commands else {**self._cutting, "epoch_units": 33}
         lives.live(self.build(given), folder / "state", slices=3, commands=self.commands, **cutting)
 
     def rest_on_spark(self, given: Given, folder: Path, spark: SparkSession) -> None:
         """The same on real Spark."""
-        lives.live_on_spark(self.build(given), folder / "state", spark=spark, epoch_units=17, slices=3)
+        lives.live_on_spark(self.build(given), folder / "state", spark=spark, epoch_units=33, slices=3)
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
         """How a test of it is marked."""
         return ()
-
-    def fresh(self, given: Given, folder: Path, facts: Mapping[str, Any]) -> Rows:
-        """The rows of the rest of the input, with no state before it."""
-        rest = given.after(facts["offsets"], folder / "out")
-        folder.mkdir()
-        with within(folder):
-            self.whole(rest, folder)
-        return found(folder)
 
 
 @dataclass(frozen=True)
@@ -316,7 +311,7 @@ def found(folder: Path, upto: int | None = None) -> Rows:
     for why in ASIDE:
         for stream, lines in archive.rows_below(folder / "state" / why, upto).items():
             # of a text file, the part of its partition's id that a copy has too
-            rows[f"{why}-{stream}"] = sorted(_OF_A_FILE.sub(r"\1", line) for line in lines)
+            rows[f"{why}.{stream}"] = sorted(_OF_A_FILE.sub(r"\1", line) for line in lines)
     if upto is None:
         for database in sorted((folder / "out").glob("*.db")):
             rows |= _tables(database)
@@ -337,29 +332,34 @@ def _tables(database: Path) -> Rows:
         }
 
 
-def aside_of(given: Given) -> set[str]:
-    """What `found` calls the rows that are put aside, by stream."""
-    return {f"{why}-{stream}" for why in ASIDE for stream in given.lines}
+def is_aside(name: str) -> bool:
+    """Whether `found` calls rows so that were put aside, instead of an output's."""
+    return "." in name
 
 
 def make(case: Case, made: Mapping[str, Lines], folder: Path) -> dict[str, Any]:
     """Make a case's files in an empty folder; returns what the archive says about itself."""
+
+    def rows(one: Case, name: str, given: Given) -> Rows:
+        """What an undisturbed life over all that is given brings forth."""
+        aside = folder / f"life-{name}"
+        aside.mkdir()
+        with within(aside):
+            one.whole(replace(given, out=aside / "out"), aside)
+        brought = found(aside)
+        shutil.rmtree(aside)
+        return brought
+
     archive.write_lines(folder, case.lines(made))
     given = given_of(folder)
     with within(folder):
         case.first(given, folder)
         operators, facts = case.operators(given, folder), case.facts(folder)
-    aside = folder / "undisturbed"
-    aside.mkdir()
-    with within(aside):
-        case.whole(Given(given.lines, aside / "out"), aside)
-    archive.write_rows(folder / "expected", found(aside))
-    shutil.rmtree(aside)
     state = case.state(folder)
     manifest = archive.newest_manifest(state)
     without = sorted(operators.keys() - archive.rows_held(manifest).keys())
     assert not without, f"{case.name}: no state at the cut of {without}"
-    return {
+    facts = {
         "case": case.name,
         "epoch": manifest["epoch"],
         "recorded": archive.newest_record(state),
@@ -368,3 +368,7 @@ def make(case: Case, made: Mapping[str, Lines], folder: Path) -> dict[str, Any]:
         "answers": sorted(manifest["answers"]),
         **facts,
     }
+    after = given.after(facts["offsets"])
+    archive.write_rows(folder / "expected", rows(case, "undisturbed", given))
+    archive.write_rows(folder / "alone", rows(replace(case, commands={}), "alone", after))
+    return facts

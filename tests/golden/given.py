@@ -47,13 +47,13 @@ class Given:
         """An output that goes to files named after it."""
         return ps.output(name, rows, ps.jsonl(self.out / name))
 
-    def after(self, offsets: Mapping[str, Mapping[str, int]], out: Path) -> Given:
+    def after(self, offsets: Mapping[str, Mapping[str, int]]) -> Given:
         """The events from these offsets on, as if there had been none before."""
         rest = {
             name: {part: lines[offsets.get(name, {}).get(part, 0) :] for part, lines in stream.items()}
             for name, stream in self.lines.items()
         }
-        return replace(self, lines=rest, out=out)
+        return replace(self, lines=rest)
 
 
 def made_lines() -> dict[str, Lines]:

@@ -59,9 +59,10 @@ def live(
     checkpoint_every: int = 1,
     commands: Commands | None = None,
     moves: Moves | None = None,
+    fold_after: int | None = None,
 ) -> int:
     """Run some epochs, or until everything is read; returns how many."""
-    program = _program(query, state)
+    program = _program(query, state, fold_after)
     engine = InlineEngine(
         program,
         state,
@@ -237,8 +238,13 @@ def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
     return made.decode().splitlines()
 
 
-def _program(query: Query, state: Path) -> Program:
-    return query.on(state) if isinstance(query, JobsApp) else Fixed(compiled(query))
+def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
+    if not isinstance(query, JobsApp):
+        return Fixed(compiled(query))
+    if fold_after is None:
+        return query.on(state)
+    given = {name: getattr(query, name) for name in ("streams", "queries", "functions")}
+    return Jobs(query.name, state, **given, begin=query.sql, fold_after=fold_after)
 
 
 def _plan(program: Program) -> Plan:
