@@ -36,6 +36,10 @@ class Program(Protocol):
         """What the shape of its state depends on for life."""
 
     @property
+    def former_fingerprint(self) -> str:
+        """The same in a state directory of format 1."""
+
+    @property
     def summary(self) -> str:
         """It, in a line."""
 
@@ -106,6 +110,7 @@ class Fixed:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
+        self.former_fingerprint = plan.former_fingerprint
         self.commands = 0
 
     def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:

@@ -61,7 +61,7 @@ class Seat:
         """Whether the cache was filled before the engine came to lead."""
         return self._duty is not None and self._duty.warm_cache
 
-    def claimed(self, program: Program, fence: Fence | None) -> dict[str, Any]:
+    def claimed(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
         """Take the state directory, and where this engine leads a unit the unit's book before it."""
         generation = None if fence is None else fence.generation
         follows = None if self._duty is None else self._duty.follows
@@ -74,7 +74,13 @@ class Seat:
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
-        facts = self.state.claim(program.fingerprint, program.summary, generation)
+        facts = self.state.claim(
+            program.fingerprint,
+            program.summary,
+            generation,
+            former=program.former_fingerprint,
+            drops_state=drops_state,
+        )
         try:
             if self._duty is not None:
                 self._back_to_whole()

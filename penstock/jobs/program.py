@@ -67,6 +67,7 @@ class Jobs(Asking):
         shared: bool = False,
     ) -> None:
         self.name, self.fingerprint, self.summary = name, f"jobs:{name}", "jobs that come and go"
+        self.former_fingerprint = self.fingerprint
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
         self._deliver = given.deliver
         self._lock = threading.RLock()

@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.generation import Ground, fenced
 from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
@@ -57,7 +58,7 @@ class Agreed:
         if found is None:
             if not self.generation:
                 raise fenced(self.path, 0, self.newest_generation)
-            said = {**content, "generation": self.generation}
+            said = {**content, KEY: FORMAT, "generation": self.generation}
             try:
                 self.ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
             except OSError as failure:
@@ -82,6 +83,7 @@ class Agreed:
                 f"the agreed record of epoch {epoch} is damaged",
                 detail=f"{failure!r} ({path})",
             ) from failure
+        refuse_newer(f"the agreed record of epoch {epoch}", record)
         return record
 
     def has(self, epoch: int) -> bool:
