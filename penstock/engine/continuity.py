@@ -10,6 +10,7 @@ is named in the log and in penstock.json, and manifests up to now count without 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from penstock.engine.program import Fixed, Program
@@ -27,15 +28,25 @@ def continue_state(
     *,
     leads: bool = True,
     drops_state: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Continue with the newest manifest as the state of a program."""
-    before = dict(facts)
+    """Continue with the newest manifest as the state of a program; `tell` is called with what becomes of each state
+    where the program has changed."""
+    before, same_query = dict(facts), facts["query"] == program.fingerprint
     newest = state.latest()
     plan = None if newest.epoch < 0 else _plan_of(state, newest.epoch, program, leads)
     if plan is not None:
-        found = state.continue_as(facts, plan.identities, plan.former_ids, drops_state=drops_state)
-        if found.dropped:
-            _LOG.warning("the plan has changed; state %s", found.describe())
+        found = state.continue_as(
+            facts,
+            plan.identities,
+            plan.former_ids,
+            same_query=same_query,
+            drops_state=drops_state,
+        )
+        if found.dropped or not same_query:
+            told = f"the query has changed: of its state {found.describe()}"
+            _LOG.warning(told)
+            tell(told)
     if isinstance(program, Fixed):
         facts |= {"query": program.fingerprint, "summary": program.summary}
     if facts != before:

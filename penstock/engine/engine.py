@@ -165,7 +165,7 @@ class Engine:
         try:
             leads = self.seat.decides.is_set()
             self.program.begun(follows=not leads, ground=self.state.ground)
-            continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state)
+            continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
             taken = self.seat.taken()

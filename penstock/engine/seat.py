@@ -79,7 +79,8 @@ class Seat:
             program.summary,
             generation,
             former=program.former_fingerprint,
-            drops_state=drops_state,
+            drops_state=drops_state and isinstance(program, Fixed),
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
         )
         try:
             if self._duty is not None:

@@ -7,12 +7,12 @@ dropped and what starts empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from penstock.state.manifest import Manifest
-from penstock.words.errors import InternalError, UserError
+from penstock.words.errors import InternalError
 
 #: begins the id of what the ranking of an output keeps
 _OUTPUT = "out-"
@@ -52,20 +52,26 @@ class Continuity:
     dropped: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
 
+    def also_without(self, ids: Collection[str]) -> Continuity:
+        """The same, with some of what is kept dropped."""
+        kept = tuple(id_ for id_ in self.kept if id_ not in ids)
+        return Continuity(kept, tuple(sorted({*self.dropped, *ids})), tuple(sorted({*self.new, *ids})))
+
     def describe(self) -> str:
         """A line that names all of it."""
         parts = {"kept": self.kept, "dropped": self.dropped, "starts empty": self.new}
         return "; ".join(f"{what}: {_listed(ids)}" for what, ids in parts.items())
 
 
-def compare(manifest: Manifest, query: Identities) -> Continuity:
+def compare(manifest: Manifest, query: Identities, *, same_query: bool = True) -> Continuity:
     """What becomes of the state of a manifest under a query. State whose identity was not written down, as in format 1,
-    is known by its id alone. Where jobs come and go, state of jobs that are gone is no loss: a command said so."""
-    held = _held(manifest)
+    is known by its id alone, if it is the `same_query`. Where jobs come and go, state of jobs that are gone is no loss:
+    a command said so."""
+    held, unknown = _held(manifest), None if same_query else ""
     kept = {
         id_
         for id_ in held
-        if id_ in query.states and manifest.identities.get(id_) in (None, query.states[id_])
+        if id_ in query.states and manifest.identities.get(id_, unknown) in (None, query.states[id_])
     }
     dropped = [id_ for id_ in held - kept if _is_missed(id_, manifest, query)]
     return Continuity(tuple(sorted(kept)), tuple(sorted(dropped)), tuple(sorted(query.states.keys() - kept)))
@@ -128,21 +134,16 @@ def _numbers(spelled: str) -> frozenset[int]:
     return frozenset(n for first, _, last in ranges for n in range(int(first), int(last or first) + 1))
 
 
-def check_versions(place: str, manifest: Manifest, query: Identities) -> None:
-    """Raise if state is of a form that the query's operators do not read."""
+def unreadable(manifest: Manifest, query: Identities) -> dict[str, str]:
+    """By its id, each state of a form that the query's operators do not read, and how it differs."""
+    found: dict[str, str] = {}
     for id_ in sorted(_held(manifest) & query.states.keys()):
         then, now = manifest.versions.get(id_, {}), query.versions.get(id_, {})
         for kind in sorted(then.keys() | now.keys()):
             was, is_ = then.get(kind, 1), now.get(kind, 1)
-            if was == is_ or was in query.readable.get(id_, {}).get(kind, ()):
-                continue
-            raise UserError(
-                "OPERATOR_STATE_OF_OTHER_VERSION",
-                f"the state of {id_} in {place} has another form than this Penstock keeps it in",
-                detail=f"of {kind} it is version {was}, this Penstock knows version {is_}",
-                hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
-                "directory with --state.",
-            )
+            if was != is_ and was not in query.readable.get(id_, {}).get(kind, ()):
+                found[id_] = f"of {kind} it is version {was}, this Penstock knows version {is_}"
+    return found
 
 
 def without(manifest: Manifest, ids: frozenset[str]) -> Manifest:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.state.agreed import Agreed, numbered
-from penstock.state.continuity import Continuity, Identities, check_versions, compare, renamed, without
+from penstock.state.continuity import Continuity, Identities, compare, renamed, unreadable, without
 from penstock.state.difference import first_difference
 from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.generation import Ground, fenced
@@ -90,12 +90,13 @@ class StateDirectory:
         *,
         former: str | None = None,
         drops_state: bool = False,
+        use: Identities | None = None,
     ) -> dict[str, Any]:
         """Take the directory for an engine that runs the query with this fingerprint; returns its facts.
 
         With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free. One
         of format 1 is upgraded if it belongs to the query by its `former` fingerprint. With `drops_state` the query may
-        be another one: `continue_as` says what is dropped.
+        be another one: `continue_as` says what is dropped. The refusal says what the query could `use`.
         """
         self._refuse_alone()
         try:
@@ -103,13 +104,13 @@ class StateDirectory:
                 self.facts()  # refuse another's directory before a lock is left in it
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock(must=generation is None)
-            if not drops_state:
-                self.refuse_another(query, summary, former)
+            facts = self.facts()
+            if not drops_state or (facts is not None and facts[KEY] < FORMAT):
+                self.refuse_another(query, summary, former, use)
             self._ground.take(generation)
             facts = self.facts()
             if facts is not None and facts[KEY] < FORMAT:
-                same = facts["query"] in (former, query)
-                facts = upgrade(self.path, self._ground, facts, query if same else facts["query"], summary)
+                facts = upgrade(self.path, self._ground, facts, query, summary)
             if facts is None:
                 facts = {
                     KEY: FORMAT,
@@ -129,13 +130,19 @@ class StateDirectory:
         return facts
 
     def continue_as(
-        self, facts: dict[str, Any], query: Identities, former_ids: Mapping[str, str], *, drops_state: bool
+        self,
+        facts: dict[str, Any],
+        query: Identities,
+        former_ids: Mapping[str, str],
+        *,
+        same_query: bool = True,
+        drops_state: bool = False,
     ) -> Continuity:
         """Continue with the newest manifest as the state of a query: ids of format 1 become its own, and what it has no
         use for is dropped if that was allowed; else that is refused."""
         self._former_ids = former_ids
         newest = self.latest()
-        found = compare(newest, query)
+        found = compare(newest, query, same_query=same_query)
         if found.dropped and not drops_state:
             raise UserError(
                 "PLAN_DROPS_STATE",
@@ -144,10 +151,20 @@ class StateDirectory:
                 hint="Start with --drop-state to go on without what would be dropped, or name another directory with "
                 "--state.",
             )
+        strange = unreadable(without(newest, frozenset(found.dropped)), query)
+        if strange and not drops_state:
+            first = next(iter(strange))
+            raise UserError(
+                "OPERATOR_STATE_OF_OTHER_VERSION",
+                f"the state of {first} in {self.path} has another form than this Penstock keeps it in",
+                detail=strange[first],
+                hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
+                "directory with --state.",
+            )
+        found = found.also_without(strange)
         if found.dropped:
             self._dropped.append((newest.epoch, frozenset(found.dropped)))
             facts["dropped"] = [{"upto": upto, "states": sorted(ids)} for upto, ids in self._dropped]
-        check_versions(str(self.path), self.latest(), query)
         return found
 
     def take(self, generation: int) -> None:
@@ -167,18 +184,30 @@ class StateDirectory:
                 hint="Start it with --ha (--scheme passive-replication runs one engine), or name another directory.",
             )
 
-    def refuse_another(self, query: str, summary: str, former: str | None = None) -> None:
+    def refuse_another(
+        self, query: str, summary: str, former: str | None = None, use: Identities | None = None
+    ) -> None:
         """Raise if the directory belongs to another query, or is no state directory; `former`: the query's fingerprint
-        in a directory of format 1."""
+        in a directory of format 1; `use`: the state that it could use."""
         facts = self.facts()
         held = None if facts is None else facts["query"]
         if facts is not None and held != query and not (facts[KEY] == 1 and held == former):
             raise UserError(
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
-                detail=first_difference(str(facts.get("summary", "?")), summary),
-                hint="Choose another directory with --state, or remove this one to start from the beginning.",
+                detail=self._another(facts, summary, use),
+                hint="Choose another directory with --state, or start with --drop-state to keep what state the query "
+                "can use and drop the rest."
+                if use is not None and facts[KEY] == FORMAT
+                else "Choose another directory with --state, or remove this one to start from the beginning.",
             )
+
+    def _another(self, facts: dict[str, Any], summary: str, use: Identities | None) -> str:
+        """How another query differs and, where that is known, what would become of each state."""
+        differs = first_difference(str(facts.get("summary", "?")), summary)
+        if use is None or facts[KEY] < FORMAT:
+            return differs
+        return f"{differs}. With --drop-state, {compare(self.latest(), use, same_query=False).describe()}"
 
     def facts(self) -> dict[str, Any] | None:
         """What penstock.json says; None for a new directory."""

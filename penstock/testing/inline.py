@@ -62,6 +62,7 @@ class InlineEngine:
             generation,
             former=program.former_fingerprint,
             drops_state=drop_state,
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
         )
         try:
             program.begun(ground=self._directory.ground)
