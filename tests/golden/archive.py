@@ -17,12 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from polars import selectors
+
 FORMATS = Path(__file__).parent
 #: rows by output, each as canonical text, sorted
 Rows = dict[str, list[str]]
 
-#: what engines leave that is no state
-_LEFT_OUT = ("engine.log", "engine.lock")
+#: what engines leave that is no state, or that does not outlive its host
+_LEFT_OUT = frozenset({"engine.log", "engine.lock", "state-memory"})
 
 
 def path_of(release: str, case: str) -> Path:
@@ -40,7 +43,9 @@ def pack(folder: Path, target: Path) -> int:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(folder.rglob("*"), key=lambda path: (path.suffix, str(path))):
-            if path.name in _LEFT_OUT or not (path.is_file() or path.is_dir()):
+            if not _LEFT_OUT.isdisjoint(path.relative_to(folder).parts) or not (
+                path.is_file() or path.is_dir()
+            ):
                 continue
             info = tarfile.TarInfo(str(path.relative_to(folder)))
             if path.is_dir():
@@ -103,19 +108,23 @@ def canonical(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
-def rows_below(folder: Path) -> Rows:
-    """The rows of every directory of JSON lines in a folder."""
+def rows_below(folder: Path, upto: int | None = None) -> Rows:
+    """The rows of every directory of epoch files in a folder; of all epochs, or of those up to one."""
     return {
-        path.name: canonical(_objects(path))
+        path.name: canonical(_objects(path, upto))
         for path in sorted(folder.glob("*"))
         if path.is_dir() and not path.name.startswith(".")
     }
 
 
-def _objects(folder: Path) -> Iterator[Mapping[str, Any]]:
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            yield json.loads(line)
+def _objects(folder: Path, upto: int | None) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(folder.glob("epoch-*")):
+        if upto is not None and int(path.stem.removeprefix("epoch-")) > upto:
+            continue
+        if path.suffix == ".parquet":
+            yield from pl.read_parquet(path).with_columns(selectors.temporal().to_physical()).to_dicts()
+        else:
+            yield from map(json.loads, path.read_text().splitlines())
 
 
 def newest_manifest(state: Path) -> dict[str, Any]:
@@ -136,8 +145,13 @@ def rows_held(manifest: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return held
 
 
-def offsets(state: Path) -> dict[str, dict[str, int]]:
-    """The offsets that the newest epoch record of format 1 reaches, by stream and partition."""
-    newest = max((state / "epochs").glob("*.json"))
-    reached: dict[str, dict[str, int]] = json.loads(newest.read_text())["end"]["at"]
+def newest_record(state: Path) -> int:
+    """The newest epoch that has a record."""
+    return max(int(path.stem) for path in (state / "epochs").glob("*.json"))
+
+
+def offsets(state: Path, epoch: int) -> dict[str, dict[str, int]]:
+    """The offsets that an epoch record of format 1 reaches, by stream and partition."""
+    record = state / "epochs" / f"{epoch:012d}.json"
+    reached: dict[str, dict[str, int]] = json.loads(record.read_text())["end"]["at"]
     return reached

@@ -57,17 +57,18 @@ class Given:
 
 def made_lines() -> dict[str, Lines]:
     """Two streams, out of order, with late events, nulls, lines that are no events, and a pause."""
-    return {"events": _drawn(11, 2, 110), "other": _drawn(12, 1, 70)}
+    return {"events": _drawn(11, 2, 110, 2), "other": _drawn(12, 3, 75, 3)}
 
 
-def _drawn(seed: int, partitions: int, count: int) -> Lines:
+def _drawn(seed: int, partitions: int, count: int, half_steps: int) -> Lines:
+    """Some lines for each partition. Streams of which an epoch takes equally much come equally far in time."""
     draw = random.Random(seed)
     found: dict[str, list[str]] = {}
     for partition in range(partitions):
         at = BEGIN + timedelta(milliseconds=137 * partition)
         part = found.setdefault(f"p{partition}", [])
         for number in range(count):
-            at += timedelta(milliseconds=draw.choice([0, 100, 400, 700, 1_100]) * 2 // partitions)
+            at += timedelta(milliseconds=draw.choice([0, 100, 400, 700, 1_100]) * half_steps // 2)
             early = draw.choice([0] * 8 + [1, 2, 30 if number > 10 else 0])
             part.append(
                 f"broken {partition} {number}"

@@ -51,10 +51,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _made_with() -> dict[str, object]:
-    """The code and the libraries that made an archive."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    )
+    """The newest commit that changed the product, and the libraries."""
+    newest = ["git", "log", "-1", "--format=%h", "--", ":/penstock"]
+    commit = subprocess.run(newest, capture_output=True, text=True, check=True)
     versions = {"polars": pl.__version__, "pyarrow": pa.__version__, "python": platform.python_version()}
     return {"penstock": _version(), "commit": commit.stdout.strip(), **versions}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.golden.case import Case
-from tests.golden.cases import aggregates, custom, dealing, keyed, meetings, tops, windows
+from tests.golden.case import Case, Killed
+from tests.golden.cases import aggregates, custom, dealing, engines, jobs, keyed, meetings, tops, windows
 
 _ALL = (
     Case("time-windows", windows.time_windows),
@@ -23,5 +23,19 @@ _ALL = (
     Case("aggregates-of-events", aggregates.of_events),
     Case("partitioned", dealing.partitioned),
     Case("united", dealing.united, stateless=frozenset({"late"})),
+    Case("jobs-of-one-template", jobs.templates, stateless=frozenset({"chosen"})),
+    Case("jobs-of-own-plans", jobs.own_plans),
+    Case("jobs-with-feedback", jobs.feedback, commands={0: ""}),
+    Case("jobs-that-change", jobs.changing, commands=jobs.CHANGES, stateless=frozenset({"dropped"})),
+    Case("sinks", engines.sinks),
+    Case("moved-buckets", engines.some_of_each, moves={2: {0: 1, 5: 0, 7: 2}, 4: {1: 2}}),
+    Case("checkpoints-apart", engines.some_of_each, checkpoint_every=4, cut=6),
+    Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
+    Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
+    Killed("killed-after-the-sinks", engines.sinks, step="delivered"),
+    Killed("killed-between-checkpoints", engines.some_of_each, checkpoint_every=4, step="sliced", cut=6),
+    Killed(
+        "killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="delivered", cut=6
+    ),
 )
 CASES = {case.name: case for case in _ALL}
