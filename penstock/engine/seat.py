@@ -20,6 +20,7 @@ from penstock.engine.fates import Fates
 from penstock.engine.logs import Logs
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Fixed, Program
+from penstock.engine.same_code import check_replica
 from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
@@ -69,7 +70,10 @@ class Seat:
             self.decides.set()
             if self.state.agreed is not None and generation is not None:
                 self.state.agreed.take(generation)
+                self.state.agreed.declare_code(program.code)
         else:
+            if self.state.agreed is not None:
+                check_replica(program.code, self.state.agreed.code(follows.generation()))
             self._waits = not isinstance(program, Fixed)
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
@@ -124,6 +128,7 @@ class Seat:
         self.state.take(fence.generation)
         if self.state.agreed is not None:
             self.state.agreed.take(fence.generation)
+            self.state.agreed.declare_code(program.code)
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
@@ -145,6 +150,8 @@ class Seat:
         program.caught_up(commands)
         plan, record = program.plan(commands), self.state.recorded(epoch)
         recorded = 0 if record is None else record.get("generation", 0)
+        if recorded != self._followed_generation and self.state.agreed is not None:
+            check_replica(program.code, self.state.agreed.code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded
