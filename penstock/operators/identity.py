@@ -107,14 +107,19 @@ def versions_of(value: Any) -> dict[str, int]:
 def read_by(value: Any) -> dict[str, frozenset[int]]:
     """Of every kind in an operator, the former versions of the state's form that it can read too."""
     found: dict[str, frozenset[int]] = {
-        kind_of(one) or "": getattr(type(one), "reads_versions", frozenset()) for one in _parts(value)
+        _name_of(one): getattr(type(one), "reads_versions", frozenset()) for one in _parts(value)
     }
     return {kind: versions for kind, versions in found.items() if versions}
 
 
 def _versions(value: Any) -> Iterator[tuple[str, int]]:
     for one in _parts(value):
-        yield kind_of(one) or "", int(getattr(type(one), "state_version", 1))
+        yield _name_of(one), int(getattr(type(one), "state_version", 1))
+
+
+def _name_of(value: object) -> str:
+    """A value's kind; of a user's operator that declares none, its class's name."""
+    return kind_of(value) or type(value).__qualname__
 
 
 def _parts(value: Any) -> Iterator[Any]:
