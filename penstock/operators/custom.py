@@ -97,7 +97,7 @@ class CustomOperator:
         return plain.from_bytes(data)
 
     def __repr__(self) -> str:
-        """What tells one operator's state from another's: the class and its plain parameters."""
+        """The class and its plain parameters."""
         told = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(self).items()))
         return f"{type(self).__qualname__}({', '.join(told)})"
 

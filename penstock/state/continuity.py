@@ -40,8 +40,9 @@ class Identities:
 
     @cached_property
     def spelled_jobs(self) -> Mapping[str, str]:
-        """The numbers of each state's jobs, as a manifest names them."""
-        return {id_: _spelled(numbers) for id_, numbers in (self.jobs or {}).items()}
+        """The numbers of each state's jobs, as a manifest names them; an id that begins with one needs no other."""
+        several = {id_: numbers for id_, numbers in (self.jobs or {}).items() if not _ALONE.match(id_)}
+        return {id_: _spelled(numbers) for id_, numbers in several.items()}
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class StateDirectory:
         #: the ids that have become of those in manifests of format 1
         self._former_ids: Mapping[str, str] | None = None
         #: up to which epoch manifests count without which states
-        self._dropped: list[tuple[int, frozenset[str]]] = []
+        self._dropped: list[tuple[int, frozenset[str]]] | None = None
 
     @property
     def generation(self) -> int:
@@ -126,7 +126,7 @@ class StateDirectory:
         except PenstockError:
             self.release()
             raise
-        self._dropped = [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]
+        self._dropped = _dropped_in(facts)
         return facts
 
     def continue_as(
@@ -163,7 +163,7 @@ class StateDirectory:
             )
         found = found.also_without(strange)
         if found.dropped:
-            self._dropped.append((newest.epoch, frozenset(found.dropped)))
+            self._dropped = [*(self._dropped or ()), (newest.epoch, frozenset(found.dropped))]
             facts["dropped"] = [{"upto": upto, "states": sorted(ids)} for upto, ids in self._dropped]
         return found
 
@@ -196,8 +196,8 @@ class StateDirectory:
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
                 detail=self._another(facts, summary, use),
-                hint="Choose another directory with --state, or start with --drop-state to keep what state the query "
-                "can use and drop the rest."
+                hint="Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep "
+                "what state the query can use and drop the rest."
                 if use is not None and facts[KEY] == FORMAT
                 else "Choose another directory with --state, or remove this one to start from the beginning.",
             )
@@ -398,6 +398,10 @@ class StateDirectory:
         """A manifest as the query sees it that the directory was taken for."""
         if manifest.format == 1 and self._former_ids is not None:
             manifest = replace(renamed(manifest, self._former_ids), format=FORMAT)
+        if self._dropped is None:  # it was not taken, but is looked at
+            self._dropped = []
+            with contextlib.suppress(PenstockError):
+                self._dropped = _dropped_in(self.facts() or {})
         for upto, ids in self._dropped:
             if manifest.epoch <= upto:
                 manifest = without(manifest, ids)
@@ -462,3 +466,8 @@ class StateDirectory:
 
     def _manifest_path(self, epoch: int) -> Path:
         return self.path / "manifests" / f"{epoch:012d}.json"
+
+
+def _dropped_in(facts: Mapping[str, Any]) -> list[tuple[int, frozenset[str]]]:
+    """Up to which epoch manifests count without which states, as penstock.json says."""
+    return [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]

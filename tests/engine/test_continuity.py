@@ -18,6 +18,7 @@ from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions.count_sum import Sum
 from penstock.operators.session_windows import SessionWindows
 from penstock.state.directory import StateDirectory
+from penstock.state.manifest import Manifest
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
@@ -157,6 +158,35 @@ def test_what_was_dropped_is_written_down_and_the_flag_is_needed_once(app: App) 
     assert app.counts("sessions") == 40
 
 
+def test_runs_of_dropped_state_are_recycled_and_the_directory_is_whole(app: App) -> None:
+    dropped = StateDirectory(app.state).latest().collections[SESSIONS].values()
+    runs = {run.name for entries in dropped for run in entries}
+    app.log.add("p", *lines(60)[50:])
+    app.run(gap="40s", drop_state=True)
+    state = StateDirectory(app.state)
+    assert len(state.epochs()) == 2
+    with state.held():
+        state.recycle(1)
+    assert not runs & set(state.run_names())
+    looking = StateDirectory(app.state)
+    assert [looking.verify(epoch) for epoch in looking.epochs()] == [[]]
+
+
+def test_a_manifest_before_the_drop_is_whole_without_what_was_dropped(app: App) -> None:
+    first = StateDirectory(app.state).epochs()[0]
+    app.log.add("p", *lines(60)[50:])
+    app.run(gap="40s", drop_state=True)
+    runs = StateDirectory(app.state).manifest(first).runs()
+    for run in _raw_runs(app.state, first) - runs:
+        (app.state / "runs" / run).unlink()
+    assert StateDirectory(app.state).verify(first) == []
+
+
+def _raw_runs(state: Path, epoch: int) -> set[str]:
+    """The runs that a manifest names, whatever was dropped since."""
+    return Manifest.from_bytes((state / "manifests" / f"{epoch:012d}.json").read_bytes()).runs()
+
+
 def test_the_flag_changes_nothing_where_nothing_is_dropped(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -287,8 +317,9 @@ def opened(state: Path, *said: str, drop_state: bool = False) -> set[str]:
 
 def test_a_manifest_names_the_jobs_of_each_state(jobs: Path) -> None:
     manifest = StateDirectory(jobs).latest()
-    assert sorted(manifest.jobs.values()) == ["2", "3"]  # the stream has number 1
-    assert manifest.jobs.keys() == manifest.identities.keys() == held(jobs)
+    (group,) = manifest.jobs
+    assert manifest.jobs == {group: "2"}  # the stream has number 1
+    assert manifest.identities.keys() == held(jobs) == {group, "j3.1-session-window"}
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["before-a-restart", "with-an-epoch"])

@@ -119,7 +119,7 @@ def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
 
     assert called("1h") == 0
     assert called("2h") == 2
-    assert "start with --drop-state" in capsys.readouterr().err
+    assert "--drop-state" in capsys.readouterr().err
     assert called("2h", "--drop-state") == 0
     told = capsys.readouterr()
     assert (
