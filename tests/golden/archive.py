@@ -13,6 +13,7 @@ import io
 import json
 import lzma
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,40 @@ def offsets(state: Path, epoch: int) -> dict[str, dict[str, int]]:
     record = state / "epochs" / f"{epoch:012d}.json"
     reached: dict[str, dict[str, int]] = json.loads(record.read_text())["end"]["at"]
     return reached
+
+
+def rename(state: Path, before: str, after: str) -> None:
+    """Put another id of a partition into the epoch records and manifests of format 1."""
+    for path in sorted((state / "epochs").glob("*.json")):
+        path.write_text(path.read_text().replace(f'"{before}"', f'"{after}"'))
+    for path in sorted((state / "manifests").glob("*.json")):
+        text = path.read_text().splitlines()[0].replace(f'"{before}"', f'"{after}"')
+        path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+
+
+# -- HA units ------------------------------------------------------------------------------------
+
+
+def unit_root(state: Path) -> Path:
+    """Where the unit was started whose directory this is."""
+    launch: dict[str, Any] = json.loads((state / "ha" / "unit.json").read_text())
+    return Path(launch["coordination"]).parents[1]
+
+
+def unit_record(state: Path) -> dict[str, Any]:
+    """The record of a unit in force, in the coordination store on files: its newest version, after a plus sign."""
+    (newest,) = (
+        max(one.glob("@*")) for one in (state / "ha" / "coordination" / "records" / "units").glob("*/record")
+    )
+    found: dict[str, Any] = json.loads(newest.read_text()[1:])
+    return found
+
+
+def move_unit(state: Path, name: str) -> None:
+    """Put the place where a unit's directory is now, and the name it has there, where the old ones stand."""
+    launch, root = json.loads((state / "ha" / "unit.json").read_text()), str(unit_root(state))
+    units = state / "ha" / "coordination" / "records" / "units"
+    (units / launch["unit"]).rename(units / name)
+    for path in [state / "ha" / "unit.json", *units.rglob("@*")]:
+        text = path.read_text().replace(root, str(state.resolve()))
+        path.write_text(text.replace(f'"{launch["unit"]}"', f'"{name}"'))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import penstock as ps
 from penstock.testing import ListLog
@@ -42,17 +43,17 @@ class Given:
         log = ListLog(self.lines[name])
         return ps.stream(name, log, decoder, time="time", lateness=lateness, idle_after=idle_after)
 
-    def output(self, name: str, rows: ps.Stream) -> object:
+    def output(self, name: str, rows: ps.Stream) -> Any:
         """An output that goes to files named after it."""
         return ps.output(name, rows, ps.jsonl(self.out / name))
 
-    def after(self, offsets: Mapping[str, Mapping[str, int]], out: Path) -> Given:
+    def after(self, offsets: Mapping[str, Mapping[str, int]]) -> Given:
         """The events from these offsets on, as if there had been none before."""
         rest = {
             name: {part: lines[offsets.get(name, {}).get(part, 0) :] for part, lines in stream.items()}
             for name, stream in self.lines.items()
         }
-        return replace(self, lines=rest, out=out)
+        return replace(self, lines=rest)
 
 
 def made_lines() -> dict[str, Lines]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--release", default="format-1", help="the directory of the archives")
     parser.add_argument("--again", action="store_true", help="replace archives that are there")
     given = parser.parse_args(arguments)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # where Spark's workers find the cases
     for name in given.cases or CASES:
         target = archive.path_of(given.release, name)
         if target.exists() and not given.again:

@@ -10,12 +10,22 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
+from typing import Any
 
 import penstock.operators
 import penstock.query
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.changes import Changes
 from penstock.operators.contract import Operator
+from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.landmark_windows import LandmarkWindows
 from penstock.operators.routing import Route
+from penstock.operators.running import RunningAggregation
+from penstock.operators.session_windows import SessionWindows
+from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.updates import Updates
+from penstock.query.windowed import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
 
@@ -34,18 +44,28 @@ WITHOUT: dict[str, str] = {
 }
 
 
-def classes(package: ModuleType, base: type) -> set[type]:
+#: the operators that a kind of window becomes, with any emission
+OPERATORS: dict[str, tuple[type, ...]] = {
+    "InTime": (Aggregation, SlidingAggregation, Changes, Updates),
+    "Running": (RunningAggregation, Changes),
+    "ByCount": (CountWindows,),
+    "InSessions": (SessionWindows,),
+    "BetweenLandmarks": (LandmarkWindows,),
+}
+
+
+def classes(package: ModuleType, base: type[Any]) -> set[type[Any]]:
     """The classes below a base that can be made, in a package and all below it."""
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
     return {one for one in _below(base) if _of(package, one) and not inspect.isabstract(one)}
 
 
-def _of(package: ModuleType, one: type) -> bool:
+def _of(package: ModuleType, one: type[Any]) -> bool:
     return one.__module__.startswith(f"{package.__name__}.")
 
 
-def _below(base: type) -> Iterator[type]:
+def _below(base: type[Any]) -> Iterator[type[Any]]:
     for one in base.__subclasses__():
         yield one
         yield from _below(one)
@@ -100,6 +120,16 @@ def test_every_piece_of_an_aggregate_has_golden_state() -> None:
 
 def test_every_way_to_the_buckets_has_golden_state() -> None:
     assert lacking(classes(penstock.operators, Route)) == []
+
+
+def test_every_kind_of_window_has_golden_state() -> None:
+    """With whatever it emits: at the end, on changes, periodically."""
+    wanted = {
+        operator
+        for window in classes(penstock.query, Window)
+        for operator in OPERATORS[window.__name__]  # a new kind of window: say which operators it becomes
+    }
+    assert lacking(wanted) == []
 
 
 def test_nothing_is_excused_that_is_there() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.golden.case import Case, Killed
+from tests.golden import unit_app
+from tests.golden.case import Case, Files, Killed, OfUnit, OnSpark, Reduced
 from tests.golden.cases import aggregates, custom, dealing, engines, jobs, keyed, meetings, tops, windows
 
 _ALL = (
@@ -27,9 +28,22 @@ _ALL = (
     Case("jobs-of-own-plans", jobs.own_plans),
     Case("jobs-with-feedback", jobs.feedback, commands={0: ""}),
     Case("jobs-that-change", jobs.changing, commands=jobs.CHANGES, stateless=frozenset({"dropped"})),
+    Case(
+        "jobs-whose-commands-are-folded",
+        jobs.changing,
+        commands=jobs.CHANGES,
+        stateless=frozenset({"dropped"}),
+        fold_after=1,
+    ),
+    Case("jobs-all-in-sql", jobs.all_in_sql, epoch_units=20),
     Case("sinks", engines.sinks),
     Case("moved-buckets", engines.some_of_each, moves={2: {0: 1, 5: 0, 7: 2}, 4: {1: 2}}),
     Case("checkpoints-apart", engines.some_of_each, checkpoint_every=4, cut=6),
+    Files("files", engines.over_files, epoch_units=2_600),
+    Reduced("reduced-by-agents", engines.reduced),
+    OnSpark("on-spark", engines.some_of_each),
+    OfUnit("unit-passive-replication", unit_app.build),
+    OfUnit("unit-active-replication", unit_app.build, scheme="active-replication", fails_over=True),
     Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
     Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
     Killed("killed-after-the-sinks", engines.sinks, step="delivered"),

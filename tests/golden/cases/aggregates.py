@@ -3,6 +3,8 @@ answers in different ways."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 import penstock as ps
@@ -22,7 +24,7 @@ def typed(events: ps.Stream) -> ps.Stream:
     )
 
 
-def functions() -> tuple[object, ...]:
+def functions() -> tuple[Any, ...]:
     """Every function there is."""
     return (
         ps.count("n_all"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import penstock as ps
 from penstock import col
-from tests.golden.given import Given
+from tests.golden.given import COLUMNS, Given
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -59,3 +59,36 @@ def sinks(given: Given) -> ps.App:
         ps.output("pages", pages, ps.sqlite(database, "pages"), ps.parquet(given.out / "pages_parquet")),
         ps.output("last", users.last(2, "n"), ps.jsonl(given.out / "last")),
     )
+
+
+def over_files(given: Given) -> ps.App:
+    """Text files, which are named by a relative glob."""
+    decoder = ps.json_lines(COLUMNS, times={"time": "us"})
+    log = ps.files("logs/*", finished=True)
+    events = ps.stream("events", log, decoder, time="time", lateness="4s")
+    users = events.key_by("user")
+    rows = {
+        "counts": users.window("15s").count("n"),
+        "last": users.last(3, "page"),
+        "sessions": users.session("3s").count("n"),
+    }
+    return ps.app("over-files", *(given.output(name, one) for name, one in rows.items()))
+
+
+def reduced(given: Given) -> ps.App:
+    """What agents can begin: windows and totals of functions whose partial answers are small."""
+    events = given.stream("events")
+    simple = (
+        ps.count("n_all"),
+        ps.sum_("n", "sum"),
+        ps.avg("amount", "mean"),
+        ps.max_("page", "most"),
+        ps.stddev("amount", "spread"),
+    )
+    rows = {
+        "tumbling": events.key_by("user").window("15s").aggregate(*simple),
+        "hopping": events.key_by("page").window("24s", every="8s").aggregate(*simple),
+        "periodic": events.key_by("user").window("30s").emit(every="10s").aggregate(ps.avg("n", "mean")),
+        "running": events.key_by("user").running("8s").aggregate(*simple),
+    }
+    return ps.app("reduced", *(given.output(name, one) for name, one in rows.items()))

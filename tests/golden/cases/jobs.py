@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
 
 import penstock as ps
 from penstock.jobs.app import JobsApp
-from tests.golden.given import Given
+from tests.golden.given import BEGIN, Given
 
 #: jobs that are alike but for constants, in every kind of window that such jobs have
 TEMPLATES = """
@@ -73,15 +74,23 @@ CREATE JOB altered AS SELECT page, COUNT(*) AS n FROM events WHERE n > 0 GROUP B
 CREATE JOB dropped AS SELECT page, COUNT(*) AS n FROM events GROUP BY page WINDOWING 10 SECONDS
     INTO jsonl('out/dropped');
 CREATE JOB template AS SELECT user, COUNT(*) AS n FROM events WHERE page = $page GROUP BY user WINDOWING 15 SECONDS
-    INTO jsonl('out/template') WITH ($page = '/a')
+    INTO jsonl('out/template') WITH ($page = '/a');
+CREATE JOB rebuilt AS SELECT page, COUNT(*) AS n FROM events GROUP BY page WINDOWING 30 SECONDS
+    INTO jsonl('out/rebuilt');
+CREATE JOB emptied AS SELECT user, COUNT(*) AS n FROM events GROUP BY user WINDOWING 90 SECONDS
+    INTO jsonl('out/emptied');
+CREATE JOB failed AS SELECT user, COUNT(*) AS n FROM events WHERE touchy(time) > 0 GROUP BY user
+    WINDOWING 90 SECONDS INTO jsonl('out/failed')
 """
 #: before which epoch; those after the cut are said to the engine that continues
 CHANGES = {
     2: "PAUSE JOB paused; PAUSE JOB paused_sessions",
-    3: "ALTER JOB altered SET WHERE n > 1; ALTER JOB template SET $page = '/b'",
-    4: "DROP JOB dropped; CREATE JOB later AS SELECT user, COUNT(*) AS n FROM events GROUP BY user "
+    3: "ALTER JOB altered SET WHERE n > 1; ALTER JOB template SET $page = '/b'; EMPTY JOB emptied",
+    4: "DROP JOB dropped; ALTER JOB rebuilt AS SELECT page, SUM(n) AS total FROM events GROUP BY page "
+    "WINDOWING 45 SECONDS REBUILD; CREATE JOB later AS SELECT user, COUNT(*) AS n FROM events GROUP BY user "
     "WINDOWING 60 SECONDS INTO jsonl('out/later')",
-    6: "RESUME JOB paused; RESUME JOB paused_sessions; ALTER JOB template SET $page = '/c'",
+    6: "RESUME JOB paused; RESUME JOB paused_sessions; ALTER JOB template SET $page = '/c'; "
+    "RESUME JOB failed",
     7: "ALTER JOB altered SET WHERE n > 2; PAUSE JOB later; FLUSH JOB steady",
     8: "RESUME JOB later; CREATE JOB dropped AS SELECT page, COUNT(*) AS n FROM events GROUP BY page "
     "WINDOWING 10 SECONDS INTO jsonl('out/dropped_again')",
@@ -92,7 +101,31 @@ def _twice(values: pl.Series) -> pl.Series:
     return values * 2
 
 
+def _touchy(times: pl.Series) -> pl.Series:
+    """Fails in the events of one second, which an epoch before the cut has."""
+    if times.is_between(BEGIN + timedelta(seconds=12), BEGIN + timedelta(seconds=13)).any():
+        raise ValueError("not at this time")
+    return pl.repeat(1, len(times), dtype=pl.Int64, eager=True)
+
+
 FUNCTIONS: dict[str, Any] = {"twice": lambda n: n.map_batches(_twice, return_dtype=pl.Int64)}
+TOUCHY: dict[str, Any] = {"touchy": lambda time: time.map_batches(_touchy, return_dtype=pl.Int64)}
+
+
+#: a stream that SQL creates, which nobody has to be given
+ALL_IN_SQL = """
+CREATE STREAM clicks FROM generated(total => 400, live => FALSE, rate => 10, users => 7, pages => 5, seed => 3)
+    FORMAT combined_log(cookie => 'session') EVENT TIME time LATENESS 2 SECONDS;
+CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 9 SECONDS
+    INTO jsonl('out/hits');
+CREATE JOB visits AS SELECT host, COUNT(*) AS n FROM clicks GROUP BY host WINDOWING SESSION 1 SECONDS
+    INTO jsonl('out/visits')
+"""
+
+
+def all_in_sql(given: Given) -> JobsApp:
+    """Jobs over a stream that is in the commands."""
+    return ps.jobs_app("all-in-sql", ALL_IN_SQL)
 
 
 def templates(given: Given) -> JobsApp:
@@ -120,4 +153,4 @@ def feedback(given: Given) -> JobsApp:
 
 def changing(given: Given) -> JobsApp:
     """Jobs that come, change, rest and go."""
-    return ps.jobs_app("changing", CHANGING, streams={"events": given.stream("events")})
+    return ps.jobs_app("changing", CHANGING, streams={"events": given.stream("events")}, functions=TOUCHY)
