@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.query.code import PYTHON, differing
+from penstock.query.code import PYTHON, find_differences
 from penstock.words.errors import UserError
 
 #: so many names are listed in the message
@@ -13,7 +13,7 @@ _LISTED = 5
 
 def check_replica(mine: Mapping[str, str], leaders: Mapping[str, str] | None) -> None:
     """Raise if an engine that is to follow runs other code than the leader said it runs; if it said nothing, pass."""
-    if leaders is None or not (names := differing(mine, leaders)):
+    if leaders is None or not (names := find_differences(mine, leaders)):
         return
     if names[0] == PYTHON:
         mine_is, leaders_is = mine.get(PYTHON, "none"), leaders.get(PYTHON, "none")

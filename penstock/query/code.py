@@ -99,7 +99,7 @@ def code_of_all(
     return found.digests()
 
 
-def differing(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+def find_differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """The names of what differs between two, functions first: a place differs where a function does."""
     return sorted(
         (name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)),
@@ -120,10 +120,10 @@ def _places(plan: Plan) -> Iterator[tuple[str, object]]:
         yield f"operator {id_}: partitioners", sub.partitioners
     for edge in plan.edges:
         for number, step in enumerate(edge.steps, 1):
-            yield f"{_path(edge)}: step {number}", _said(step)
+            yield f"{_path(edge)}: step {number}", _content_of(step)
     for name, output in plan.outputs.items():
         for number, step in enumerate(output.after, 1):
-            yield f"output {name}: step {number}", _said(step)
+            yield f"output {name}: step {number}", _content_of(step)
         for number, sink in enumerate(output.sinks, 1):
             yield f"output {name}: sink {number}", _Own(sink)
 
@@ -140,7 +140,7 @@ def _path(edge: Edge) -> str:
     )
 
 
-def _said(step: Step) -> object:
+def _content_of(step: Step) -> object:
     match step:
         case MapStep():
             return ("map", step.columns)
@@ -149,7 +149,7 @@ def _said(step: Step) -> object:
         case FunctionStep():
             return ("function", step.function, dict(step.schema))
         case MergedStep():
-            return tuple(_said(part) for part in step.parts)
+            return tuple(_content_of(part) for part in step.parts)
     return (type(step).__name__, getattr(step, "names", getattr(step, "columns", ())))
 
 
@@ -183,44 +183,44 @@ class _Code:
             if not _is_users_class(thing.kind):
                 return
             thing = thing.kind
-        self._found[place] = _digest(self._described(thing))
+        self._found[place] = _digest(self._describe(thing))
 
     # -- anything --------------------------------------------------------------------------------
 
-    def _described(self, thing: object) -> Json:
+    def _describe(self, thing: object) -> Json:
         if id(thing) in self._open:
             return ["again"]
         if isinstance(thing, tuple | list | set | frozenset | Mapping) or hasattr(thing, "__dict__"):
             self._open.add(id(thing))
             try:
-                return self._opened(thing)
+                return self._describe_opened(thing)
             finally:
                 self._open.discard(id(thing))
-        return self._opened(thing)
+        return self._describe_opened(thing)
 
-    def _opened(self, thing: object) -> Json:
+    def _describe_opened(self, thing: object) -> Json:
         match thing:
             case types.FunctionType():
-                return self._function(thing)
+                return self._describe_function(thing)
             case types.MethodType():
-                return ["method", self._described(thing.__func__), self._described(thing.__self__)]
+                return ["method", self._describe(thing.__func__), self._describe(thing.__self__)]
             case functools.partial():
                 parts = (thing.func, thing.args, thing.keywords)
-                return ["partial", *(self._described(part) for part in parts)]
+                return ["partial", *(self._describe(part) for part in parts)]
             case staticmethod() | classmethod():
-                return [type(thing).__name__, self._described(thing.__func__)]
+                return [type(thing).__name__, self._describe(thing.__func__)]
             case property():
-                return ["property", *(self._described(one) for one in (thing.fget, thing.fset, thing.fdel))]
+                return ["property", *(self._describe(one) for one in (thing.fget, thing.fset, thing.fdel))]
             case functools.cached_property():
-                return ["property", self._described(thing.func)]
+                return ["property", self._describe(thing.func)]
             case type():
-                return self._class(thing)
+                return self._describe_class(thing)
             case types.CodeType():
-                return self._code(thing, {})
+                return self._describe_code(thing, {})
             case types.ModuleType():
                 return ["module", thing.__name__]
             case pl.Expr():
-                return self._expression(thing)
+                return self._describe_expression(thing)
             case pl.DataFrame():
                 return ["frame", hashlib.sha256(stream_bytes(thing)).hexdigest()]
             case pl.Series():
@@ -233,26 +233,30 @@ class _Code:
                     hashlib.sha256(thing.tobytes()).hexdigest(),
                 ]
             case tuple() | list():
-                return [type(thing).__name__, *(self._described(item) for item in thing)]
+                return [type(thing).__name__, *(self._describe(item) for item in thing)]
             case set() | frozenset():
-                items: list[Json] = [self._described(item) for item in thing]
+                items: list[Json] = [self._describe(item) for item in thing]
                 return ["set", *sorted(items, key=canonical)]
             case Mapping():
-                pairs: list[Json] = [[self._described(k), self._described(v)] for k, v in thing.items()]
+                pairs: list[Json] = [[self._describe(k), self._describe(v)] for k, v in thing.items()]
                 return ["map", *sorted(pairs, key=canonical)]
-        return self._object(thing)
+        return self._describe_object(thing)
 
-    def _object(self, thing: object) -> Json:
+    def _describe_object(self, thing: object) -> Json:
         kind = type(thing)
         if isinstance(thing, CustomOperator) or _is_users_class(kind):
-            return ["object", self._class(kind), self._described(dict(getattr(thing, "__dict__", {})))]
+            return [
+                "object",
+                self._describe_class(kind),
+                self._describe(dict(getattr(thing, "__dict__", {}))),
+            ]
         if kind_of(thing) is not None and dataclasses.is_dataclass(thing):
             settings = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
-            return ["of", kind_of(thing), self._described(settings)]
+            return ["of", kind_of(thing), self._describe(settings)]
         if kind.__module__.startswith("polars.") and not isinstance(
             thing, pl.DataType
         ):  # it wraps a function
-            return ["of", kind.__qualname__, self._described(dict(getattr(thing, "__dict__", {})))]
+            return ["of", kind.__qualname__, self._describe(dict(getattr(thing, "__dict__", {})))]
         try:
             return ["value", kind.__name__, encode(thing)]
         except InternalError:
@@ -261,39 +265,39 @@ class _Code:
 
     # -- functions -------------------------------------------------------------------------------
 
-    def _function(self, function: types.FunctionType) -> Json:
+    def _describe_function(self, function: types.FunctionType) -> Json:
         if not _is_users(function):
-            cells: list[Json] = [self._described(one) for one in _closed_over(function).values()]
+            cells: list[Json] = [self._describe(one) for one in _closure_of(function).values()]
             return ["of", str(function.__module__), function.__qualname__, *cells]
         if (name := self._names.get(id(function))) is None:
             self._functions = True
-            name = self._named(function, function.__qualname__)
+            name = self._name(function, function.__qualname__)
             self._found[name] = _digest(
                 [
-                    self._code(function.__code__, _scope(function)),
-                    self._described(function.__defaults__),
-                    self._described(function.__kwdefaults__ or {}),
-                    self._described(_closed_over(function)),
+                    self._describe_code(function.__code__, _scope(function)),
+                    self._describe(function.__defaults__),
+                    self._describe(function.__kwdefaults__ or {}),
+                    self._describe(_closure_of(function)),
                 ]
             )
         return ["see", name]
 
-    def _class(self, kind: type) -> Json:
+    def _describe_class(self, kind: type) -> Json:
         if not _is_users_class(kind):
             return ["of", kind.__module__, kind.__qualname__]
         if (name := self._names.get(id(kind))) is None:
             self._functions = True
-            name = self._named(kind, kind.__qualname__)
+            name = self._name(kind, kind.__qualname__)
             members = {key: value for key, value in vars(kind).items() if key not in _ASIDE}
             self._found[name] = _digest(
                 [
-                    *(self._class(base) for base in kind.__bases__),
-                    {key: self._described(value) for key, value in members.items()},
+                    *(self._describe_class(base) for base in kind.__bases__),
+                    {key: self._describe(value) for key, value in members.items()},
                 ]
             )
         return ["see", name]
 
-    def _named(self, thing: object, qualname: str) -> str:
+    def _name(self, thing: object, qualname: str) -> str:
         """A name that nothing else has: the qualified name, with a number where it was given before."""
         base = qualname.replace("<locals>.", "")
         name, number = base, 1
@@ -304,16 +308,16 @@ class _Code:
         self._kept.append(thing)
         return name
 
-    def _code(self, code: types.CodeType, scope: Mapping[str, object]) -> Json:
+    def _describe_code(self, code: types.CodeType, scope: Mapping[str, object]) -> Json:
         """The instructions of a function, with what they name instead of places in its tables."""
         said: list[Json] = []
         attributes = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _LOOKS_UP}
         for one in dis.get_instructions(code):
             value: Json = None
             if isinstance(one.argval, types.CodeType):
-                value = self._code(one.argval, scope)
+                value = self._describe_code(one.argval, scope)
             elif one.opname in _NAMES_A_GLOBAL and one.argval in scope:
-                value = [str(one.argval), self._global(scope[str(one.argval)], attributes)]
+                value = [str(one.argval), self._describe_global(scope[str(one.argval)], attributes)]
             elif one.opname in _HAS_A_CONSTANT:
                 value = _constant(one.argval)
             elif one.argval is not None:
@@ -326,42 +330,42 @@ class _Code:
         counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags]
         return ["code", *counts, list(code.co_varnames[: sum(counts[:3])]), *said]
 
-    def _global(self, thing: object, attributes: Iterable[str]) -> Json:
+    def _describe_global(self, thing: object, attributes: Iterable[str]) -> Json:
         if isinstance(thing, types.ModuleType) and _is_users_file(
             getattr(thing, "__file__", None) or _LIBRARY
         ):
             used = {name: vars(thing)[name] for name in attributes if name in vars(thing)}
-            return ["module", self._described(used)]
-        return self._described(thing)
+            return ["module", self._describe(used)]
+        return self._describe(thing)
 
     # -- expressions -----------------------------------------------------------------------------
 
-    def _expression(self, expr: pl.Expr) -> Json:
+    def _describe_expression(self, expr: pl.Expr) -> Json:
         """An expression with every detail, and the functions in it."""
         try:
             said = json.loads(expr.meta.serialize(format="json"))
         except Exception:  # a function that cannot be pickled, for any reason of the user's
             return ["expression", str(expr)]
-        return ["expression", self._replaced(said)]
+        return ["expression", self._replace_functions(said)]
 
-    def _replaced(self, said: Any) -> Json:
+    def _replace_functions(self, said: Any) -> Json:
         """What Polars wrote down, with descriptions in the place of pickled functions."""
         if isinstance(said, dict):
-            return {key: self._replaced(value) for key, value in said.items()}
+            return {key: self._replace_functions(value) for key, value in said.items()}
         if isinstance(said, list) and said[: len(_MARK)] == list(_MARK):
-            return self._pickled(bytes(said))
+            return self._describe_pickled(bytes(said))
         if isinstance(said, list):
-            return [self._replaced(item) for item in said]
+            return [self._replace_functions(item) for item in said]
         return str(said) if isinstance(said, float) else said
 
-    def _pickled(self, data: bytes) -> Json:
+    def _describe_pickled(self, data: bytes) -> Json:
         at = min((start for start in map(data.find, _PICKLES) if start >= 0), default=len(data))
         try:
             function = pickle.loads(data[at:])  # our own: it was pickled a moment ago, from the plan
         except Exception:  # whatever the user's objects raise
             return ["function", "any"]
         self._kept.append(function)
-        return ["function", data[: max(at - _VERSION, 0)].hex(), self._described(function)]
+        return ["function", data[: max(at - _VERSION, 0)].hex(), self._describe(function)]
 
 
 #: instructions that name a global, look up an attribute, have a constant
@@ -394,7 +398,7 @@ def _scope(function: types.FunctionType) -> dict[str, object]:
     return function.__globals__
 
 
-def _closed_over(function: types.FunctionType) -> dict[str, object]:
+def _closure_of(function: types.FunctionType) -> dict[str, object]:
     """The values that a function closes over, by their names."""
     found: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

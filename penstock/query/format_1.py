@@ -88,8 +88,8 @@ def former_group_id(
     stream: str, key_types: Sequence[pl.DataType], aggregates: Sequence[Any], window: Any | None
 ) -> str:
     """The id that the state of a template group had; `window`: None where windows do not overlap."""
-    shape = f"{former(tuple(key_types))}|{former(tuple(aggregates))}|"
-    shape += "" if window is None else former(window)
+    shape = f"{former_repr(tuple(key_types))}|{former_repr(tuple(aggregates))}|"
+    shape += "" if window is None else former_repr(window)
     return f"jobs-{hashlib.sha256(f'{stream}|{shape}'.encode()).hexdigest()[:12]}"
 
 
@@ -103,24 +103,26 @@ def former_fingerprint(
     what feeds it, the types it keeps, and partitioners; and of every output its name and what ranks it."""
     parts = [name, *sorted(streams)]
     for id_, operator, sources, kept, partitioners in subqueries:
-        by = f"|{former(tuple(partitioners))}" if partitioners else ""
-        parts.append(f"{id_}|{former(operator)}|{sorted(sources)}|{dict(kept)}{by}")
-    parts += [f"{output}|{former(top)}" for output, top in outputs]
+        by = f"|{former_repr(tuple(partitioners))}" if partitioners else ""
+        parts.append(f"{id_}|{former_repr(operator)}|{sorted(sources)}|{dict(kept)}{by}")
+    parts += [f"{output}|{former_repr(top)}" for output, top in outputs]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def former(value: Any) -> str:
+def former_repr(value: Any) -> str:
     """The `repr` of a value as it was."""
     match value:
         case CustomOperator():
             return _former_custom(value)
         case tuple():
-            items = [former(item) for item in value]
+            items = [former_repr(item) for item in value]
             return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
         case list():
-            return f"[{', '.join(map(former, value))}]"
+            return f"[{', '.join(map(former_repr, value))}]"
         case dict():
-            return f"{{{', '.join(f'{former(key)}: {former(item)}' for key, item in value.items())}}}"
+            return (
+                f"{{{', '.join(f'{former_repr(key)}: {former_repr(item)}' for key, item in value.items())}}}"
+            )
     kind = kind_of(value)
     if kind is None or not dataclasses.is_dataclass(value):
         return repr(value)
@@ -134,7 +136,7 @@ def former(value: Any) -> str:
     if kind not in _CLASSES:  # there was no such thing
         return repr(settings)
     class_, fields = _CLASSES[kind]
-    return f"{class_}({', '.join(f'{name}={former(settings[name])}' for name in fields.split())})"
+    return f"{class_}({', '.join(f'{name}={former_repr(settings[name])}' for name in fields.split())})"
 
 
 def _former_custom(operator: CustomOperator) -> str:

@@ -92,7 +92,7 @@ def keep_known(manifest: Manifest, query: Identities) -> Manifest:
             detail=", ".join(missed),
             hint="Nothing is lost: use the Penstock that wrote the state.",
         )
-    return without(manifest, frozenset(gone))
+    return drop_states(manifest, frozenset(gone))
 
 
 def identify(manifest: Manifest, query: Identities) -> Manifest:
@@ -135,7 +135,7 @@ def _numbers(spelled: str) -> frozenset[int]:
     return frozenset(n for first, _, last in ranges for n in range(int(first), int(last or first) + 1))
 
 
-def unreadable(manifest: Manifest, query: Identities) -> dict[str, str]:
+def find_unreadable(manifest: Manifest, query: Identities) -> dict[str, str]:
     """By its id, each state of a form that the query's operators do not read, and how it differs."""
     found: dict[str, str] = {}
     for id_ in sorted(_held(manifest) & query.states.keys()):
@@ -147,7 +147,7 @@ def unreadable(manifest: Manifest, query: Identities) -> dict[str, str]:
     return found
 
 
-def without(manifest: Manifest, ids: frozenset[str]) -> Manifest:
+def drop_states(manifest: Manifest, ids: frozenset[str]) -> Manifest:
     """The manifest without these states."""
     return replace(
         manifest,
@@ -159,7 +159,7 @@ def without(manifest: Manifest, ids: frozenset[str]) -> Manifest:
     )
 
 
-def renamed(manifest: Manifest, ids: Mapping[str, str]) -> Manifest:
+def rename_ids(manifest: Manifest, ids: Mapping[str, str]) -> Manifest:
     """The manifest with the ids that have become of former ones."""
     collections = {ids.get(id_, id_): group for id_, group in manifest.collections.items()}
     return replace(manifest, collections=collections)

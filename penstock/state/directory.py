@@ -30,7 +30,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.state.agreed import Agreed, numbered
-from penstock.state.continuity import Continuity, Identities, compare, renamed, unreadable, without
+from penstock.state.continuity import (
+    Continuity,
+    Identities,
+    compare,
+    drop_states,
+    find_unreadable,
+    rename_ids,
+)
 from penstock.state.difference import first_difference
 from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.generation import Ground, fenced
@@ -151,7 +158,7 @@ class StateDirectory:
                 hint="Start with --drop-state to go on without what would be dropped, or name another directory with "
                 "--state.",
             )
-        strange = unreadable(without(newest, frozenset(found.dropped)), query)
+        strange = find_unreadable(drop_states(newest, frozenset(found.dropped)), query)
         if strange and not drops_state:
             first = next(iter(strange))
             raise UserError(
@@ -397,14 +404,14 @@ class StateDirectory:
     def _continued(self, manifest: Manifest) -> Manifest:
         """A manifest as the query sees it that the directory was taken for."""
         if manifest.format == 1 and self._former_ids is not None:
-            manifest = replace(renamed(manifest, self._former_ids), format=FORMAT)
+            manifest = replace(rename_ids(manifest, self._former_ids), format=FORMAT)
         if self._dropped is None:  # it was not taken, but is looked at
             self._dropped = []
             with contextlib.suppress(PenstockError):
                 self._dropped = _dropped_in(self.facts() or {})
         for upto, ids in self._dropped:
             if manifest.epoch <= upto:
-                manifest = without(manifest, ids)
+                manifest = drop_states(manifest, ids)
         return manifest
 
     def latest(self) -> Manifest:

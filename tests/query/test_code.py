@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.program import Fixed
-from penstock.query.code import PYTHON, code_of, code_of_all, differing
+from penstock.query.code import PYTHON, code_of, code_of_all, find_differences
 from penstock.query.compile import compiled
 from penstock.service.load import load
 
@@ -146,7 +146,7 @@ def test_what_was_changed_differs_and_nothing_else(
 ) -> None:
     then, now, functions = CHANGES[change]
     assert APP.count(then) == 1
-    found = differing(before, code(APP.replace(then, now), tmp_path))
+    found = find_differences(before, code(APP.replace(then, now), tmp_path))
     assert [name for name in found if ": " not in name] == functions
     assert found  # where no function differs, a place does
 
@@ -176,7 +176,7 @@ def test_what_changes_nothing_that_is_done_makes_no_difference(
     then: str, now: str, before: dict[str, str], tmp_path: Path
 ) -> None:
     assert APP.count(then) == 1
-    assert differing(before, code(APP.replace(then, now), tmp_path)) == []
+    assert find_differences(before, code(APP.replace(then, now), tmp_path)) == []
 
 
 def test_neither_the_file_nor_where_it_is_counts(before: dict[str, str], tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ def test_what_a_module_beside_the_file_does_counts(tmp_path: Path) -> None:
         return code_of_all({"f": names["f"]})
 
     one, other = loaded("def half(x):\n    return x / 2\n"), loaded("def half(x):\n    return x / 3\n")
-    assert differing(one, other) == ["half"]
+    assert find_differences(one, other) == ["half"]
     unused = loaded("def half(x):\n    return x / 2\n\ndef third(x):\n    return x / 3\n")
-    assert differing(one, unused) == []
+    assert find_differences(one, unused) == []
 
 
 def test_what_holds_itself_has_an_end() -> None:

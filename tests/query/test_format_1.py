@@ -11,7 +11,7 @@ import pytest
 
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import kind_of
-from penstock.query.format_1 import former, former_group_id, former_id
+from penstock.query.format_1 import former_group_id, former_id, former_repr
 from tests.operators.samples import SAMPLES, SUM, WINDOW, Throttle
 
 #: what `repr` of the samples was when the format was 1, a line each
@@ -22,7 +22,7 @@ REPRS = Path(__file__).with_name("format_1_reprs.txt").read_text().splitlines()
     ("sample", "then"), list(zip(SAMPLES, REPRS, strict=True)), ids=[str(kind_of(one)) for one in SAMPLES]
 )
 def test_the_former_repr_of_everything_is_known(sample: Any, then: str) -> None:
-    assert former(sample) == then
+    assert former_repr(sample) == then
 
 
 def test_a_renamed_class_with_reordered_fields_has_the_former_repr() -> None:
@@ -32,7 +32,7 @@ def test_a_renamed_class_with_reordered_fields_has_the_former_repr() -> None:
         [(one.name, int, dataclasses.field(kw_only=True)) for one in fields],
         namespace={"kind": "time-window"},
     )
-    assert former(made(size=60, advance=10, offset=5)) == "TimeWindow(size=60, advance=10, offset=5)"
+    assert former_repr(made(size=60, advance=10, offset=5)) == "TimeWindow(size=60, advance=10, offset=5)"
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_a_users_operator_that_says_its_own_repr_is_known_by_that() -> None:
         def __repr__(self) -> str:
             return "mine"
 
-    assert former(Own()) == "mine"
-    assert former(Throttle(2)).startswith("Throttle(most=2, per=")
+    assert former_repr(Own()) == "mine"
+    assert former_repr(Throttle(2)).startswith("Throttle(most=2, per=")
