@@ -8,6 +8,7 @@ State: `open`, a journal of partial answers (inserting reads nothing).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -21,6 +22,9 @@ from penstock.state.buckets import HASH
 @dataclass(frozen=True)
 class Aggregation(PaneOperator):
     """Aggregates per key over windows of time of which no two overlap, told when a window closes."""
+
+    kind: ClassVar[str] = "time-window-aggregate"
+    state_version: ClassVar[int] = 1
 
     window: TimeWindow
 

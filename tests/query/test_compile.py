@@ -106,7 +106,7 @@ def test_a_shared_input_is_one_sub_query() -> None:
     counts = clicks().key_by("user").window("1s").count()
     made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
     assert len(made.subqueries) == 1
-    assert sorted(edge.target for edge in made.edges_from("1-aggregation")) == [
+    assert sorted(edge.target for edge in made.edges_from("1-time-window-aggregate")) == [
         "out:out0",
         "out:out1",
         "out:out2",
@@ -127,13 +127,13 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
     )
     made = plan(deep, events.key_by("user").window("1s").count())
     assert [(sub.id, sub.level) for sub in made.subqueries.values()] == [
-        ("1-lastn", 1),
-        ("2-aggregation", 2),
-        ("3-aggregation", 2),  # by the same key as the one it reads: no further exchange
-        ("4-aggregation", 1),
+        ("1-last-n", 1),
+        ("2-time-window-aggregate", 2),
+        ("3-time-window-aggregate", 2),  # by the same key as the one it reads: no further exchange
+        ("4-time-window-aggregate", 1),
     ]
     assert made.levels == 2
-    assert [sub.id for sub in made.at_level(1)] == ["1-lastn", "4-aggregation"]
+    assert [sub.id for sub in made.at_level(1)] == ["1-last-n", "4-time-window-aggregate"]
 
 
 def test_a_sub_query_waits_for_every_stream_it_reads() -> None:

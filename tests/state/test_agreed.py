@@ -9,6 +9,7 @@ import pytest
 from penstock.ha.seed import seeded
 from penstock.state.agreed import KEPT, Agreed
 from penstock.state.directory import StateDirectory
+from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.words.errors import ExternalError, UserError
 
@@ -21,7 +22,7 @@ def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
     leader, follower = Agreed(tmp_path / "book"), Agreed(tmp_path / "book")
     leader.take(3)
     said = leader.record(0, offsets(0))
-    assert said == {**offsets(0), "generation": 3}
+    assert said == {**offsets(0), "format": FORMAT, "generation": 3}
     assert follower.recorded(0) == said
     assert follower.record(0, {"start": {}, "end": {"epoch": 0, "other": True}}) == said
     assert follower.recorded(1) is None

@@ -13,7 +13,8 @@ import pytest
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
+from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -52,7 +53,7 @@ CLAIM = """
 import sys
 from pathlib import Path
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
 sys.stdin.read()
@@ -142,8 +143,9 @@ def test_a_file_in_the_place_of_the_directory_is_refused(folder: Path) -> None:
 def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
     directory = StateDirectory(folder)
     first = {"start": {}, "end": {"epoch": 0, "at": {"s": {"p": 7}}}}
-    assert directory.record(0, first) == first
-    assert directory.record(0, {"start": {}, "end": {"epoch": 0, "at": {}}}) == first
+    recorded = {**first, "format": FORMAT}
+    assert directory.record(0, first) == recorded
+    assert directory.record(0, {"start": {}, "end": {"epoch": 0, "at": {}}}) == recorded
     assert directory.recorded_end(0) == first["end"]
     assert directory.recorded_end(1) is None
     assert directory.last_offsets() == {"s": {"p": 7}}
@@ -246,7 +248,7 @@ from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
 from penstock.words.errors import PenstockError

@@ -12,6 +12,7 @@ import pytest
 from penstock.state import durable
 from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
+from penstock.state.format import FORMAT
 from penstock.state.generation import Ground
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import rolled_back
@@ -101,7 +102,7 @@ def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path
             attempt()
         assert refused.value.condition == "FENCED"
         assert "generation 7; this one is 1" in str(refused.value)
-    assert new.record(0, RECORD) == {**RECORD, "generation": 7}
+    assert new.record(0, RECORD) == {**RECORD, "format": FORMAT, "generation": 7}
     new.commit(Manifest(epoch=0))
     assert new.latest().generation == 7
 
