@@ -24,7 +24,6 @@ Ints = npt.NDArray[np.int64]
 VACANT = ""
 
 
-@dataclass(frozen=True)
 @dataclass(frozen=True, eq=False)
 class Measured:
     """One sub-query in one period."""
