@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from penstock.service import view
-from penstock.service.view import Lines
+from penstock.service.view import Lines, Screen, view_for
 
 
 def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +27,16 @@ def test_an_epoch_that_takes_long_is_told_while_it_does(monkeypatch: pytest.Monk
         time.sleep(0.5)
         assert out.getvalue() == told, "it has ended"
     assert told.splitlines()[0].endswith("ready")
+
+
+@pytest.mark.parametrize(("term", "kind"), [("xterm", Screen), ("", Screen), ("dumb", Lines)])
+def test_only_a_terminal_with_cursor_movement_gets_the_live_screen(
+    term: str, kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("TTY_INTERACTIVE", raising=False)
+    engine: Any = SimpleNamespace(plan=SimpleNamespace(outputs={}))
+    assert type(view_for(engine, Console(file=io.StringIO(), force_terminal=True), None)) is kind
 
 
 def _until(done: Any) -> None:
