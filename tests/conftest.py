@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]  # hooks
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,14 +20,14 @@ from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.words.errors import ExternalError
 from tests.ha.unit_kit import Kit
 
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 6.0
 #: a process that has ended
 GONE = 2**22 + 1
 
 
 @pytest.mark.parametrize("scheme", [Scheme.active_standby, Scheme.passive_hot])
 def test_after_a_stall_of_everything_the_second_engine_takes_over(tmp_path: Path, scheme: Scheme) -> None:
-    kit = Kit(tmp_path, scheme)
+    kit = Kit(tmp_path, scheme, lease_seconds=2.5)
     try:
         kit.feeder.go()
         second = kit.until("there is a second engine", kit.secondary)
