@@ -19,6 +19,16 @@ def copies(column: str, turn: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     return copied
 
 
+#: an aggregate of the user's own; the numbers are small, and it must not run over whatever is multiplied
+SQUARES = ps.aggregate_function(
+    "squares",
+    add=lambda values: sum(value * value for value in values.to_list()) % 1_000_003,
+    merge=lambda one, other: (one + other) % 1_000_003,
+    result=lambda state: state,
+    dtype=pl.Int64,
+)
+
+
 def folded(key: str, value: str) -> Callable[..., Any]:
     def after(before: Any, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
         emit({"key": row[key], "value": row[value], "before": before})
