@@ -23,12 +23,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
+#: fixtures that start servers, or processes of our own
+_STARTING = {"processes", "zookeeper", "redis_address", "postgres_address", "kafka", "child"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give tests the marker of what their fixtures do."""
+    if not _STARTING.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker("process")
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes share the files, those that start Spark or processes of their own come first."""
     if not hasattr(config, "workerinput"):
         return
-    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("spark", "kill"))))
+    slow = Counter(
+        item.path for item in items if any(map(item.get_closest_marker, ("spark", "kill", "process")))
+    )
     items.sort(key=lambda item: -slow[item.path])
 
 

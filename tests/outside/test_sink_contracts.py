@@ -17,6 +17,8 @@ from penstock.testing.sink_contract import SinkContract, epoch_rows, size
 from penstock.words.errors import ExternalError
 from tests.outside.receiver import Receiver
 
+pytestmark = pytest.mark.process
+
 NOTHING = pl.DataFrame(schema={"epoch": pl.Int64})
 
 
