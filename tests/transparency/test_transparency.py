@@ -198,7 +198,7 @@ def test_operators_together() -> None:
 # -- crashes -------------------------------------------------------------------------------------
 
 
-class _Crash(BaseException):
+class Crash(BaseException):
     """The end of the engine, in the middle of an epoch."""
 
 
@@ -208,7 +208,7 @@ def crashing(at: str, in_epoch: int) -> Iterator[None]:
 
     def reached(step: str, number: int, engine_pid: int | None = None) -> None:
         if (step, number) == (at, in_epoch):
-            raise _Crash
+            raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (admission, epoch, slices, stages):
@@ -240,7 +240,7 @@ def test_crashes_do_not_show() -> None:
                     try:
                         for _ in carried_out.epochs(app_of(case, how, out), state, how, shift=life):
                             pass
-                    except _Crash:
+                    except Crash:
                         event(f"crashed at {step}")
                         crashed += 1
             found = {name: rows_of(out / name) for name in case.outputs}
