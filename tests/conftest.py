@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.engine.local_query import SEED
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]  # hooks
+
+
+def pytest_report_header() -> str:
+    return f"without Spark, messages arrive in the order that {SEED}={os.environ.get(SEED, '0')} draws"
 
 
 def pytest_configure(config: pytest.Config) -> None:

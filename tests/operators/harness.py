@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.closing import Closing, Due, Step
 from penstock.logs.contract import Partition
+from penstock.operators.event_windows import END_OF_TIME
 from penstock.operators.job_windows import LOTS
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -108,7 +109,8 @@ class Holding(Closing):
         draw: random.Random = self.draw  # type: ignore[attr-defined]
         if draw.random() < 0.3:
             return Step()
-        anywhere = [due.reached, due.sure, *(due.sure - back * SECOND for back in range(1, 30))]
+        sure = min(due.sure, END_OF_TIME - 1)  # beyond it nothing is due
+        anywhere = [due.reached, sure, *(sure - back * SECOND for back in range(1, 30))]
         at = draw.choice([*anywhere, *(at - 1 for at in due.rows for _ in range(4))])
         return Step((max(at, due.reached), draw.choice([0, 1, 5, LOTS - 1, LOTS])))
 

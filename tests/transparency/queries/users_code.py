@@ -50,7 +50,7 @@ class Previous(ps.CustomOperator):
 
     def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
         before = []
-        for key, value in batch.select(self.key, self.value).iter_rows():
+        for key, value in zip(batch[self.key], batch[self.value], strict=True):
             before.append(state.get(key))
             state[key] = value
         made = batch.select("_time", key=self.key, value=self.value)
