@@ -131,7 +131,7 @@ def _progressed(run: ScalingRun, manager: Manager | None) -> ScalingResult:
     """Simulate; on a terminal, what takes more than a second shows how far it is."""
     began, people = time.monotonic(), Console(stderr=True)
     columns = (TextColumn("simulating"), BarColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=people, transient=True, disable=not people.is_terminal)
+    progress = Progress(*columns, console=people, transient=True, disable=not people.is_interactive)
     task = progress.add_task("simulating", total=1.0)
 
     def tell(share: float) -> None:

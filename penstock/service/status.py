@@ -57,6 +57,9 @@ def status(
         console.print(drawn(asked(place), console.width))
         return
     try:
+        while not console.is_interactive:  # a pipe or a dumb terminal, where nothing can be drawn over
+            time.sleep(_AGAIN_SECONDS)
+            console.print(drawn(asked(place), console.width))
         with Live(drawn(asked(place), console.width), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_AGAIN_SECONDS)

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
 
+import pytest
+
 from penstock.demos import retail, shop
 from penstock.jobs.program import Jobs
 from penstock.logs.contract import Span
@@ -97,6 +99,7 @@ def test_invoices_three_ways(tmp_path: Path) -> None:
     compare(text.splitlines()[2:], tmp_path)
 
 
+@pytest.mark.may_skip("the real data")
 def test_the_invoices_of_2010(tmp_path: Path) -> None:
     with gzip.open(data("online_retail.csv.gz"), "rt") as file:
         lines = [file.readline().rstrip("\n") for _ in range(901)][1:]

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from penstock.demos.taxi import build
 from penstock.testing import ListLog
 from tests.demos.kit import data, three_ways
@@ -132,6 +134,7 @@ def test_routes_and_areas_as_by_hand_three_ways(tmp_path: Path) -> None:
     assert all(out.values())
 
 
+@pytest.mark.may_skip("the real data")
 def test_the_first_trips_of_2013(tmp_path: Path) -> None:
     file = data("taxi_trips_2013-01-01.csv.gz")
     trips = gzip.decompress(file.read_bytes()).decode().splitlines()[:600]

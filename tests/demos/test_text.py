@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.demos import hibench, sentiment, wordcount
 from penstock.testing import ListLog
 from tests.demos.kit import data, same, three_ways
@@ -64,6 +66,7 @@ def test_words_are_counted_three_ways(tmp_path: Path) -> None:
     same(rows["top"], top)
 
 
+@pytest.mark.may_skip("the real data")
 def test_the_words_of_a_book(tmp_path: Path) -> None:
     text = gzip.decompress(data("moby_dick.txt.gz").read_bytes()).decode()
     said = stamped(text.splitlines()[:1500], 0.5)

@@ -14,7 +14,7 @@ from penstock.elastic.fit import Parts, fitted
 def test_both_parts_are_found(fixed: float, each: float, events: list[int]) -> None:
     found = fitted(events, [fixed + each * n for n in events])
     for n in events:
-        assert found.of(n) == pytest.approx(fixed + each * n, rel=1.01), "also where they look alike"
+        assert found.of(n) == pytest.approx(fixed + each * n, rel=0.01), "also where they look alike"
     if max(events) >= 2 * min(events):
         assert found.fixed == pytest.approx(fixed, rel=1e-2, abs=1e-6 * max(events) * each)
         assert found.each == pytest.approx(each, rel=1e-2, abs=1e-9 * fixed)

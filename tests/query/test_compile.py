@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -73,24 +74,25 @@ def test_what_several_outputs_need_is_read_once() -> None:
 
 @dataclass(frozen=True)
 class Asking(Decoder):
-    """A decoder that notes which columns it is asked for."""
+    """A decoder that notes in a file which columns it is asked for: tasks have copies of it."""
 
     inner: Decoder
-    asked: list[list[str]] = field(default_factory=list)
+    notes: Path
 
     def schema(self) -> dict[str, pl.DataType]:
         return self.inner.schema()
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
-        self.asked.append(sorted(columns))
+        with self.notes.open("a") as file:
+            file.write(json.dumps(sorted(columns)) + "\n")
         return self.inner.decode(chunk, columns)
 
 
-def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path) -> None:
-    decoder = Asking(ps.json_lines(COLUMNS))
+def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path, tmp_path: Path) -> None:
+    decoder = Asking(ps.json_lines(COLUMNS), tmp_path / "notes")
     events = ps.stream("clicks", ListLog([LINE]), decoder, time="time")
     run_inline(ps.app("x", ps.output("out", events.key_by("user").window("1s").sum("bytes"))), state)
-    assert decoder.asked == [["bytes", "time", "user"]]
+    assert [json.loads(line) for line in decoder.notes.open()] == [["bytes", "time", "user"]]
 
 
 # -- sub-queries and levels -----------------------------------------------------------------------------

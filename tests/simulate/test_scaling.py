@@ -202,11 +202,17 @@ def test_executors_that_never_come_are_retried_then_told() -> None:
 
 
 def test_a_cluster_that_refuses_is_told_and_lived_with() -> None:
+    one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, most=17), hours=1))
+    assert one.series.executors.max() == 17
+    assert 1 <= len(one.changes) <= 6
+    assert {entry.outcome for entry in one.changes} == {Outcome.failed}
+    assert {entry.why for entry in one.changes} == {"the cluster has no more than 17 executors"}
+
+
+def test_a_cluster_that_has_fewer_than_asked_for_gives_what_there_is() -> None:
     one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, most=20), hours=1))
-    assert one.series.executors.max() == 20  # what there was is taken
-    later = [entry for entry in one.changes if entry.outcome == Outcome.failed]
-    assert all("no more than 20" in entry.why for entry in later)
-    assert len(one.changes) <= 6
+    assert one.series.executors.max() == 20
+    assert [entry.outcome for entry in one.changes] == [Outcome.did_not_help]
 
 
 def test_every_move_fatal_is_undone_and_the_fleet_goes_on() -> None:
@@ -214,7 +220,9 @@ def test_every_move_fatal_is_undone_and_the_fleet_goes_on() -> None:
         ScalingRun(Trace("step", factor=2), model=replace(SMALL, dies_in_move=1.0), hours=0.5)
     )
     assert Outcome.undone in {entry.outcome for entry in one.changes}
-    assert not one.unfinished or one.changes[-1].outcome == Outcome.under_way
+    under_way = [entry.outcome == Outcome.under_way for entry in one.changes]
+    assert not any(under_way[:-1])
+    assert one.unfinished == under_way[-1]
 
 
 def test_spare_executors_are_there_at_once() -> None:
@@ -237,9 +245,9 @@ def test_after_a_provision_the_utilisation_is_at_most_the_target(factor: float, 
     one = simulate_scaling(
         ScalingRun(Trace("step", rate=50_000, factor=factor, rise_seconds=1), hours=0.5, seed=seed)
     )
-    if Provision in kinds(one):
-        assert one.series.utilisation[-1] <= one.run.settings.target_utilisation + 0.02
-        assert one.series.backlog_seconds[-1] < 0.5
+    assert Provision in kinds(one)
+    assert one.series.utilisation[-1] <= one.run.settings.target_utilisation + 0.02
+    assert one.series.backlog_seconds[-1] < 0.5
 
 
 # ---------------------------------------------------------------- anybody's manager
