@@ -28,8 +28,7 @@ def streams(program: Jobs | Kept) -> list[tuple[str, str, StreamDefinition]]:
         said = _BY_AGENTS if _reduced(program) else _BY_PYTHON
         return [(name, said, scan.stream) for name, scan in program.plan(0).scans.items()]
     return [
-        (name, entry.text or _BY_PYTHON, program.stream(name))
-        for name, entry in program.catalogue.streams.items()
+        (name, entry.definition, program.stream(name)) for name, entry in program.catalogue.streams.items()
     ]
 
 
