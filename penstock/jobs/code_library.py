@@ -196,6 +196,11 @@ def reads_of(output: Output) -> tuple[str, ...]:
     return tuple(found)
 
 
+def jobs_read(output: Output) -> set[str]:
+    """The jobs whose rows of the same epoch a query reads."""
+    return {node.job for node in _nodes_of(output) if isinstance(node, FromJob)}
+
+
 def sources_of(output: Output) -> list[Source]:
     """The streams that a query reads, each once."""
     found = {node.stream: node for node in _nodes_of(output) if isinstance(node, Source)}

@@ -15,10 +15,10 @@ from penstock.jobs.agreement import check_declared
 from penstock.jobs.app import JobsApp
 from penstock.jobs.broken import uses
 from penstock.jobs.catalogue import Catalogue, CodeReference, Command, JobEntry
-from penstock.jobs.code_library import reads_of, sources_of
+from penstock.jobs.code_library import jobs_read, reads_of, sources_of
 from penstock.jobs.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy
 from penstock.jobs.definition import define_functions, define_output, define_sinks, define_stream, differences
-from penstock.jobs.placing import script
+from penstock.jobs.placing import Script, script
 from penstock.jobs.sendable import may_call
 from penstock.jobs.trial import check_empty_batches
 from penstock.jobs.workshop import Workshop
@@ -51,9 +51,8 @@ class Submission:
                 self._create(request.name, _reference(request, request.attribute), made)
             case AlterFrom():
                 self._checks.found(request.name, made.catalogue)
-                self._alter(
-                    request.name, _reference(request, request.attribute), made, rebuild=request.rebuild
-                )
+                reference = _reference(request, request.attribute)
+                self._alter(request.name, reference, made, made.catalogue, rebuild=request.rebuild)
                 self._checks.check_readers(request.name, made.catalogue)
             case Deploy():
                 self._deploy(request, made)
@@ -88,8 +87,17 @@ class Submission:
         with_it = f"; the stream {', '.join(came)} came with it" if came else ""
         made.do(command, f"created job {name}; it runs from the next epoch on{with_it}")
 
-    def _alter(self, name: str, reference: CodeReference, made: Accepted, *, rebuild: bool = False) -> None:
-        entry = made.catalogue.jobs[name]
+    def _alter(
+        self,
+        name: str,
+        reference: CodeReference,
+        made: Accepted,
+        before: Catalogue,
+        *,
+        rebuild: bool = False,
+    ) -> None:
+        """Alter a job to what a reference means. `before`: the catalogue in which it was what it is now."""
+        entry = before.jobs[name]
         if not entry.of_python:
             raise UserError(
                 "JOB_OF_SQL",
@@ -99,7 +107,7 @@ class Submission:
         output, reference = self._found(name, reference)
         self._check_sinks(entry, reference, output)
         came = self._bring_streams(output, reference, made)
-        old = None if entry.left_out else self._workshop.job(name, made.catalogue)
+        old = None if entry.left_out else self._workshop.job(name, before)
         command: dict[str, Any] = {
             "do": "alter",
             "name": name,
@@ -170,19 +178,22 @@ class Submission:
         attribute, app = self._only_app(request)
         reference = replace(_reference(request, attribute), deployed=True)
         names = [output.name for output in app.outputs] if isinstance(app, App) else [*app.queries]
+        text = None if isinstance(app, App) else script(app.sql, app.file)
+        by_sql = [one.name for one in text.statements if isinstance(one, CreateJob)] if text else []
+        # what a job reads comes before it; jobs of SQL that are there already need not be waited for
+        pending = {*names, *(name for name in by_sql if name not in before.jobs)}
         altered: list[str] = []
-        waiting = self._have(names, names, reference, made, altered)
-        wanted = {*names}
-        if isinstance(app, JobsApp):
-            wanted |= self._have_sql(app, reference, before, made)
+        waiting = self._have(names, pending, reference, before, made, altered)
+        if text is not None and isinstance(app, JobsApp):
+            self._have_sql(app, text, reference, before, made)
+            pending = {*waiting}
         while waiting:
-            left = self._have(waiting, waiting, reference, made, altered)
-            if left == waiting:  # they read each other: the first says so
-                self._have(waiting, [], reference, made, altered)
-                break
+            left = self._have(waiting, pending, reference, before, made, altered)
+            if left == waiting:  # they read each other: the first is refused for it
+                pending.clear()
             waiting = left
         if request.prune:
-            self._prune(reference, wanted, before, made)
+            self._prune(reference, {*names, *by_sql}, before, made)
         for name in altered:
             self._checks.check_readers(name, made.catalogue)
 
@@ -203,23 +214,27 @@ class Submission:
     def _have(
         self,
         names: Sequence[str],
-        missing: Sequence[str],
+        pending: set[str],
         reference: CodeReference,
+        before: Catalogue,
         made: Accepted,
         altered: list[str],
     ) -> list[str]:
-        """Have jobs of a file; returns those that wait for others of `missing`, which they read."""
+        """Have jobs of a file, and take them out of those that are `pending`; returns those that read one of these."""
         waiting = []
         for name in names:
-            reads = reads_of(self._library.output(reference, name))
-            if any(one in missing and one != name and one not in made.catalogue.jobs for one in reads):
+            if any(
+                one in pending and one != name for one in jobs_read(self._library.output(reference, name))
+            ):
                 waiting.append(name)
-            elif name not in made.catalogue.jobs:
+                continue
+            pending.discard(name)
+            if name not in before.jobs:
                 self._create(name, reference, made)
-            elif self._is_as_it_was(name, reference, made.catalogue):
+            elif self._is_as_it_was(name, reference, before):
                 made.report(name, f"job {name} is as it was; its state is kept")
             else:
-                self._alter(name, reference, made)
+                self._alter(name, reference, made, before)
                 altered.append(name)
         return waiting
 
@@ -243,23 +258,18 @@ class Submission:
         return same and streams[0] == streams[1]
 
     def _have_sql(
-        self, app: JobsApp, reference: CodeReference, before: Catalogue, made: Accepted
-    ) -> set[str]:
-        """Have the streams and jobs that the SQL of a file says; returns the jobs' names."""
-        text = script(app.sql, app.file)
+        self, app: JobsApp, text: Script, reference: CodeReference, before: Catalogue, made: Accepted
+    ) -> None:
+        """Have the streams and jobs that the SQL of a file says."""
         for name in app.streams:
             if name not in made.catalogue.streams and re.search(rf"\b{re.escape(name)}\b", app.sql):
                 self._bring_stream(name, reference, made)
-        names = set()
         for statement in text.statements:
-            if isinstance(statement, CreateJob):
-                names.add(statement.name)
-                if before.said.get(statement.name) == statement.text and statement.name in before.jobs:
-                    self._swap_functions(before.jobs[statement.name], app, reference, made)
-                    continue
-            if isinstance(statement, CreateJob | CreateStream):
+            known = isinstance(statement, CreateJob) and before.said.get(statement.name) == statement.text
+            if isinstance(statement, CreateJob) and known and statement.name in before.jobs:
+                self._swap_functions(before.jobs[statement.name], app, reference, made)
+            elif isinstance(statement, CreateJob | CreateStream):
                 self._checks.accept_first(text, statement, made, reference)
-        return names
 
     def _swap_functions(
         self, entry: JobEntry, app: JobsApp, reference: CodeReference, made: Accepted
