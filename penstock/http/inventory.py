@@ -76,10 +76,11 @@ def job_facts(program: Jobs | Kept, name: str) -> dict[str, Any]:
             "error": None,
             "version": 0,
             "recovery": program.plan(0).outputs[name].recovery,
+            "of_python": not _reduced(program),
         }
     entry = program.catalogue.jobs[name]
     facts = {key: value for key, value in shown(entry).items() if key != "job"}
-    return {"name": name, **facts, "version": entry.version}
+    return {"name": name, **facts, "version": entry.version, "of_python": entry.of_python}
 
 
 def job_inside(program: Jobs | Kept, name: str) -> dict[str, Any]:

@@ -7,10 +7,13 @@ jobs.submit(deploy(Path("app.py"), prune=True))
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.jobs.code import CodeBundle, read_bundle
+from penstock.words.errors import InternalError
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,16 @@ class AlterFrom:
 
 
 @dataclass(frozen=True)
+class HaveFrom:
+    """Have a job of an attribute of a file: created where there is none of its name, else altered."""
+
+    name: str
+    code: CodeBundle
+    attribute: str
+    rebuild: bool = False
+
+
+@dataclass(frozen=True)
 class Deploy:
     """Have the jobs of a file's app: those that are missing, and the others as they are there. `prune`: drop those that
     came with this file before and are not in it any more."""
@@ -42,7 +55,7 @@ class Deploy:
     prune: bool = False
 
 
-CodeRequest = CreateFrom | AlterFrom | Deploy
+CodeRequest = CreateFrom | AlterFrom | HaveFrom | Deploy
 
 
 def create_from(name: str, file: Path, attribute: str) -> CreateFrom:
@@ -58,6 +71,19 @@ def alter_from(name: str, file: Path, attribute: str, *, rebuild: bool = False) 
 def deploy(file: Path, *, prune: bool = False) -> Deploy:
     """Have the jobs of a file's app, as the file is now."""
     return Deploy(read_bundle(file), prune)
+
+
+def read_request(facts: Mapping[str, Any]) -> CodeRequest:
+    """A request as JSON that names a file of this machine; the file is read here, by who is to execute it."""
+    file = Path(facts["file"])
+    match facts:
+        case {"request": "create", "name": str() as name, "attribute": str() as attribute}:
+            return create_from(name, file, attribute)
+        case {"request": "alter", "name": str() as name, "attribute": str() as attribute}:
+            return alter_from(name, file, attribute, rebuild=bool(facts.get("rebuild")))
+        case {"request": "deploy"}:
+            return deploy(file, prune=bool(facts.get("prune")))
+    raise InternalError("BAD_REQUEST", "this is not a request about the code of jobs")
 
 
 def text_of(request: CodeRequest) -> str:

@@ -16,7 +16,7 @@ from penstock.jobs.app import JobsApp
 from penstock.jobs.broken import uses
 from penstock.jobs.catalogue import Catalogue, CodeReference, Command, JobEntry
 from penstock.jobs.code_library import jobs_read, reads_of, sources_of
-from penstock.jobs.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy
+from penstock.jobs.code_requests import AlterFrom, CodeRequest, CreateFrom, Deploy, HaveFrom
 from penstock.jobs.definition import define_functions, define_output, define_sinks, define_stream, differences
 from penstock.jobs.placing import Script, script
 from penstock.jobs.sendable import may_call
@@ -47,9 +47,11 @@ class Submission:
     def accept(self, request: CodeRequest, made: Accepted) -> None:
         """Add what carries out a request; raises if it cannot be."""
         match request:
+            case HaveFrom(name=name) if name not in made.catalogue.jobs:
+                self._create(name, _reference(request, request.attribute), made)
             case CreateFrom():
                 self._create(request.name, _reference(request, request.attribute), made)
-            case AlterFrom():
+            case AlterFrom() | HaveFrom():
                 self._checks.found(request.name, made.catalogue)
                 reference = _reference(request, request.attribute)
                 self._alter(request.name, reference, made, made.catalogue, rebuild=request.rebuild)
