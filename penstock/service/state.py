@@ -49,6 +49,7 @@ _OWN = [
     "service.json",
     "spark",
     "commands",
+    "code",
     "failures",
     "results",
     "recoveries.jsonl",

@@ -1,4 +1,4 @@
-"""`penstock deploy` and `penstock jobs create --from`, from another process than the engine, which is killed as well."""
+"""`penstock deploy` and `penstock jobs create --from`, from another process than the engine, which is killed too."""
 
 from __future__ import annotations
 
