@@ -28,6 +28,7 @@ from penstock.engine.steps import reached
 from penstock.engine.task import EpochTask, StatePlace, Warmed, warmed
 from penstock.engine.tree import FAN_IN, brought_together, parents
 from penstock.engine.whereabouts import standing_at
+from penstock.jobs.code_loader import add_pickler
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Place
@@ -57,6 +58,7 @@ class SparkStages:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        add_pickler(cloudpickle)
         self._shipped: tuple[Plan, Broadcast[bytes]] | None = None
         self._located: Located | None = None
 

@@ -8,10 +8,11 @@ that a statement is checked while another is; they take turns.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json
 from penstock.http.writers import SegmentWriters
+from penstock.jobs.code_requests import CodeRequest
 from penstock.jobs.commands import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
@@ -159,8 +161,30 @@ class Host:
         if isinstance(self.program, Kept):
             raise inventory.unchanging(self.program)
         self._guard.check(parse(text))
+        program = self.program
+        with self._changing(check):
+            return program.checked(text) if check else program.say(text, request)
+
+    def submit(
+        self, submitted: CodeRequest, request: str | None = None, check: bool = False
+    ) -> list[Answered]:
+        """Have code become a job, if code is taken over HTTP at all."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            raise inventory.unchanging(self.program)
+        self._guard.check_code()
+        with self._changing(check):
+            return self.program.submit(submitted, request, check=check)
+
+    def check_code(self) -> None:
+        """Raise unless code is taken over HTTP."""
+        self._guard.check_code()
+
+    @contextlib.contextmanager
+    def _changing(self, check: bool) -> Iterator[None]:
+        """What is known of jobs may be another after this, unless it is only checked."""
         try:
-            return self.program.checked(text) if check else self.program.say(text, request)
+            yield
         finally:
             if not check:
                 self._changes += 1

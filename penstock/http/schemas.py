@@ -64,6 +64,8 @@ class JobFacts(BaseModel):
     #: what it may lose or repeat when the engine comes back (None: as the engine), and what it did the last time
     recovery: str | None = None
     last_recovery: dict[str, Any] | None = None
+    #: its query is Python's and not SQL
+    of_python: bool = False
 
 
 class JobPage(JobFacts):

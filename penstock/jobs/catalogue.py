@@ -7,7 +7,8 @@ state is kept) was decided when the command was accepted and stands in it, so th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
 from typing import Any
 
 from penstock.ha.schemes import Semantics
@@ -15,17 +16,57 @@ from penstock.jobs.master import Master
 
 #: a command as it is kept: plain JSON
 Command = Mapping[str, Any]
+#: how a stream or a query is called that Python gave when the engine started
+GIVEN = "(given by Python)"
 #: requests whose answers are kept
 _ANSWERED = 1_000
 
 
 @dataclass(frozen=True)
+class CodeReference:
+    """Where the Python of a job or stream is: the digest of its source, the file it was read from, and which attribute
+    of that file. `reads`: the jobs it names; `sinks`: where its rows go, for people. `deployed`: it came with its whole
+    file."""
+
+    digest: str
+    file: str
+    attribute: str
+    reads: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    deployed: bool = False
+
+    @staticmethod
+    def of(facts: Mapping[str, Any] | None) -> CodeReference | None:
+        """From the JSON of a command."""
+        if facts is None:
+            return None
+        return CodeReference(**{**facts, "reads": tuple(facts["reads"]), "sinks": tuple(facts["sinks"])})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The JSON of a command."""
+        return {**asdict(self), "reads": list(self.reads), "sinks": list(self.sinks)}
+
+    @property
+    def text(self) -> str:
+        """It, for people."""
+        return f"{PurePath(self.file).name}:{self.attribute} ({self.digest[:8]})"
+
+
+@dataclass(frozen=True)
 class StreamEntry:
-    """A stream: what was said of it. `known_as` tells it from an earlier one of its name."""
+    """A stream: what was said of it. `known_as` tells it from an earlier one of its name. `code`: it came with a job of
+    Python, and goes when no job reads it any more."""
 
     name: str
     text: str
     known_as: str
+    code: CodeReference | None = None
+
+    @property
+    def definition(self) -> str:
+        """What defines it, for people."""
+        return self.text or (GIVEN if self.code is None else self.code.text)
 
 
 @dataclass(frozen=True)
@@ -49,11 +90,23 @@ class JobEntry:
     lost: bool = False
     #: what it may lose or repeat when the engine comes back; None: as the engine's settings say
     recovery: Semantics | None = None
+    #: the source of its query, or of the functions that its query calls
+    code: CodeReference | None = None
 
     @property
     def version(self) -> int:
         """Counts what has changed the job."""
         return self.master.version
+
+    @property
+    def query(self) -> str:
+        """What it computes, for people."""
+        return self.select or (GIVEN if self.code is None else self.code.text)
+
+    @property
+    def of_python(self) -> bool:
+        """Whether its query is a graph of Python."""
+        return not self.select
 
     @property
     def told_as(self) -> str:
@@ -85,7 +138,7 @@ class Catalogue:
         match command["do"]:
             case "create stream":
                 known_as = f"{name}~{self.last + 1}" if name in self.former else name
-                entry = StreamEntry(name, command["text"], known_as)
+                entry = StreamEntry(name, command["text"], known_as, CodeReference.of(command.get("code")))
                 return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
             case "said":
                 return replace(self, said={**self.said, name: command["text"]})
@@ -106,6 +159,7 @@ class Catalogue:
                     Master(name),
                     self.last + 1,
                     recovery=_semantics(command),
+                    code=CodeReference.of(command.get("code")),
                 )
                 return self._with(job, self.last + 1)
             case "alter":
@@ -126,6 +180,12 @@ class Catalogue:
                 return self._with(replace(job, master=job.master.after(happening)))
         raise AssertionError(f"no such command: {command['do']}")
 
+    @property
+    def code(self) -> frozenset[str]:
+        """The digests of the code that its jobs and streams need."""
+        found = [job.code for job in self.jobs.values()] + [stream.code for stream in self.streams.values()]
+        return frozenset(code.digest for code in found if code is not None)
+
     def _failed(self, command: Command) -> Catalogue:
         found = self.jobs.get(command["name"])
         lost = command.get("lost", True)
@@ -145,6 +205,7 @@ class Catalogue:
             select=command["select"],
             parameters=command["parameters"],
             master=job.master.after("alter"),
+            code=CodeReference.of(command["code"]) if "code" in command else job.code,
         )
         if command["state"] == "kept":
             return self._with(job)
@@ -176,4 +237,9 @@ def named(commands: Sequence[Command]) -> set[str]:
 
 def alike(then: JobEntry | None, now: JobEntry) -> bool:
     """Whether a job reads and writes what it did."""
-    return then is not None and (then.created, then.select) == (now.created, now.select)
+    return then is not None and (then.created, then.select, then.code) == (now.created, now.select, now.code)
+
+
+def code_in(commands: Sequence[Command]) -> set[str]:
+    """The digests of the code that commands bring."""
+    return {command["code"]["digest"] for command in commands if command.get("code")}

@@ -17,7 +17,7 @@ from penstock.service.elastic import elastic_app
 from penstock.service.entry import entered
 from penstock.service.ha import ha_app
 from penstock.service.http import serve
-from penstock.service.jobs import ask, jobs_app
+from penstock.service.jobs import ask, deploy, jobs_app
 from penstock.service.node import node
 from penstock.service.plan import plan
 from penstock.service.run import explain, run
@@ -41,6 +41,7 @@ app.command()(serve)
 app.command()(coordinator)
 app.command()(explain)
 app.command()(sql)
+app.command()(deploy)
 app.command()(ask)
 app.command()(status)
 app.command()(plan)

@@ -51,6 +51,7 @@ _OWN = [
     "service.json",
     "spark",
     "commands",
+    "code",
     "failures",
     "results",
     "recoveries.jsonl",

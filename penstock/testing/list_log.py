@@ -61,6 +61,9 @@ class ListLog(Log):
             yield Chunk(span.partition, at, data)
             at = upto
 
+    def settings(self) -> Mapping[str, object]:
+        return {"object": id(self)}  # another list may come to hold the same lines, and then others
+
     def describe(self) -> str:
         return f"{sum(map(len, self._lines.values()))} lines in {len(self._lines)} lists"
 
