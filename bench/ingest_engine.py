@@ -11,13 +11,13 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import penstock as ps
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.settings import Settings
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 
 
 def app(log: Path) -> ps.App:
@@ -42,10 +42,10 @@ def main(log: Path, folder: Path) -> None:
         def watch(report: EpochReport) -> None:
             nonlocal directory
             directory = directory or engine.state
-            end: dict[str, Any] = directory.recorded_end(report.epoch) or {"at": {}}
+            end = directory.recorded_end(report.epoch) or Offset()
             told = {
                 "at": report.committed_at,
-                "offsets": end["at"].get("clicks", {}),
+                "offsets": end.at.get("clicks", {}),
                 "events": report.events,
                 "aside": report.late + report.bad,
                 "seconds": report.seconds,

@@ -11,7 +11,6 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bench.recovery_load import Feeder, query
 from bench.worker import apart
@@ -19,6 +18,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.settings import Settings
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
 
 #: in memory only; on disk, synced, under a lease
@@ -31,13 +31,13 @@ class _Forgetful(StateDirectory):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._records: dict[int, dict[str, Any]] = {}
+        self._records: dict[int, EpochRecord] = {}
         self._newest = Manifest()
 
-    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
-        return self._records.setdefault(epoch, content)
+    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
+        return self._records.setdefault(epoch, record)
 
-    def recorded(self, epoch: int) -> dict[str, Any] | None:
+    def recorded(self, epoch: int) -> EpochRecord | None:
         return self._records.get(epoch)
 
     def commit(self, manifest: Manifest) -> None:

@@ -57,8 +57,8 @@ def _plan_of(state: StateDirectory, epoch: int, program: Program, leads: bool) -
     """The plan that the state after an epoch is that of; None where who follows cannot know it any more: the gather
     still lets nothing go that nobody dropped."""
     try:
-        end = state.recorded_end(epoch) or {}
-        commands = end.get("commands", 0)
+        end = state.recorded_end(epoch)
+        commands = 0 if end is None else end.commands
         return program.plan(commands, program.failures(epoch, commands))
     except PenstockError:
         if leads:

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from pyspark.sql import SparkSession
 
 from penstock.coordination.leadership import leading
-from penstock.engine.admission import Admission, Offset
+from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.continuity import continue_state
 from penstock.engine.duty import Duty
@@ -47,6 +47,7 @@ from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 from penstock.words.errors import InternalError, PenstockError
 
@@ -313,7 +314,7 @@ class Engine:
     ) -> None:
         """The epoch loop: admit, execute, and again. An epoch that is under way is always finished."""
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        reached = self.state.committed_end() or admission.initial()
+        reached = self.state.committed_end() or Offset()
         while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
             if self._fence is not None:
                 self._fence.check()  # also while there is nothing to write
@@ -334,10 +335,10 @@ class Engine:
         end: Offset,
     ) -> None:
         """One epoch, and what depends on its report."""
-        number = end["epoch"]
+        number = end.epoch
         with self._busy:
             try:
-                self.seat.follow(self.program, number, end.get("commands", 0))
+                self.seat.follow(self.program, number, end.commands)
                 report = runner.run(number, start, end)
                 admission.observed(report.units, report.seconds, report.due)
                 run.add(report)

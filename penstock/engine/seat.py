@@ -22,6 +22,7 @@ from penstock.engine.program import Fixed, Program
 from penstock.engine.same_code import check_replica
 from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
 from penstock.words.errors import InternalError, PenstockError
@@ -110,9 +111,9 @@ class Seat:
         if self.decides.is_set():
             return self.state.last_commands()
         done = self.state.recorded_end(self.state.latest().epoch)
-        return 0 if done is None else int(done.get("commands", 0))
+        return 0 if done is None else done.commands
 
-    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+    def recorded_end(self, epoch: int) -> Offset | None:
         """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
         fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
         if self._waits and not self.decides.is_set() and epoch > self.committed:
@@ -147,7 +148,7 @@ class Seat:
             return
         program.caught_up(commands)
         plan, record = program.plan(commands), self.state.recorded(epoch)
-        recorded = 0 if record is None else record.get("generation", 0)
+        recorded = 0 if record is None else record.generation
         if recorded != self._followed_generation and self.state.agreed is not None:
             check_replica(program.code, self.state.agreed.code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):

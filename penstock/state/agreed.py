@@ -17,10 +17,12 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.state.format import FORMAT, KEY, refuse_newer
+from penstock.state.epoch_record import EpochRecord
+from penstock.state.format import FORMAT, KEY
 from penstock.state.generation import Ground, fenced
 from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
@@ -77,40 +79,36 @@ class Agreed:
                 detail=f"{failure!r} ({self.path / 'code.json'})",
             ) from failure
 
-    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """Write an epoch's record unless it has one; returns the one in force."""
         path = self._path(epoch)
         found = self.recorded(epoch)
         if found is None:
             if not self.generation:
                 raise fenced(self.path, 0, self.newest_generation)
-            said = {**content, KEY: FORMAT, "generation": self.generation}
             try:
-                self.ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
+                self.ground.write_once(path, replace(record, generation=self.generation).to_bytes())
             except OSError as failure:
                 raise unwritable(path, failure) from failure
             found = self.recorded(epoch)
             assert found is not None
-        if self.generation and found.get("generation", 0) > self.generation:
-            raise fenced(self.path, self.generation, found["generation"])
+        if self.generation and found.generation > self.generation:
+            raise fenced(self.path, self.generation, found.generation)
         return found
 
-    def recorded(self, epoch: int) -> dict[str, Any] | None:
+    def recorded(self, epoch: int) -> EpochRecord | None:
         """An epoch's record; None when it has none."""
         path = self._path(epoch)
         try:
-            record: dict[str, Any] = json.loads(path.read_bytes())
-            _ = record["start"], record["end"]
+            return EpochRecord.from_bytes(path.read_bytes(), f"the agreed record of epoch {epoch}")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+        except (OSError, ValueError) as failure:
             raise InternalError(
                 "STATE_DAMAGED",
                 f"the agreed record of epoch {epoch} is damaged",
                 detail=f"{failure!r} ({path})",
             ) from failure
-        refuse_newer(f"the agreed record of epoch {epoch}", record)
-        return record
 
     def has(self, epoch: int) -> bool:
         """Whether an epoch has a record."""

@@ -39,6 +39,7 @@ from penstock.state.continuity import (
 )
 from penstock.state.difference import first_difference
 from penstock.state.durable import sync_directory
+from penstock.state.epoch_record import EpochRecord, Offset, PerPartition
 from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
@@ -293,30 +294,29 @@ class StateDirectory:
 
     # -- epoch records and manifests -------------------------------------------------------------
 
-    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
         if self.agreed is not None:
-            content = self.agreed.record(epoch, self._recorded(path) if path.exists() else content)
+            record = self.agreed.record(epoch, self._recorded(path) if path.exists() else record)
         try:
             if not path.exists():
                 if self.generation and self.agreed is None:
-                    content = {**content, "generation": self.generation}
-                content = {**content, KEY: FORMAT}
-                self._ground.write_once(path, json.dumps(content, separators=(",", ":")).encode())
+                    record = replace(record, generation=self.generation)
+                self._ground.write_once(path, record.to_bytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         found = self._recorded(path)
-        if self.agreed is None and found.get("generation", 0) > self.generation > 0:
-            raise fenced(self.path, self.generation, found["generation"])
+        if self.agreed is None and found.generation > self.generation > 0:
+            raise fenced(self.path, self.generation, found.generation)
         return found
 
-    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+    def recorded_end(self, epoch: int) -> Offset | None:
         """The end offset an epoch was recorded with; None when it has no record."""
         found = self.recorded(epoch)
-        return None if found is None else found["end"]
+        return None if found is None else found.end
 
-    def recorded(self, epoch: int) -> dict[str, Any] | None:
+    def recorded(self, epoch: int) -> EpochRecord | None:
         """An epoch's record, its own or the unit's; None when it has none."""
         path = self._record_path(epoch)
         if path.exists():
@@ -332,36 +332,34 @@ class StateDirectory:
         """How many commands the newest epoch record takes in, its own or the unit's."""
         newest = self.newest_epoch()
         end = None if newest < 0 else self.recorded_end(newest)
-        return 0 if end is None else int(end.get("commands", 0))
+        return 0 if end is None else end.commands
 
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest epoch record names; -1 before the first."""
         newest = self._newest_record()
-        return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
+        if newest is None:
+            return -1
+        return 0 if newest.maps is None else newest.maps.version
 
-    def last_offsets(self) -> dict[str, dict[str, int]]:
+    def last_offsets(self) -> PerPartition:
         """The offsets that the newest epoch record reaches, its own or the unit's, per stream."""
         newest = self.recorded(self.newest_epoch())
-        reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
-        return reached
+        return {} if newest is None else newest.end.at
 
-    def _newest_record(self) -> dict[str, Any] | None:
+    def _newest_record(self) -> EpochRecord | None:
         epochs = numbered(self.path / "epochs")
         return self._recorded(self._record_path(epochs[-1])) if epochs else None
 
-    def _recorded(self, path: Path) -> dict[str, Any]:
+    def _recorded(self, path: Path) -> EpochRecord:
         try:
-            record: dict[str, Any] = json.loads(path.read_bytes())
-            _ = record["end"]
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+            return EpochRecord.from_bytes(path.read_bytes(), f"the epoch record {path.name}")
+        except (OSError, ValueError) as failure:
             raise InternalError(
                 "STATE_DAMAGED",
                 f"the epoch record {path.name} is damaged",
                 detail=f"{failure!r} ({path})",
                 hint="Run `penstock state rollback DIR` to go back to the last good epoch.",
             ) from failure
-        refuse_newer(f"the epoch record {path.name}", record)
-        return record
 
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest of an epoch in place."""
@@ -388,7 +386,7 @@ class StateDirectory:
                 self._manifest_path(later).unlink()
         sync_directory(self.path / "manifests")
 
-    def committed_end(self) -> dict[str, Any] | None:
+    def committed_end(self) -> Offset | None:
         """The end offset of the last committed epoch; None before the first."""
         epoch = self.latest().epoch
         end = self.recorded_end(epoch)

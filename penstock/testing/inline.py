@@ -29,6 +29,7 @@ from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 
@@ -99,7 +100,7 @@ class InlineEngine:
             checkpoint_every=checkpoint_every,
             fates=self.comeback.fates,
         )
-        self._start = self._directory.committed_end() or self._admission.initial()
+        self._start = self._directory.committed_end() or Offset()
 
     def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StatePlace:
         """Where runs are; the memory of an engine begins empty, as after a loss."""
@@ -113,8 +114,7 @@ class InlineEngine:
     @property
     def next_epoch(self) -> int:
         """The number of the epoch that comes next."""
-        epoch: int = self._start["epoch"] + 1
-        return epoch
+        return self._start.epoch + 1
 
     def step(self) -> EpochReport | None:
         """Run one epoch if there is a reason for one; None when everything is read for now."""
@@ -125,8 +125,8 @@ class InlineEngine:
                 return None
             end = self._admission.latest(self._start)
         if callable(self._slices):
-            self.runner.resliced(self._slices(end["epoch"]))
-        report = self.runner.run(end["epoch"], self._start, end)
+            self.runner.resliced(self._slices(end.epoch))
+        report = self.runner.run(end.epoch, self._start, end)
         self.comeback.count(report)
         self._admission.observed(report.units, report.seconds, report.due)
         self._start = end

@@ -17,6 +17,7 @@ from penstock.jobs.program import Jobs
 from penstock.query.code import PYTHON
 from penstock.query.compile import compiled
 from penstock.state.agreed import Agreed
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.words.errors import InternalError, UserError
 
 ONE = "def kept(frame):\n    return frame.filter(pl.col('status') == 200)\n"
@@ -119,7 +120,7 @@ def test_a_follower_looks_again_when_another_leads(replicas: Replicas) -> None:
     later = Agreed(book.path)
     later.take(2)
     later.declare_code(program(OTHER).code)
-    later.record(0, {"start": {}, "end": {"epoch": 0, "at": {}}})
+    later.record(0, EpochRecord(Offset(), Offset(0)))
     with pytest.raises(UserError) as refused:
         follower.follow(own, 0, 0)
     assert refused.value.condition == "REPLICA_RUNS_OTHER_CODE"
