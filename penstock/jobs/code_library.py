@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -38,8 +39,9 @@ class CodeLibrary:
     def __init__(self, store: CodeStore) -> None:
         self.store = store
         self._lock = threading.RLock()
-        #: bundles that are looked at, kept or not
+        #: bundles that are looked at, kept or not, and by how many
         self._candidates: dict[str, CodeBundle] = {}
+        self._looked_at: Counter[str] = Counter()
         self._bundles: dict[str, CodeBundle] = {}
         self._values: dict[tuple[str, str], Any] = {}
 
@@ -48,12 +50,16 @@ class CodeLibrary:
         """While this lasts, references may mean a bundle that is not kept, perhaps never will be."""
         with self._lock:
             self._candidates[bundle.digest] = bundle
+            self._looked_at[bundle.digest] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._candidates.pop(bundle.digest, None)
-                if not self.store.has(bundle.digest):
+                self._looked_at[bundle.digest] -= 1
+                last = not self._looked_at[bundle.digest]
+                if last:
+                    del self._candidates[bundle.digest], self._looked_at[bundle.digest]
+                if last and not self.store.has(bundle.digest):
                     self.forget(self._bundles.keys() - {bundle.digest})
 
     def module(self, digest: str) -> ModuleType:

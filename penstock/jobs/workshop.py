@@ -191,7 +191,7 @@ class Workshop:
             rows = _given(name, self._given.queries, "job")
         made = compiled(name, entry.number, rows)
         if may_call(entry.select, functions):
-            check_sendable(made)
+            check_sendable(made, str(rows.node.origin) if entry.of_python else None)
         self._jobs[name] = (said, tuple(read.values()), made)
         self._declared.pop(name, None)
         if declared:

@@ -325,3 +325,55 @@ def test_code_that_nothing_needs_goes_when_the_log_is_folded(files: Files, tmp_p
         assert len(needed) == 2
     with running(tmp_path / "s", given=files.stream) as (jobs, _):
         assert life(jobs, "errors") == "running"
+
+
+def test_a_function_that_builds_the_query_is_called_once_for_each_version(
+    files: Files, tmp_path: Path
+) -> None:
+    text = """
+CALLS = []
+
+def query():
+    CALLS.append(1)
+    assert CALLS == [1], "it was called again"
+    late = clicks.late().select("user", late=pl.lit(True))
+    return ps.output("any", clicks.select("user", late=pl.lit(False)).union(late))
+"""
+    with running(tmp_path / "s") as (jobs, engine):
+        create(jobs, "all", files.write(text))
+        told = kit.told(list(engine.steps()))
+    assert [row[0] for row in told["all"] if not row[1]] == [e["user"] for e in EVENTS]
+
+
+KINDS = {
+    "rows": """
+def count(last, row, emit):
+    emit({{"n": (last or 0) + {step}}})
+    return (last or 0) + {step}
+
+query = clicks.key_by("user").apply_rows(count, {{"n": ps.Int64}}, forget_after="1d")
+""",
+    "aggregate": """
+add = lambda values: {step} * len(values)
+made = ps.aggregate_function("made", add=add, merge=lambda a, b: a + b, result=lambda n: n, dtype=ps.Int64)
+query = clicks.window("1h").aggregate(made("status", "n"))
+""",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_functions_of_the_users_own_are_swapped_with_their_state(
+    kind: str, files: Files, tmp_path: Path
+) -> None:
+    with running(tmp_path / "s") as (jobs, engine):
+        create(jobs, "counted", files.write(KINDS[kind].format(step=1)))
+        for _ in range(3):
+            engine.step()
+        assert alter(jobs, "counted", files.write(KINDS[kind].format(step=1000))).state == "kept"
+        rows = kit.told(list(engine.steps()))["counted"]
+    column = [row[-1] for row in rows]
+    mixed = [n for n in column if n % 1000 and n > 1000]
+    assert mixed, "ones and thousands in one state"
+    if kind == "aggregate":
+        (whole,) = column
+        assert whole // 1000 + whole % 1000 == len(EVENTS)

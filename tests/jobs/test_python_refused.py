@@ -50,7 +50,7 @@ def files(tmp_path: Path) -> Files:
             "import threading\nLOCK = threading.Lock()\n\ndef locked(rows):\n    with LOCK:\n        return rows\n\n"
             "query = clicks.map_batches(locked)\n",
             "NOT_SENDABLE",
-            None,
+            f"app.py:{FIRST + 7}",
         ),
         ('query = ps.job("nobody", {"page": ps.String()})\n', "UNKNOWN_JOB", f"app.py:{FIRST}"),
         ('query = ps.job("stay", {"page": ps.Int64()})\n', "JOB_COLUMNS", f"app.py:{FIRST}"),
@@ -59,7 +59,7 @@ def files(tmp_path: Path) -> Files:
     ],
 )
 def test_what_cannot_become_a_job_is_refused_at_its_line(
-    text: str, condition: str, where: str | None, files: Files, tmp_path: Path
+    text: str, condition: str, where: str, files: Files, tmp_path: Path
 ) -> None:
     with running(tmp_path / "s", STAY, given=files.stream) as (jobs, engine):
         create(jobs, "good", files.write(GOOD, "good.py"))
@@ -69,8 +69,7 @@ def test_what_cannot_become_a_job_is_refused_at_its_line(
             with pytest.raises(PenstockError) as refused:
                 attempt()
             assert refused.value.condition == condition, refused.value.text()
-            if where is not None:
-                assert str(refused.value.where).startswith(where), refused.value.text()
+            assert str(refused.value.where).startswith(where), refused.value.text()
         assert jobs.commands == before
         assert sorted((tmp_path / "s" / "code").iterdir()) == kept
         told = kit.told(list(engine.steps()))

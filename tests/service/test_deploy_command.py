@@ -121,7 +121,7 @@ def test_jobs_are_created_altered_and_pruned_from_the_command_line(
     assert line == "altered job mine; its state is made again from the earliest events the log still has"
     assert "app.py:counts" in "".join(said(engine, "jobs", "list", "--json"))
     shown = "".join(said(engine, "jobs", "show", "mine"))
-    assert "tells status" in shown
+    assert "reads stream clicks~5: status" in shown
 
     said(engine, "deploy", app)
     write(tmp_path, APP.replace(', ps.output("counts", counts)', ""))
