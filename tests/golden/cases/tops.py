@@ -25,8 +25,9 @@ def tops(given: Given) -> ps.App:
         "per_user_changes": pairs.window("10s").count("n").top(1, per="user", changes_only=True),
         "running_per_user": totals.top(2, per="user"),
         "steady": steady,
+        "running_everything": pairs.running("9s").sum("n", "sum").top(50),
         "running_steady": periods.running("2s").aggregate(newest).top(1),
-        "within_the_query": pairs.running("5s").sum("n", "sum").top(3).key_by("user").last(2, "sum"),
+        "within_the_query": pairs.running("5s").sum("n", "sum").top(50).key_by("user").last(2, "sum"),
         "within_windows": steady.map(one=ps.lit(1)).key_by("one").window("200s").count("times"),
     }
     return ps.app("tops", *(given.output(name, one) for name, one in rows.items()))
