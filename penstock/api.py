@@ -39,6 +39,7 @@ from penstock.operators.functions import (
 from penstock.operators.partitioners import by_function, by_range
 from penstock.operators.pattern_steps import prev, step
 from penstock.query.app import app, output
+from penstock.query.jobs import job, previous
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
 from penstock.sinks import console, http_push, jsonl, parquet, postgres, sqlite, to_kafka, to_redis
@@ -80,6 +81,7 @@ __all__ = [
     "first",
     "generated",
     "http_push",
+    "job",
     "jobs_app",
     "json_lines",
     "jsonl",
@@ -94,6 +96,7 @@ __all__ = [
     "parquet",
     "postgres",
     "prev",
+    "previous",
     "quantile",
     "redis",
     "replicated",

@@ -120,13 +120,13 @@ class _View:
         self._narrow = wide < _NARROW
         facts = self._first.facts
         with self._query:
-            if self._board.changeable and facts.query != "(given by Python)":
+            if self._board.changeable and not facts.of_python:
                 altering(self._board, self._name, facts.query, dark)
                 self._parameters = Parameters(self._board, self._name)
                 self._parameters.show(facts.parameters)
             else:
                 shown(code(facts.query))
-                ui.label(_elsewhere(facts.query)).classes("pen-note")
+                ui.label(_elsewhere(facts.of_python)).classes("pen-note")
             if facts.into:
                 ui.label(f"Into {', '.join(facts.into)}").classes("pen-note")
 
@@ -200,9 +200,9 @@ class _View:
             ui.navigate.to("/")
 
 
-def _elsewhere(query: str) -> str:
+def _elsewhere(of_python: bool) -> str:
     """Where a query is changed that is not changed here."""
-    if query == "(given by Python)":
+    if of_python:
         return "Written in Python: it is changed there."
     return "Agents reduce for it: it changes with their file, once agents and engine are started anew."
 

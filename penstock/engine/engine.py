@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from penstock.coordination.leadership import leading
 from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter, Worker
+from penstock.engine.continuity import continue_state
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
@@ -153,10 +154,12 @@ class Engine:
                 self._fence = None
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
-        facts = self.seat.claimed(self.program, self._fence)
+        drops_state = self.settings.drop_state
+        facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
             leads = self.seat.decides.is_set()
             self.program.begun(follows=not leads, ground=self.state.ground)
+            continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
             taken = self.seat.taken()

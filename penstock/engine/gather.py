@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -32,10 +32,11 @@ from penstock.engine.message import (
 from penstock.engine.task import EpochTask
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.ends import JOBS, ranking_of
+from penstock.query.ends import JOBS
 from penstock.query.instants import of_last_instant
 from penstock.query.physical import OutputPlan, run_steps
 from penstock.state.bucket_map import Maps
+from penstock.state.continuity import identify, keep_known
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 from penstock.words.errors import PenstockError
@@ -146,8 +147,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         raise JobsFailed(failures)
     aside = [message.frame for message in messages if isinstance(message, Aside)]
     if task.plan.jobs is not None:
-        kept = {**task.plan.subqueries, **{ranking_of(name): None for name in task.plan.outputs}}
-        before = replace(before, collections={n: c for n, c in before.collections.items() if n in kept})
+        before = keep_known(before, task.plan.identities)
     seen = _seen(messages)
     manifest = before.advanced(
         task.epoch,
@@ -156,6 +156,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         answers=answers,
         counters={name: before.counters.get(name, 0) + total(scans, name) for name in COUNTED},
     )
+    manifest = identify(manifest, task.plan.identities)
     due = dues((one for report in slices for one in report.awaited), manifest.streams, task.sure_after(seen))
     return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
 

@@ -57,6 +57,14 @@ class JobClient:
         answers: list[dict[str, Any]] = self._asked({"say": sql})
         return answers
 
+    def submit(self, request: str, file: Path, **more: Any) -> list[dict[str, Any]]:
+        """Have jobs created, altered or deployed from a file of Python, which the engine reads; returns an answer for
+        each."""
+        # the engine may have another working directory
+        facts = {"request": request, "file": str(file.absolute()), **more}
+        answers: list[dict[str, Any]] = self._asked({"submit": facts})
+        return answers
+
     def ask(self, job: str) -> dict[str, Any] | None:
         """A job's latest answer."""
         answer: dict[str, Any] | None = self._asked({"ask": job})

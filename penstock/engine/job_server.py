@@ -1,7 +1,8 @@
 """Where a running engine takes commands and questions about its jobs: a socket that only its user can reach.
 
-Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"ask": job}`, `{"route": [job, message]}` and
-`{"since": [job, epoch]}` are answered by `{"ok": ...}` or `{"error": ...}`.
+Receives lines of JSON; hands lines of JSON: `{"say": sql}`, `{"submit": {...}}` with the name of a file of Python,
+`{"ask": job}`, `{"route": [job, message]}` and `{"since": [job, epoch]}` are answered by `{"ok": ...}` or
+`{"error": ...}`.
 
 Guarantees: every line gets one answer. Does not guarantee order between connections.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine.lines import LineServer
 from penstock.engine.message import error_to_json
+from penstock.jobs.code_requests import read_request
 from penstock.words.errors import InternalError, PenstockError
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class JobServer:
             match asked:
                 case {"say": str() as sql}:
                     return {"ok": [asdict(answer) for answer in self._jobs.say(sql)]}
+                case {"submit": dict() as facts}:
+                    request, check = read_request(facts), bool(facts.get("check"))
+                    return {"ok": [asdict(answer) for answer in self._jobs.submit(request, check=check)]}
                 case {"ask": str() as job}:
                     answer = self._jobs.ask(job)
                     return {"ok": None if answer is None else told(answer)}

@@ -12,9 +12,10 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.query.ends import EdgeSource, ranking_of
+from penstock.query.ends import EdgeSource
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
+from penstock.state.continuity import state_of_output
 from penstock.state.manifest import Collections
 from penstock.state.run import Piece, RunEntry, piece_of
 
@@ -32,7 +33,7 @@ def resolved(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
 def collections_of(plan: Plan, subquery: str) -> list[str]:
     """The names under which a sub-query's state lies: its own, and those of the rankings of its results."""
     ranked = [
-        ranking_of(output)
+        state_of_output(output)
         for edge in plan.edges_from(EdgeSource("stage", subquery))
         if (output := edge.target.output) is not None and plan.outputs[output].top is not None
     ]

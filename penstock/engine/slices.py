@@ -33,10 +33,11 @@ from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, 
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
-from penstock.query.ends import EdgeSource, EdgeTarget, ranking_of
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.physical import Edge, SubQuery, located, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
+from penstock.state.continuity import state_of_output
 from penstock.state.manifest import StreamTime
 from penstock.words.errors import PenstockError
 
@@ -238,7 +239,7 @@ def _ranked(
             changed = pl.concat([current.select(changed.columns), changed.sort(TIME)])
         return changed.unique(subset=[HASH, *top.keys], keep="last", maintain_order=True).drop(TIME)
 
-    owner = ranking_of(edge.target.name)
+    owner = state_of_output(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
     made = top.local(rows, ranking, refill)
     here.keep(owner, ranking)

@@ -156,6 +156,16 @@ class SparkSource(Log):
                 self._query.stop()
             self._query = None
 
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "format": self._name,
+            "options": dict(self._options),
+            "schema": self._schema,
+            "directory": str(self._directory),
+            "select": [*self._select],
+            "line": self._line,
+        }
+
     def describe(self) -> str:
         return f"spark {self._name}, kept in {self._directory}"
 

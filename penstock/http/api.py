@@ -25,11 +25,13 @@ from penstock.http.host import Host
 from penstock.http.insight import insight
 from penstock.http.limits import Limits
 from penstock.http.logs import Latest, log
-from penstock.http.metrics import CONTENT_TYPE, metrics
 from penstock.http.problems import kind_of, tell_errors, text_of, wrong_kind
-from penstock.http.security import Token
+from penstock.http.security import Token, check_name
 from penstock.http.wire import ARROW, PROBLEM, answer_json, rows_arrow
 from penstock.ingest.json_events import json_lines
+from penstock.jobs.code import bundle_of
+from penstock.jobs.code_requests import HaveFrom
+from penstock.metrics import CONTENT_TYPE
 from penstock.words.errors import UserError
 
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
@@ -53,6 +55,9 @@ _SQL_BODY: dict[str, Any] = {
             "application/sql": {"schema": {"type": "string"}},
         },
     }
+}
+_CODE_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"text/x-python": {"schema": {"type": "string"}}}}
 }
 _LINES_BODY: dict[str, Any] = {
     "requestBody": {
@@ -138,6 +143,18 @@ class Service:
         with statements.in_query():
             return self.say(text, check).answers[0]
 
+    def put_code(
+        self, name: str, source: str, attribute: str, *, rebuild: bool = False, check: bool = False
+    ) -> schemas.Answered:
+        """Have a job of a query in source text."""
+        self.host.check_code()
+        check_name(name, "job")
+        code = bundle_of(f"{name}.py", source)
+        answers = self.host.submit(HaveFrom(name, code, attribute, rebuild), REQUEST.get(), check)
+        if not check:
+            log("code", job=name, digest=code.digest, attribute=attribute, answers=[answers[0].says[:200]])
+        return schemas.Answered(**asdict(answers[0]))
+
     def change(self, verb: str, name: str) -> schemas.Answered:
         """Pause, resume, flush, empty or drop a job."""
         return self.say(statements.change(verb, name)).answers[0]
@@ -172,9 +189,8 @@ def _general(api: FastAPI, service: Service) -> None:
 
     @api.get("/metrics", tags=["service"], response_class=Response)
     def prometheus() -> Response:
-        """The same for Prometheus."""
-        jobs = [] if host.phase == "starting" else host.jobs()
-        return Response(metrics(service.status(), jobs, service.gate.answers), media_type=CONTENT_TYPE)
+        """All metrics for Prometheus."""
+        return Response(host.exported(service.status(), service.gate.answers), media_type=CONTENT_TYPE)
 
     @api.get("/coordinators", tags=["service"])
     def coordinators() -> list[schemas.Coordinator]:
@@ -278,6 +294,26 @@ def _jobs(api: FastAPI, service: Service) -> None:
     def drop(name: Name) -> schemas.Answered:
         """Drop a job that no other reads."""
         return service.change("drop", name)
+
+    @api.put("/jobs/{name}/code", tags=["jobs"], openapi_extra=_CODE_BODY)
+    async def put_code(
+        name: Name,
+        request: Request,
+        attribute: Annotated[
+            str, Query(max_length=200, description="What the source calls the query.")
+        ] = "query",
+        rebuild: bool = False,
+        check: Check = False,
+    ) -> schemas.Answered:
+        """Have a job of a query in Python source: created where there is none of this name, else altered. Only where
+        the service was started with --allow-code: the code does whatever the engine's user can do."""
+        host.check_code()
+        if kind_of(request) not in ("text/x-python", "text/plain"):
+            raise wrong_kind("text/x-python")
+        source = text_of(await request.body())
+        return await asyncio.to_thread(
+            service.put_code, name, source, attribute, rebuild=rebuild, check=check
+        )
 
     @api.post("/jobs/{name}/messages", tags=["jobs"])
     def message(name: Name, body: Annotated[requests.Message, Body()]) -> JSONResponse:

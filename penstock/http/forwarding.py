@@ -142,6 +142,8 @@ def _about(method: str, path: str) -> str | None:
         wanted = page in (None, "answer", "results")
     elif method == "POST":
         wanted = page in (*_COMMANDS, "messages")
+    elif method == "PUT":
+        wanted = page == "code"
     else:
         wanted = method in ("PATCH", "DELETE") and page is None
     return found[1] if wanted else None

@@ -8,10 +8,11 @@ that a statement is checked while another is; they take turns.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,15 @@ from penstock.http.schemas import Graph
 from penstock.http.security import FileGuard
 from penstock.http.wire import answer_json
 from penstock.http.writers import SegmentWriters
+from penstock.jobs.code_requests import CodeRequest
 from penstock.jobs.command import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
+from penstock.metrics import Registry, expose
+from penstock.metrics.declared import JOB_ROWS
+from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.sql.parse import parse
 from penstock.words.errors import ExternalError, UserError
@@ -68,7 +74,6 @@ class Host:
         self._looking = threading.Lock()
         self.restarts = Restarts(state)
         self._last_seconds: float | None = None
-        self._rows: Counter[str] = Counter()
         self._epochs: Counter[str] = Counter()
         #: answers as JSON, until there are newer ones; `_changes` counts what was said
         self._answers: dict[str, bytes] = {}
@@ -99,21 +104,20 @@ class Host:
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch is committed."""
-        told = {name: rows.height for name, rows in report.rows.items() if rows.height}
-        self.counted(report, told)
+        emitted = report.figures.rows
+        self.counted(report.figures)
         with self._lock:
-            self._epochs.update(told.keys())
+            self._epochs.update(emitted.keys())
         self.committed = max(self.committed, report.epoch)
-        self._renew(told)
+        self._renew(emitted)
 
-    def counted(self, report: EpochReport, told: Mapping[str, int]) -> None:
-        """What an epoch did, and how many rows jobs told in it: for the figures alone."""
+    def counted(self, epoch: EpochFigures) -> None:
+        """What an epoch did in numbers; its rows may be elsewhere."""
         with self._lock:
-            self._gauges.add(report)
-            self._last_seconds = report.seconds
-            self._rows.update(told)
-            self._past.add(report, told, sum(self.backlog().values()))
-        self.restarts.epoch(report)
+            self._gauges.count(epoch)
+            self._last_seconds = epoch.seconds
+            self._past.add(epoch, sum(self.backlog().values()))
+        self.restarts.epoch(epoch)
 
     def followed(self, committed: int, told: Mapping[str, int]) -> None:
         """Another process has committed epochs, in which jobs told something so many times."""
@@ -157,8 +161,30 @@ class Host:
         if isinstance(self.program, Kept):
             raise inventory.unchanging(self.program)
         self._guard.check(parse(text))
+        program = self.program
+        with self._changing(check):
+            return program.checked(text) if check else program.say(text, request)
+
+    def submit(
+        self, submitted: CodeRequest, request: str | None = None, check: bool = False
+    ) -> list[Answered]:
+        """Have code become a job, if code is taken over HTTP at all."""
+        self.check_open()
+        if isinstance(self.program, Kept):
+            raise inventory.unchanging(self.program)
+        self._guard.check_code()
+        with self._changing(check):
+            return self.program.submit(submitted, request, check=check)
+
+    def check_code(self) -> None:
+        """Raise unless code is taken over HTTP."""
+        self._guard.check_code()
+
+    @contextlib.contextmanager
+    def _changing(self, check: bool) -> Iterator[None]:
+        """What is known of jobs may be another after this, unless it is only checked."""
         try:
-            return self.program.checked(text) if check else self.program.say(text, request)
+            yield
         finally:
             if not check:
                 self._changes += 1
@@ -267,7 +293,7 @@ class Host:
     def _told(self, name: str) -> dict[str, Any]:
         latest = self.program.ask(name)
         with self._lock:
-            rows, epochs = self._rows[name], self._epochs[name]
+            rows, epochs = self._gauges.registry.count(JOB_ROWS, name), self._epochs[name]
             rate = self._past.told_per_second(name)
         return {
             "epoch": None if latest is None else latest.epoch,
@@ -328,6 +354,17 @@ class Host:
     def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
         """The latest records of a stream that were put aside, the latest first."""
         return put_aside(self.state / why / self.stream(stream).name, self.committed, most)
+
+    def exported(self, service: Mapping[str, Any], responses: Mapping[int, int]) -> str:
+        """All metrics of the engine, the unit and the service as Prometheus' text."""
+        jobs = [] if self.phase == "starting" else self.jobs()
+        now, counted = Registry(), self._gauges.registry
+        set_engine(now, self.engine())
+        if (unit := self.unit()) is not None:
+            set_unit(now, unit)
+        set_service(now, service, jobs, responses)
+        counted.retain("job", {job["name"] for job in jobs})
+        return expose(now, counted)
 
     def status(self) -> dict[str, Any]:
         """The engine in numbers."""

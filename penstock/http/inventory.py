@@ -28,8 +28,7 @@ def streams(program: Jobs | Kept) -> list[tuple[str, str, StreamDefinition]]:
         said = _BY_AGENTS if _reduced(program) else _BY_PYTHON
         return [(name, said, scan.stream) for name, scan in program.plan(0).scans.items()]
     return [
-        (name, entry.text or _BY_PYTHON, program.stream(name))
-        for name, entry in program.catalogue.streams.items()
+        (name, entry.definition, program.stream(name)) for name, entry in program.catalogue.streams.items()
     ]
 
 
@@ -77,10 +76,11 @@ def job_facts(program: Jobs | Kept, name: str) -> dict[str, Any]:
             "error": None,
             "version": 0,
             "recovery": program.plan(0).outputs[name].recovery,
+            "of_python": not _reduced(program),
         }
     entry = program.catalogue.jobs[name]
     facts = {key: value for key, value in shown(entry).items() if key != "job"}
-    return {"name": name, **facts, "version": entry.version}
+    return {"name": name, **facts, "version": entry.version, "of_python": entry.of_python}
 
 
 def job_inside(program: Jobs | Kept, name: str) -> dict[str, Any]:

@@ -64,6 +64,8 @@ class JobFacts(BaseModel):
     #: what it may lose or repeat when the engine comes back (None: as the engine), and what it did the last time
     recovery: str | None = None
     last_recovery: dict[str, Any] | None = None
+    #: its query is Python's and not SQL
+    of_python: bool = False
 
 
 class JobPage(JobFacts):
@@ -169,8 +171,6 @@ class SubQueryFacts(BaseModel):
     long what waits takes is not known before the first epochs that are warm."""
 
     utilisation: float
-    input_rate: float
-    processing_rate: float
     rows_per_second: float
     backlog_seconds: float | None
     imbalance: float
@@ -219,6 +219,10 @@ class EngineFacts(BaseModel):
     measured: bool
     epoch_seconds: float | None = None
     epoch_target_seconds: float | None = None
+    #: events of the whole engine that arrived in the logs, and that were executed, a second
+    input_rate: float | None = None
+    processing_rate: float | None = None
+    backlog_seconds: float | None = None
     sub_queries: dict[str, SubQueryFacts] = {}
     executors: dict[str, ExecutorFacts] = {}
     spare: list[str] = []

@@ -98,6 +98,16 @@ def check_guarded(host: str, token: Token | None) -> None:
         )
 
 
+def check_code_guarded(allowed: bool, token: Token | None) -> None:
+    """Refuse to take code from whoever reaches the service."""
+    if allowed and token is None:
+        raise UserError(
+            "TOKEN_NEEDED",
+            "a service that takes code needs a token, also on a machine of its own",
+            hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token.",
+        )
+
+
 def check_own(host: str | None, origin: str | None) -> None:
     """Without a token: refuse what a page of some other site has a browser on this machine send."""
     name = re.sub(r":\d+$", "", host or "")
@@ -130,12 +140,25 @@ def check_name(name: str, what: str) -> str:
 
 
 class FileGuard:
-    """Lets through what names files below some directories, and outside the state directory, or servers in reach."""
+    """Lets through what names files below some directories, and outside the state directory, or servers in reach; and
+    code, if that is allowed."""
 
-    def __init__(self, directories: Sequence[Path], state: Path, reach: Reach | None = None) -> None:
-        self._reach = reach or Reach()
+    def __init__(
+        self, directories: Sequence[Path], state: Path, reach: Reach | None = None, *, code: bool = False
+    ) -> None:
+        self._reach, self._code = reach or Reach(), code
         self._allowed = [Path(os.path.realpath(directory)) for directory in directories]
         self._state = Path(os.path.realpath(state))
+
+    def check_code(self) -> None:
+        """Raise unless code may come over HTTP: it does whatever the engine's user can do."""
+        if not self._code:
+            raise UserError(
+                "CODE_NOT_ALLOWED",
+                "this service takes no code over HTTP",
+                hint="The operator allows it with penstock serve --allow-code; penstock jobs and penstock deploy take "
+                "it from files of the engine's machine.",
+            )
 
     def check(self, statements: Iterable[Statement]) -> None:
         """Raise for the first statement that may not be said over HTTP."""

@@ -157,6 +157,9 @@ class SegmentLog(Log):
         if self._reader is not None:
             forget(self._directory, self._reader)
 
+    def settings(self) -> Mapping[str, object]:
+        return {"directory": str(self._directory), "finished": self._finished}
+
     def describe(self) -> str:
         return f"segments {self._directory}"
 

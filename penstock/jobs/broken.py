@@ -36,7 +36,7 @@ def uses(workshop: Workshop, name: str, catalogue: Catalogue) -> frozenset[str]:
     try:
         return workshop.uses(name, catalogue)
     except Exception:
-        named = _named(catalogue.jobs[name].select)
+        named = _named(catalogue.jobs[name])
         return frozenset(catalogue.streams) | named if "*" in named else named
 
 
@@ -47,7 +47,7 @@ def naming(name: str, catalogue: Catalogue) -> list[str]:
         r"[\w-]+", name
     ):  # FROM * reads streams it does not name
         return list(catalogue.jobs)
-    texts = {job: entry.select.casefold() for job, entry in catalogue.jobs.items()}
+    texts = {job: _mentions(entry).casefold() for job, entry in catalogue.jobs.items()}
     found, look = {name}, [name]
     while look:
         sought = look.pop().casefold()
@@ -82,7 +82,7 @@ def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> Penstoc
 
 def _explained(entry: JobEntry, error: PenstockError, others: dict[str, PenstockError]) -> PenstockError:
     """The error as it is told of a job that ran before."""
-    read = sorted(_named(entry.select) & others.keys())
+    read = sorted(_named(entry) & others.keys())
     if read:
         return UserError(
             "READS_BROKEN_JOB",
@@ -93,12 +93,17 @@ def _explained(entry: JobEntry, error: PenstockError, others: dict[str, Penstock
     return type(error)(error.condition, error.primary, detail=error.detail, where=error.where, hint=_HINT)
 
 
-def _named(select: str) -> frozenset[str]:
+def _mentions(entry: JobEntry) -> str:
+    """A text in which the names of all jobs are that a job reads."""
+    return entry.select or ("" if entry.code is None else "\n".join(entry.code.reads))
+
+
+def _named(entry: JobEntry) -> frozenset[str]:
     """What a query names in its FROM and JOIN."""
-    if not select:
-        return frozenset()
+    if entry.of_python:
+        return frozenset() if entry.code is None else frozenset(entry.code.reads)
     try:
-        statement = parse(select)[0]
+        statement = parse(entry.select)[0]
     except PenstockError:
         return frozenset()
     assert isinstance(statement, Select)

@@ -16,6 +16,7 @@ from penstock.jobs.command import (
     AddStream,
     ChangeQuery,
     ChangeRecovery,
+    CodeReference,
     Command,
     EmptyJob,
     FailJob,
@@ -30,17 +31,26 @@ from penstock.jobs.command import (
 )
 from penstock.jobs.master import Master
 
+#: how a stream or a query is called that Python gave when the engine started
+GIVEN = "(given by Python)"
 #: requests whose answers are kept
 _ANSWERED = 1_000
 
 
 @dataclass(frozen=True)
 class StreamEntry:
-    """A stream: what was said of it. `known_as` tells it from an earlier one of its name."""
+    """A stream: what was said of it. `known_as` tells it from an earlier one of its name. `code`: it came with a job of
+    Python, and goes when no job reads it any more."""
 
     name: str
     text: str
     known_as: str
+    code: CodeReference | None = None
+
+    @property
+    def definition(self) -> str:
+        """What defines it, for people."""
+        return self.text or (GIVEN if self.code is None else self.code.text)
 
 
 @dataclass(frozen=True)
@@ -64,11 +74,23 @@ class JobEntry:
     lost: bool = False
     #: what it may lose or repeat when the engine comes back; None: as the engine's settings say
     recovery: Semantics | None = None
+    #: the source of its query, or of the functions that its query calls
+    code: CodeReference | None = None
 
     @property
     def version(self) -> int:
         """Counts what has changed the job."""
         return self.master.version
+
+    @property
+    def query(self) -> str:
+        """What it computes, for people."""
+        return self.select or (GIVEN if self.code is None else self.code.text)
+
+    @property
+    def of_python(self) -> bool:
+        """Whether its query is a graph of Python."""
+        return not self.select
 
     @property
     def told_as(self) -> str:
@@ -97,9 +119,9 @@ class Catalogue:
     def after(self, command: Command) -> Catalogue:
         """The catalogue once a command is carried out."""
         match command:
-            case AddStream(name, text):
+            case AddStream(name, text, code):
                 known_as = f"{name}~{self.last + 1}" if name in self.former else name
-                entry = StreamEntry(name, text, known_as)
+                entry = StreamEntry(name, text, known_as, code)
                 return replace(self, streams={**self.streams, name: entry}, last=self.last + 1)
             case RemoveStream(name):
                 return replace(self, streams=_without(self.streams, name), former=self.former | {name})
@@ -110,10 +132,11 @@ class Catalogue:
                 for old in list(answered)[:-_ANSWERED]:
                     del answered[old]
                 return replace(self, answered=answered)
-            case AddJob(name, select, sinks, parameters, recovery):
-                number = self.last + 1
-                master = Master(name)
-                job = JobEntry(name, select, sinks, parameters, number, master, number, recovery=recovery)
+            case AddJob(name, select, sinks, parameters, recovery, code):
+                number, master = self.last + 1, Master(name)
+                job = JobEntry(
+                    name, select, sinks, parameters, number, master, number, recovery=recovery, code=code
+                )
                 return self._with(job, number)
             case ChangeQuery():
                 return self._altered(command)
@@ -136,6 +159,12 @@ class Catalogue:
                 return self._with(replace(job, master=job.master.after(command.do)))
         raise AssertionError(f"no such command: {command}")
 
+    @property
+    def code(self) -> frozenset[str]:
+        """The digests of the code that its jobs and streams need."""
+        found = [job.code for job in self.jobs.values()] + [stream.code for stream in self.streams.values()]
+        return frozenset(code.digest for code in found if code is not None)
+
     def _failed(self, command: FailJob) -> Catalogue:
         found, lost = self.jobs.get(command.name), command.lost
         if found is None or command.number not in (None, found.number):
@@ -150,7 +179,11 @@ class Catalogue:
     def _altered(self, command: ChangeQuery) -> Catalogue:
         job = self.jobs[command.name]
         job = replace(
-            job, select=command.select, parameters=command.parameters, master=job.master.after("alter")
+            job,
+            select=command.select,
+            parameters=command.parameters,
+            master=job.master.after("alter"),
+            code=command.code or job.code,
         )
         if command.state == "kept":
             return self._with(job)
@@ -173,4 +206,10 @@ def named(commands: Sequence[Command]) -> set[str]:
 
 def alike(then: JobEntry | None, now: JobEntry) -> bool:
     """Whether a job reads and writes what it did."""
-    return then is not None and (then.created, then.select) == (now.created, now.select)
+    return then is not None and (then.created, then.select, then.code) == (now.created, now.select, now.code)
+
+
+def code_in(commands: Sequence[Command]) -> set[str]:
+    """The digests of the code that commands bring."""
+    found = [one.code for one in commands if isinstance(one, AddStream | AddJob | ChangeQuery)]
+    return {code.digest for code in found if code is not None}

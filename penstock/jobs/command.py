@@ -2,12 +2,14 @@
 
 In the command log a command is a JSON object whose `do` says its kind:
 
-    create stream   name, text                     said           name, text
+    create stream   name, text, code               said           name, text
     drop stream     name                           answer         name (of the request), text (its digest), answers
-    create job      name, select, sinks, parameters, recovery (where the job says one)
-    alter           name, select, parameters, state
+    create job      name, select, sinks, parameters, recovery, code
+    alter           name, select, parameters, state, code
     set recovery    name, recovery                 fail           name, version, number, error, lost
     pause, flush, drop    name                     resume, empty  name, anew
+
+`recovery` (of a new job) and `code` are left out where there is none.
 
 Guarantees: a command that is read back equals the one that was written. What is no command raises ValueError.
 """
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
 from penstock.ha.schemes import Semantics
@@ -89,6 +92,37 @@ class SinkCall:
 
 
 @dataclass(frozen=True)
+class CodeReference:
+    """Where the Python of a job or stream is: the digest of its source, the file it was read from, and which attribute
+    of that file. `reads`: the jobs it names; `sinks`: where its rows go, for people. `deployed`: it came with its whole
+    file."""
+
+    digest: str
+    file: str
+    attribute: str
+    reads: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    deployed: bool = False
+
+    @staticmethod
+    def of(facts: Mapping[str, Any] | None) -> CodeReference | None:
+        """From the JSON of a command."""
+        if facts is None:
+            return None
+        return CodeReference(**{**facts, "reads": tuple(facts["reads"]), "sinks": tuple(facts["sinks"])})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The JSON of a command."""
+        return {**asdict(self), "reads": list(self.reads), "sinks": list(self.sinks)}
+
+    @property
+    def text(self) -> str:
+        """It, for people."""
+        return f"{PurePath(self.file).name}:{self.attribute} ({self.digest[:8]})"
+
+
+@dataclass(frozen=True)
 class Command(ABC):
     """A command, about what has this name."""
 
@@ -116,18 +150,23 @@ class JobCommand(Command, ABC):
         return {}
 
 
+def _code_to_json(code: CodeReference | None) -> dict[str, Any]:
+    return {} if code is None else {"code": code.facts}
+
+
 # -- streams, and what is remembered of texts and requests ------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AddStream(Command):
-    """A stream is there; of one that Python gives, the text is empty."""
+    """A stream is there; of one that Python gives, the text is empty. `code`: it came with a job of Python."""
 
     do = "create stream"
-    text: str
+    text: str = ""
+    code: CodeReference | None = None
 
     def _rest(self) -> dict[str, Any]:
-        return {"text": self.text}
+        return {"text": self.text, **_code_to_json(self.code)}
 
 
 @dataclass(frozen=True)
@@ -168,13 +207,15 @@ class RememberAnswers(Command):
 
 @dataclass(frozen=True)
 class AddJob(JobCommand):
-    """A job is there; of one that Python gives, the query is empty."""
+    """A job is there; of one of Python the query is empty. `code`: the source of its query, or of the functions that
+    the query calls."""
 
     do, did = "create job", "created"
-    select: str
+    select: str = ""
     sinks: tuple[SinkCall, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     recovery: Semantics | None = None
+    code: CodeReference | None = None
 
     def _rest(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -182,20 +223,23 @@ class AddJob(JobCommand):
             "sinks": [sink.to_json() for sink in self.sinks],
             "parameters": dict(self.parameters),
         }
-        return told if self.recovery is None else told | {"recovery": str(self.recovery)}
+        recovery = {} if self.recovery is None else {"recovery": str(self.recovery)}
+        return {**told, **recovery, **_code_to_json(self.code)}
 
 
 @dataclass(frozen=True)
 class ChangeQuery(JobCommand):
-    """A job has this query and these parameters."""
+    """A job has this query and these parameters. `code`: as in `AddJob`; None: what it has."""
 
     do, did = "alter", "altered"
-    select: str
-    parameters: Mapping[str, Any]
+    select: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     state: StateFate = "kept"
+    code: CodeReference | None = None
 
     def _rest(self) -> dict[str, Any]:
-        return {"select": self.select, "parameters": dict(self.parameters), "state": self.state}
+        told = {"select": self.select, "parameters": dict(self.parameters), "state": self.state}
+        return {**told, **_code_to_json(self.code)}
 
 
 @dataclass(frozen=True)
@@ -276,7 +320,7 @@ class FailJob(JobCommand):
 
 _Json = Mapping[str, Any]
 _READ: dict[str, Callable[[str, _Json], Command]] = {
-    AddStream.do: lambda name, body: AddStream(name, body["text"]),
+    AddStream.do: lambda name, body: AddStream(name, body["text"], _code_of(body)),
     RemoveStream.do: lambda name, body: RemoveStream(name),
     RememberText.do: lambda name, body: RememberText(name, body["text"]),
     RememberAnswers.do: lambda name, body: RememberAnswers(
@@ -288,8 +332,11 @@ _READ: dict[str, Callable[[str, _Json], Command]] = {
         tuple(map(SinkCall.from_json, body["sinks"])),
         body["parameters"],
         semantics_of(body),
+        _code_of(body),
     ),
-    ChangeQuery.do: lambda name, body: ChangeQuery(name, body["select"], body["parameters"], body["state"]),
+    ChangeQuery.do: lambda name, body: ChangeQuery(
+        name, body["select"], body["parameters"], body["state"], _code_of(body)
+    ),
     ChangeRecovery.do: lambda name, body: ChangeRecovery(name, semantics_of(body)),
     PauseJob.do: lambda name, body: PauseJob(name),
     ResumeJob.do: lambda name, body: ResumeJob(name, bool(body.get("anew", False))),
@@ -300,6 +347,10 @@ _READ: dict[str, Callable[[str, _Json], Command]] = {
         name, body["version"], body["error"], body.get("number"), body.get("lost", True)
     ),
 }
+
+
+def _code_of(body: _Json) -> CodeReference | None:
+    return CodeReference.of(body.get("code"))
 
 
 def command_from_json(body: Any) -> Command:

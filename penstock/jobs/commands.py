@@ -15,12 +15,14 @@ from penstock.ha.schemes import SEMANTICS
 from penstock.jobs.agreement import check_declared, check_parameters, needless
 from penstock.jobs.broken import broken, failing, naming, uses
 from penstock.jobs.catalogue import Catalogue, JobEntry
+from penstock.jobs.code_requests import CodeRequest
 from penstock.jobs.command import (
     AddJob,
     AddStream,
     Answered,
     ChangeQuery,
     ChangeRecovery,
+    CodeReference,
     Command,
     EmptyJob,
     FlushJob,
@@ -32,8 +34,10 @@ from penstock.jobs.command import (
     SinkCall,
     StateFate,
 )
+from penstock.jobs.compiled import Compiled
 from penstock.jobs.explained import explanation
 from penstock.jobs.placing import Script, placed
+from penstock.jobs.submission import Submission, unread_streams
 from penstock.jobs.workshop import Given, Workshop, told_apart
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
@@ -65,6 +69,12 @@ class Accepted:
     catalogue: Catalogue
     commands: list[Command] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
+    #: the code of the functions that statements of its file call
+    code: CodeReference | None = None
+
+    def report(self, name: str, says: str) -> None:
+        """Answer what changes nothing."""
+        self.answers.append(Answered(says, name, question=True))
 
     def do(self, command: Command, says: str, state: StateFate | None = None) -> None:
         self.commands.append(command)
@@ -92,6 +102,7 @@ class Desk:
 
     def __init__(self, workshop: Workshop, given: Given, most: int) -> None:
         self._workshop, self._given, self._most = workshop, given, most
+        self.submission = Submission(self, workshop)
         #: which coordinator carries a job, where there are several
         self.carrier: Callable[[str], str] | None = None
 
@@ -114,6 +125,20 @@ class Desk:
             with placed(said, statement):
                 self._begin(statement, catalogue, made, first)
         return made
+
+    def submitted(self, request: CodeRequest, catalogue: Catalogue) -> Accepted:
+        """What comes of a request about the Python of jobs; raises if it cannot be."""
+        made = Accepted(catalogue)
+        self.submission.accept(request, made)
+        self._drop_unread_streams(made)
+        return made
+
+    def accept_first(self, said: Script, statement: Statement, made: Accepted, code: CodeReference) -> None:
+        """Have what a statement of a file says, whose functions are of this code, as an engine that begins with it."""
+        made.code = code
+        with placed(said, statement):
+            self._begin(statement, made.catalogue, made, first=False)
+        made.code = None
 
     def _begin(self, statement: Statement, before: Catalogue, made: Accepted, first: bool) -> None:
         match statement:
@@ -167,7 +192,7 @@ class Desk:
             case AlterJob():
                 self._alter(statement, made)
             case SetRecovery(name=name, recovery=recovery):
-                self._found(name, made.catalogue)
+                self.found(name, made.catalogue)
                 told = "as the engine's settings say" if recovery is None else SEMANTICS[recovery].meaning
                 says = f"altered job {name}; when the engine comes back: {told}"
                 made.do(ChangeRecovery(name, recovery), says, "kept")
@@ -194,7 +219,7 @@ class Desk:
                 made.do(AddJob(name, ""), f"the job {name} is given by Python")
 
     def _create_stream(self, said: CreateStream, made: Accepted) -> None:
-        self._check_free(said.name, made.catalogue)
+        self.check_free(said.name, made.catalogue)
         command = AddStream(said.name, said.text)
         self._workshop.stream(said.name, made.catalogue.after(command))
         made.do(command, f"created stream {said.name}; it is read once a job reads it")
@@ -207,19 +232,14 @@ class Desk:
                 f"there is no stream {said.name}",
                 hint=f"Did you mean {near[0]}?" if near else "SHOW STREAMS lists those there are.",
             )
-        self._check_unread(f"the stream {said.name}", said.name, made.catalogue)
+        self.check_unread(f"the stream {said.name}", said.name, made.catalogue)
         made.do(RemoveStream(said.name), f"dropped stream {said.name}")
 
     def _create_job(self, said: CreateJob, made: Accepted) -> None:
-        self._check_free(said.name, made.catalogue)
-        if len(made.catalogue.jobs) >= self._most:
-            raise UserError(
-                "TOO_MANY_JOBS",
-                f"there are {len(made.catalogue.jobs):,} jobs, and no more than that are allowed",
-                hint="Drop jobs that nobody needs, or start the engine with room for more.",
-            )
-        sinks = tuple(map(SinkCall.of, said.sinks))
-        command = AddJob(said.name, said.select.text, sinks, dict(said.parameters), said.recovery)
+        self.check_free(said.name, made.catalogue)
+        self.check_room(made.catalogue)
+        sinks, parameters = tuple(map(SinkCall.of, said.sinks)), dict(said.parameters)
+        command = AddJob(said.name, said.select.text, sinks, parameters, said.recovery, made.code)
         after = made.catalogue.after(command)
         self._workshop.job(said.name, after)
         check_parameters(said.name, said.select.text, said.parameters)
@@ -228,12 +248,12 @@ class Desk:
         made.do(command, f"created job {said.name}; it runs from the next epoch on")
 
     def _alter(self, said: AlterJob, made: Accepted) -> None:
-        entry = self._found(said.name, made.catalogue)
+        entry = self.found(said.name, made.catalogue)
         if not entry.select:
             raise UserError(
                 "JOB_OF_PYTHON",
                 f"the job {said.name} is given by Python and cannot be altered in SQL",
-                hint="Change it where it is written and start the engine again, or create a job in SQL.",
+                hint=f"penstock jobs alter {said.name} --from app.py:query, or create a job in SQL.",
             )
         select = said.select
         if said.where is not None or said.limit is not None:
@@ -242,25 +262,39 @@ class Desk:
             select = altered(before, said.where, said.limit)
         old = None if entry.left_out else self._workshop.job(said.name, made.catalogue)
         text = entry.select if select is None else select.text
-        command = ChangeQuery(said.name, text, {**entry.parameters, **said.parameters})
+        command = ChangeQuery(said.name, text, {**entry.parameters, **said.parameters}, code=made.code)
         check_parameters(said.name, text, said.parameters)
         new = self._workshop.job(said.name, made.catalogue.after(command))
+        fate, told = self.state_after(old, new, rebuild=said.rebuild)
+        command = replace(command, state=fate)
+        self.check_readers(said.name, made.catalogue.after(command))
+        check_declared(self._workshop, said.name, made.catalogue.after(command))
+        made.do(command, f"altered job {said.name}; {told}", fate)
+        self._drop_unread_streams(made)
+
+    def state_after(
+        self, old: Compiled | None, new: Compiled, *, rebuild: bool = False
+    ) -> tuple[StateFate, str]:
+        """What becomes of a job's state when it is altered from one query to another, and that for people. `old`: None
+        where its state is gone."""
         fate: StateFate = "kept"
         if old is None or new.signature != old.signature:
-            fate = "rebuilt" if said.rebuild else "anew"
-        command = replace(command, state=fate)
-        self._check_readers(said.name, made.catalogue.after(command))
-        check_declared(self._workshop, said.name, made.catalogue.after(command))
-        told = "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
-        made.do(command, f"altered job {said.name}; {told}", fate)
+            fate = "rebuilt" if rebuild else "anew"
+        return fate, "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
+
+    def _drop_unread_streams(self, made: Accepted) -> None:
+        """Streams that came with jobs of Python go with the last that reads them."""
+        for name in unread_streams(self._workshop, made.catalogue):
+            made.note(RemoveStream(name))
 
     def _change(self, said: Change, made: Accepted) -> None:
-        entry = self._found(said.name, made.catalogue)
+        entry = self.found(said.name, made.catalogue)
         entry.master.after(said.verb)
         match said.verb:
             case "drop":
-                self._check_unread(f"the job {said.name}", said.name, made.catalogue)
+                self.check_unread(f"the job {said.name}", said.name, made.catalogue)
                 made.do(RemoveJob(said.name), f"dropped job {said.name}")
+                self._drop_unread_streams(made)
             case "flush":
                 job = self._workshop.job(said.name, made.catalogue)
                 if not job.flushes:
@@ -289,7 +323,7 @@ class Desk:
 
     def _shown(self, said: Show, catalogue: Catalogue) -> Answered:
         if said.what == "streams":
-            streams = tuple({"stream": e.name, "said": e.text} for e in catalogue.streams.values())
+            streams = tuple({"stream": e.name, "said": e.definition} for e in catalogue.streams.values())
             return Answered(_counted(len(streams), "stream"), rows=streams, question=True)
         jobs = tuple(shown(entry) for entry in catalogue.jobs.values())
         if self.carrier is not None:
@@ -301,7 +335,7 @@ class Desk:
             name = "query"
             catalogue = catalogue.after(AddJob(name, said.what.text))
         else:
-            name = self._found(said.what, catalogue).name
+            name = self.found(said.what, catalogue).name
             entry = catalogue.jobs[name]
             if entry.left_out:
                 return Answered(f"does not run: {entry.master.error}", name, question=True)
@@ -309,12 +343,12 @@ class Desk:
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _found(self, name: str, catalogue: Catalogue) -> JobEntry:
+    def found(self, name: str, catalogue: Catalogue) -> JobEntry:
         if name not in catalogue.jobs:
             raise self.unknown(name, catalogue)
         return catalogue.jobs[name]
 
-    def _check_free(self, name: str, catalogue: Catalogue) -> None:
+    def check_free(self, name: str, catalogue: Catalogue) -> None:
         kind = "stream" if name in catalogue.streams else "job" if name in catalogue.jobs else None
         if kind is not None:
             raise UserError(
@@ -325,17 +359,29 @@ class Desk:
                 else "Choose another name.",
             )
 
-    def _check_unread(self, what: str, name: str, catalogue: Catalogue) -> None:
-        others = (other for other in naming(name, catalogue) if other != name)
-        readers = [other for other in others if name in uses(self._workshop, other, catalogue)]
-        if readers:
+    def check_room(self, catalogue: Catalogue) -> None:
+        """Raise where there are as many jobs as are allowed."""
+        if len(catalogue.jobs) >= self._most:
+            raise UserError(
+                "TOO_MANY_JOBS",
+                f"there are {len(catalogue.jobs):,} jobs, and no more than that are allowed",
+                hint="Drop jobs that nobody needs, or start the engine with room for more.",
+            )
+
+    def check_unread(self, what: str, name: str, catalogue: Catalogue) -> None:
+        if readers := self.readers(name, catalogue):
             raise UserError(
                 "STILL_READ",
                 f"{what} is read by {', '.join(sorted(readers)[:5])}{' and others' if len(readers) > 5 else ''}",
                 hint="Drop or alter those jobs first.",
             )
 
-    def _check_readers(self, name: str, catalogue: Catalogue) -> None:
+    def readers(self, name: str, catalogue: Catalogue) -> list[str]:
+        """The other jobs that read a stream or a job."""
+        others = (other for other in naming(name, catalogue) if other != name)
+        return [other for other in others if name in uses(self._workshop, other, catalogue)]
+
+    def check_readers(self, name: str, catalogue: Catalogue) -> None:
         """Whether all jobs can still be made that read a job, however far away."""
         for other in naming(name, catalogue):
             if catalogue.jobs[other].left_out and other != name:
@@ -351,9 +397,10 @@ def shown(entry: JobEntry) -> dict[str, Any]:
     return {
         "job": entry.name,
         "life": entry.master.life,
-        "query": entry.select or "(given by Python)",
+        "query": entry.query,
         "parameters": dict(entry.parameters),
-        "into": [sink.describe() for sink in entry.sinks],
+        "into": [sink.describe() for sink in entry.sinks]
+        or ([] if entry.code is None else list(entry.code.sinks)),
         "error": entry.master.error,
         "recovery": None if entry.recovery is None else str(entry.recovery),
     }

@@ -60,7 +60,7 @@ def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -
         did,
         entry.version,
         entry.master.life,
-        entry.select or "(given by Python)",
+        entry.query,
         dict(entry.parameters),
         state,
         entry.master.error,

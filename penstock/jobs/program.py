@@ -14,13 +14,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from penstock.jobs.asking import Asking
 from penstock.jobs.broken import broken, failing, touched
-from penstock.jobs.catalogue import Catalogue, alike, named
+from penstock.jobs.catalogue import Catalogue, alike, code_in, named
+from penstock.jobs.code import CodeBundle
+from penstock.jobs.code_library import CodeLibrary
+from penstock.jobs.code_requests import CodeRequest, text_of
+from penstock.jobs.code_store import CodeStore
 from penstock.jobs.command import Answered, Command, FlushJob, RemoveJob
 from penstock.jobs.commands import Accepted, Desk
 from penstock.jobs.failures import Failures
@@ -68,10 +73,12 @@ class Jobs(Asking):
         shared: bool = False,
     ) -> None:
         self.name, self.fingerprint, self.summary = name, f"jobs:{name}", "jobs that come and go"
+        self.former_fingerprint = self.fingerprint
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
-        self._deliver = given.deliver
+        self._deliver, self._given = given.deliver, given
         self._lock = threading.RLock()
-        self._known, self._failures, self._workshop = Known(state), Failures(state), Workshop(given)
+        self._known, self._failures, self._code = Known(state), Failures(state), CodeStore(state)
+        self._workshop = Workshop(given, CodeLibrary(self._code))
         self._desk, self._opening = Desk(self._workshop, given, most), Opening(self._workshop)
         self._results: Results = FollowedResults(state) if follows else Results(state)
         self._fold_after, self._follows, self._shared = fold_after, follows, shared
@@ -86,6 +93,11 @@ class Jobs(Asking):
         #: what was answered to the text it began with
         self.answers: list[Answered] = []
         self._first, self._file = begin, file
+
+    @cached_property
+    def code(self) -> Mapping[str, str]:
+        """The digests of the code that Python gave; that of statements is in the commands, which all engines have."""
+        return self._given.code()
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -119,6 +131,27 @@ class Jobs(Asking):
 
         return self._taken(accepted)
 
+    def submit(self, request: CodeRequest, name: str | None = None, *, check: bool = False) -> list[Answered]:
+        """Take in the Python of jobs, as a file has it: create or alter one, or deploy all of a file. What it brings is
+        on disk when it is answered. Submitted again under the same `name`, it is answered as it was; with `check`
+        nothing is changed."""
+        with self._workshop.library.considering(request.code):
+            self._desk.submission.prepare(request)  # it runs the user's code: nothing waits for that
+
+            def accepted(catalogue: Catalogue) -> Accepted:
+                made = None if name is None else repeated(name, text_of(request), catalogue)
+                if made is None:
+                    made = self._desk.submitted(request, catalogue)
+                    if name is not None and made.commands:
+                        number = self._known.count + 1
+                        made.note(answering(name, text_of(request), made.answers, number))
+                return made
+
+            if check:
+                with self._lock:
+                    return accepted(self.catalogue).answers
+            return self._taken(accepted, code=request.code)
+
     def checked(self, text: str) -> list[Answered]:
         """What would be answered to statements; nothing is carried out."""
         said = script(text)
@@ -129,8 +162,14 @@ class Jobs(Asking):
         """Take in what this engine says because it leads; FENCED if another does by now."""
         self._taken(lambda now: Accepted(now).noted(commands(now)), self._ground)
 
-    def _taken(self, accepted: Callable[[Catalogue], Accepted], on: Ground | None = None) -> list[Answered]:
-        """Take in what is accepted once all there is is known: asked again where others were first."""
+    def _taken(
+        self,
+        accepted: Callable[[Catalogue], Accepted],
+        on: Ground | None = None,
+        code: CodeBundle | None = None,
+    ) -> list[Answered]:
+        """Take in what is accepted once all there is is known: asked again where others were first. The code it brings
+        is there before the commands that need it."""
         with self._lock:
             while True:
                 made = accepted(self.catalogue)
@@ -141,8 +180,15 @@ class Jobs(Asking):
                 self._opening.make_ready(
                     made.catalogue, touched(made.commands, made.catalogue), opens=not shared
                 )
+                brings = code is not None and code.digest in code_in(made.commands)
+                if code is not None and brings:
+                    self._code.put(code, on)
                 number = self._known.log.append(made.commands, on)
                 if number is not None:
+                    if code is not None and brings:
+                        self._code.put(
+                            code, on
+                        )  # an engine may have removed it that did not know of the command
                     self._add([made.commands], made.catalogue)
                     if shared:
                         self._admit(made.commands)
@@ -371,8 +417,17 @@ class Jobs(Asking):
                 if self._leads:
                     self._known.log.fold(commands, self._known.after(commands))
                 self._known.forget(commands)
+                self._forget_code()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _forget_code(self) -> None:
+        """Remove the code that neither the catalogue that is folded nor a command after it needs."""
+        needed = self._known.after(self._known.folded).code
+        needed |= code_in([command for entry in self._known.entries for command in entry])
+        if self._leads:
+            self._code.keep_only(needed)
+        self._workshop.library.forget(needed)
 
     def _planned(self, commands: int, without: Mapping[int, bool], rest: Collection[str]) -> Plan:
         catalogue = self._known.after(commands)

@@ -21,14 +21,15 @@ def may_call(select: str, functions: Iterable[str]) -> bool:
     return not said or any(name.lower() in said for name in functions)
 
 
-def check_sendable(job: Compiled) -> None:
-    """Raise unless what the workers need of a job can be pickled."""
+def check_sendable(job: Compiled, where: str | None = None) -> None:
+    """Raise unless what the workers need of a job can be pickled; `where` is the line of its query, if it has one."""
     try:
         cloudpickle.dumps((job.standard, job.plan))
     except Exception as failure:  # of the user's own code, too
         raise UserError(
             "NOT_SENDABLE",
             f"what the job {job.name} calls cannot be sent to the workers",
+            where=where,
             detail=f"{type(failure).__name__}: {failure}",
             hint="Functions are pickled, with what they use. Have them open files, connections and locks when they "
             "are called.",

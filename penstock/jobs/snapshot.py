@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.jobs.catalogue import Catalogue, JobEntry, StreamEntry
-from penstock.jobs.command import Answered, RememberAnswers, SinkCall, semantics_of
+from penstock.jobs.command import Answered, CodeReference, RememberAnswers, SinkCall, semantics_of
 from penstock.jobs.master import Master
 
 FORMAT = 1
@@ -20,7 +21,7 @@ def packed(catalogue: Catalogue) -> bytes:
     """The catalogue as bytes."""
     body = {
         "format": FORMAT,
-        "streams": [[entry.name, entry.text, entry.known_as] for entry in catalogue.streams.values()],
+        "streams": [_stream(entry) for entry in catalogue.streams.values()],
         "jobs": [_job(entry) for entry in catalogue.jobs.values()],
         "last": catalogue.last,
         "former": sorted(catalogue.former),
@@ -40,7 +41,7 @@ def unpacked(content: bytes) -> Catalogue:
     if body["format"] != FORMAT:
         raise ValueError(f"its format is {body['format']}, this Penstock knows {FORMAT}")
     return Catalogue(
-        {name: StreamEntry(name, said, known_as) for name, said, known_as in body["streams"]},
+        {stream[0]: _stream_entry(*stream) for stream in body["streams"]},
         {job["name"]: _entry(job) for job in body["jobs"]},
         body["last"],
         frozenset(body["former"]),
@@ -57,6 +58,14 @@ def _kept(name: str, digest: str, answers: list[Any]) -> RememberAnswers:
     return RememberAnswers(name, digest, tuple(map(Answered.from_json, answers)))
 
 
+def _stream(entry: StreamEntry) -> list[Any]:
+    return [entry.name, entry.text, entry.known_as, *([] if entry.code is None else [entry.code.facts])]
+
+
+def _stream_entry(name: str, text: str, known_as: str, code: Mapping[str, Any] | None = None) -> StreamEntry:
+    return StreamEntry(name, text, known_as, CodeReference.of(code))
+
+
 def _job(entry: JobEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
@@ -71,6 +80,7 @@ def _job(entry: JobEntry) -> dict[str, Any]:
         "version": entry.master.version,
         "error": entry.master.error,
         "recovery": entry.recovery,
+        "code": None if entry.code is None else entry.code.facts,
     }
 
 
@@ -86,4 +96,5 @@ def _entry(job: dict[str, Any]) -> JobEntry:
         job["private"],
         job["lost"],
         semantics_of(job),
+        CodeReference.of(job.get("code")),  # older ones have none
     )

@@ -6,17 +6,26 @@ again, the rest is kept.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import polars as pl
 
-from penstock.jobs.catalogue import Catalogue, JobEntry
+from penstock.jobs.catalogue import Catalogue, JobEntry, StreamEntry
+from penstock.jobs.code_library import CodeLibrary
+from penstock.jobs.code_store import CodeStore
 from penstock.jobs.compiled import Compiled, compiled
+from penstock.jobs.definition import Plain, define_stream
 from penstock.jobs.messages import Deliver
 from penstock.jobs.names import JobScope
+from penstock.jobs.resolve import resolve_names
 from penstock.jobs.sendable import check_sendable, may_call
 from penstock.query import logical
+from penstock.query.code import code_of_all
+from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
 from penstock.sql.define import sinks_of, stream_of
@@ -37,6 +46,18 @@ class Given:
     functions: Mapping[str, UserFunction]
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
 
+    def code(self) -> Mapping[str, str]:
+        """The digests of all code in it, by names (see `penstock.query.code`)."""
+        functions = {f"function: {name}": function for name, function in self.functions.items()}
+        functions |= {f"message: {name}": function for name, function in self.deliver.items()}
+        nodes = [stream.node for stream in self.streams.values()]
+        sources = [node.stream for node in nodes if isinstance(node, logical.Source)]
+        plans = {
+            name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
+            for name, rows in self.queries.items()
+        }
+        return code_of_all(functions, sources, plans)
+
 
 #: a job, and columns that another declares of it
 Declared = tuple[str, Mapping[str, pl.DataType]]
@@ -45,14 +66,16 @@ Declared = tuple[str, Mapping[str, pl.DataType]]
 class Workshop:
     """Makes streams, jobs and sinks, and keeps them."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Given, library: CodeLibrary | None = None) -> None:
         self._given = given
+        #: what Python that comes while the engine runs defines; without a state there is none
+        self.library = library or CodeLibrary(CodeStore(Path(os.devnull)))
         #: with what was said of them: a number or a name that was refused is given again
-        self._streams: dict[str, tuple[str, Stream]] = {}
+        self._streams: dict[str, tuple[Hashable, Stream]] = {}
         self._jobs: dict[str, tuple[Hashable, tuple[Compiled, ...], Compiled]] = {}
         #: what jobs declare of others' columns, as they were last made
         self._declared: dict[str, tuple[Declared, ...]] = {}
-        self._sinks: dict[int, tuple[tuple[str, object], tuple[Sink, ...]]] = {}
+        self._sinks: dict[int, tuple[object, tuple[Sink, ...]]] = {}
 
     def job(self, name: str, catalogue: Catalogue) -> Compiled:
         """A job of the catalogue, compiled."""
@@ -62,27 +85,48 @@ class Workshop:
         """A stream of the catalogue."""
         entry = catalogue.streams[name]
         known = self._streams.get(entry.known_as)
-        if known is None or known[0] != entry.text:
+        said = entry.text, entry.code
+        if known is None or known[0] != said:
             self._jobs = {n: job for n, job in self._jobs.items() if not _reads(job[2], entry.known_as)}
-            made = (
-                stream_of(_created(entry.text)) if entry.text else _given(name, self._given.streams, "stream")
-            )
+            made = self._made(entry)
             node = made.node
             assert isinstance(node, logical.Source)
             if node.stream.name != entry.known_as:
                 made = Stream(replace(node, stream=replace(node.stream, name=entry.known_as)))
-            self._streams[entry.known_as] = entry.text, made
+            self._streams[entry.known_as] = said, made
         return self._streams[entry.known_as][1]
+
+    def _made(self, entry: StreamEntry) -> Stream:
+        if entry.text:
+            return stream_of(_created(entry.text))
+        if entry.code is not None:
+            return self.library.stream(entry.code, entry.name)
+        return _given(entry.name, self._given.streams, "stream")
+
+    def definition(self, name: str, catalogue: Catalogue) -> dict[str, Plain]:
+        """What a stream of the catalogue is, to be compared with another."""
+        node = self.stream(name, catalogue).node
+        assert isinstance(node, logical.Source)
+        return define_stream(node.stream)
 
     def sinks(self, entry: JobEntry) -> tuple[Sink, ...]:
         """Where a job's rows go."""
-        said, known = (entry.name, entry.sinks), self._sinks.get(entry.created)
+        ours = entry.code.sinks if entry.of_python and entry.code is not None else ()
+        said, known = (entry.name, entry.sinks, ours), self._sinks.get(entry.created)
         if known is None or known[0] != said:
-            self._sinks[entry.created] = (
-                said,
-                sinks_of([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)]),
-            )
+            if ours:
+                assert entry.code is not None
+                # two jobs of one query are two: what one has opened is not the other's
+                made = tuple(map(_copied, self.library.output(entry.code, entry.name).sinks))
+            else:
+                made = sinks_of([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
+            self._sinks[entry.created] = said, made
         return self._sinks[entry.created][1]
+
+    def functions(self, entry: JobEntry) -> Mapping[str, UserFunction]:
+        """The functions that a job's SQL can call: those of its file before those that Python gave at the start."""
+        own = self.library.functions(entry.code) if entry.select and entry.code is not None else {}
+        return {**self._given.functions, **own}
 
     def uses(self, name: str, catalogue: Catalogue) -> frozenset[str]:
         """The streams and jobs that a job reads, also those of the epoch before that it cannot do without."""
@@ -115,7 +159,8 @@ class Workshop:
                 hint="Let one of them read the other's results of the epoch before, and declare their columns: "
                 f"FROM PREVIOUS({name}, 'k STRING, n BIGINT').",
             )
-        said = (entry.number, entry.select, tuple(sorted(entry.parameters.items())), entry.private)
+        parameters = tuple(sorted(entry.parameters.items()))
+        said = entry.number, entry.select, parameters, entry.private, entry.code
         known = self._jobs.get(name)
         if known is not None and known[0] == said:
             still = [self._job(read.name, catalogue, (*within, name)) for read in known[1]]
@@ -128,22 +173,25 @@ class Workshop:
             read[other] = self._job(other, catalogue, (*within, name))
             return read[other].read()
 
+        functions = self.functions(entry)
+        scope = JobScope(
+            catalogue,
+            dict(entry.parameters),
+            functions,
+            lambda stream: self.stream(stream, catalogue),
+            rows_of,
+            entry.private,
+            declared,
+        )
         if entry.select:
-            scope = JobScope(
-                catalogue,
-                dict(entry.parameters),
-                self._given.functions,
-                lambda stream: self.stream(stream, catalogue),
-                rows_of,
-                entry.private,
-                declared,
-            )
             rows = planned(_select(entry.select), scope)
+        elif entry.code is not None:
+            rows = resolve_names(self.library.output(entry.code, name), scope)
         else:
             rows = _given(name, self._given.queries, "job")
         made = compiled(name, entry.number, rows)
-        if may_call(entry.select, self._given.functions):
-            check_sendable(made)
+        if may_call(entry.select, functions):
+            check_sendable(made, str(rows.node.origin) if entry.of_python else None)
         self._jobs[name] = (said, tuple(read.values()), made)
         self._declared.pop(name, None)
         if declared:
@@ -159,6 +207,14 @@ def _given(name: str, given: Mapping[str, Stream], kind: str) -> Stream:
             hint=f"Give it again, under the same name, or DROP {kind.upper()} {name} before you leave it out.",
         )
     return given[name]
+
+
+def _copied(sink: Sink) -> Sink:
+    """A sink that is not opened yet, as one of its own."""
+    try:
+        return deepcopy(sink)
+    except Exception:  # it has something that is there once, such as the console
+        return copy(sink)
 
 
 def _reads(job: Compiled, stream: str) -> bool:

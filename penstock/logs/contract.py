@@ -149,6 +149,11 @@ class Log(ABC):
     def forsake(self) -> None:  # noqa: B027 - most logs keep nothing for a reader
         """Told that this reader will not come again: what was kept for it need not be."""
 
+    def settings(self) -> Mapping[str, object]:
+        """What tells it from other logs of its class, by the names that its user knows: what was said when it was made.
+        It stays the same while the log is read."""
+        return {"reads": self.describe()}
+
     @abstractmethod
     def describe(self) -> str:
         """One line for people: what this log is."""

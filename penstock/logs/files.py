@@ -137,6 +137,9 @@ class FileLog(Log):
         home = self._catalogue.homes.get(partition)
         return None if home is None else os.path.basename(home).removesuffix(".gz")
 
+    def settings(self) -> Mapping[str, object]:
+        return {"files": [*self._catalogue.patterns], "finished": self._catalogue.finished}
+
     def describe(self) -> str:
         return f"files {', '.join(self._catalogue.patterns)}"
 

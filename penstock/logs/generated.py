@@ -140,6 +140,16 @@ class MadeLog(Log):
             instants = self.event_times(p, first, min(first + step, span.end))
             yield Chunk(span.partition, first, self._lines.lines(p, first, instants))
 
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "lines": repr(self._lines),
+            "rate": repr(self._rate),
+            "partitions": self._count,
+            "total": self._total,
+            "live": self._live,
+            "start_time": self._origin_micros,
+        }
+
     def describe(self) -> str:
         size = "endless" if self._total is None else f"{self._total} events"
         return f"generated {self._lines.kind}, {size}, {self._rate.profile} {self._rate.per_second:g}/s"

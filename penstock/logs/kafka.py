@@ -130,6 +130,14 @@ class KafkaLog(Log):
             self._asking.close()
             self._asking = None
 
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "brokers": self._brokers,
+            "topic": self._topic,
+            "start": str(self._start),
+            "finished": self._finished,
+        }
+
     def describe(self) -> str:
         return f"kafka {self._topic}"
 

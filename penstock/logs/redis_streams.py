@@ -182,6 +182,15 @@ class RedisLog(Log):
         if lines:
             yield Chunk(span.partition, begin, b"".join(lines), offsets=np.array(offsets, np.int64))
 
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "server": self._address.rpartition("@")[2],
+            "keys": [*self._keys],
+            "field": None if self._field is None else self._field.decode(),
+            "start": str(self._start),
+            "finished": self._finished,
+        }
+
     def describe(self) -> str:
         return f"redis {', '.join(self._keys)}"
 

@@ -139,6 +139,9 @@ class ReplicatedLog(Log):
     def closed(self) -> bool:
         return all(copy.closed() for copy in self._copies) and not self._beginnings.waiting
 
+    def settings(self) -> Mapping[str, object]:
+        return {"copies": [[type(copy).__name__, dict(copy.settings())] for copy in self._copies]}
+
     def describe(self) -> str:
         return f"copies: {'; '.join(copy.describe() for copy in self._copies)}"
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.query import rules
-from penstock.query.logical import App
+from penstock.query.logical import App, FromJob, Previous, nodes_of
 from penstock.query.lower import lowered
 from penstock.query.physical import Plan
+from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -40,5 +41,13 @@ def forms(app: App, prefix: str = "") -> Forms:
 
 
 def compiled(app: App) -> Plan:
-    """The physical plan of an application."""
+    """The physical plan of an application, which runs by itself."""
+    for node in nodes_of(app):
+        if isinstance(node, FromJob | Previous):
+            raise UserError(
+                "READS_A_JOB",
+                f"an app that runs by itself cannot read the job {node.job}",
+                where=str(node.origin),
+                hint="Run it beside that job, with `penstock deploy`, or use the stream that the job emits.",
+            )
     return forms(app).plan

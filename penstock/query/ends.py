@@ -1,7 +1,7 @@
 """The ends of an edge: where its rows come from, and where they go. Frozen, and small enough to be keys and to travel.
 
-`str` gives the form for people, and for what is persisted of it: fingerprints, and the owner of an output's ranking.
-It is never read back.
+`str` gives the form for people, and for what is persisted of it, which is the identity of a state. It is never read
+back.
 """
 
 from __future__ import annotations
@@ -54,8 +54,3 @@ class EdgeTarget:
 
 #: the outputs of jobs, which the numbers in their rows tell apart
 JOBS = EdgeTarget("jobs")
-
-
-def ranking_of(output: str) -> str:
-    """Whose state an output's ranking is: a name in manifests, beside the ids of sub-queries."""
-    return f"out-{output}"

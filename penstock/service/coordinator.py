@@ -28,13 +28,14 @@ from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
 from penstock.http.reach import Reach
-from penstock.http.security import FileGuard
+from penstock.http.security import FileGuard, check_code_guarded
 from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator as as_coordinator
 from penstock.jobs.program import Jobs
 from penstock.service.door import Door, spread_over
 from penstock.service.follower import Follower
 from penstock.service.http import (
+    AllowCode,
     CoordinatorName,
     Empty,
     Files,
@@ -76,6 +77,7 @@ def coordinator(
     tls_key: TlsKey = None,
     files: Files = None,
     reach: Reachable = None,
+    allow_code: AllowCode = False,
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
 ) -> None:
@@ -86,11 +88,12 @@ def coordinator(
             "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
         )
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
+    check_code_guarded(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = app.on(place, follows=True)
     identity, of_unit = _checked(directory, jobs), _of_unit(place)
-    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ())))
+    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ()), code=allow_code))
     stop = threading.Event()
     _stopped_by_signals(stop)
     to_lines()

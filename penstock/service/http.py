@@ -29,7 +29,7 @@ from penstock.http.host import Host
 from penstock.http.limits import Limits
 from penstock.http.logs import log, to_lines
 from penstock.http.reach import Reach
-from penstock.http.security import FileGuard
+from penstock.http.security import FileGuard, check_code_guarded
 from penstock.jobs.app import JobsApp
 from penstock.jobs.coordinators import coordinator
 from penstock.jobs.program import Jobs
@@ -96,6 +96,13 @@ Reachable = Annotated[
         metavar="HOST:PORT", help="SQL over HTTP may name this server (Kafka, Redis, ...); may be repeated."
     ),
 ]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        help="Take Python over HTTP (PUT /jobs/NAME/code), which can do whatever this user can; needs a token.",
+    ),
+]
 Rate = Annotated[float, typer.Option(min=0.1, help="Requests a second that one client may make.")]
 Subscribers = Annotated[int, typer.Option(min=1, help="Subscriptions open at once.")]
 CoordinatorName = Annotated[
@@ -113,6 +120,7 @@ def serve(
     tls_key: TlsKey = None,
     files: Files = None,
     reach: Reachable = None,
+    allow_code: AllowCode = False,
     rate: Rate = _DEFAULTS.requests_per_second,
     subscribers: Subscribers = _DEFAULTS.subscribers,
     master: Master = "local[*]",
@@ -157,13 +165,15 @@ def serve(
     spark, for_seconds = as_spark_settings(conf), None if for_ is None else as_seconds(for_, "--for")
     app = as_reduced(served_app(file, empty), reduced)
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
+    check_code_guarded(allow_code, door.token)
     place = state or default_state(app.name)
     if ha:
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
     if fresh:
         forget(place)
-    guard, pages = FileGuard(files or (), place, Reach(reach or ())), mounted if ui else None
+    guard = FileGuard(files or (), place, Reach(reach or ()), code=allow_code)
+    pages = mounted if ui else None
     if ha:
         seconds = as_seconds(epoch, "--epoch")
         launch = asked.launch(

@@ -1,4 +1,4 @@
-"""`penstock jobs` and `penstock ask`: commands and questions to a running engine."""
+"""`penstock jobs`, `penstock deploy` and `penstock ask`: commands and questions to a running engine."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ State = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="The engine's state directory.", show_default="the only one that runs"),
 ]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FILE:NAME", help="A Python file and what it calls the query: app.py:top_pages."
+    ),
+]
 Job = Annotated[str, typer.Argument(help="The job's name.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
@@ -26,23 +32,41 @@ Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 @jobs_app.command()
 def create(
     name: Job,
-    query: Annotated[str, typer.Argument(help="SELECT ..., perhaps with INTO jsonl('dir').")],
+    query: Annotated[str | None, typer.Argument(help="SELECT ..., perhaps with INTO jsonl('dir').")] = None,
+    source: From = None,
     state: State = None,
 ) -> None:
-    """Create a job: it runs from the next epoch on."""
-    _say(state, f"CREATE JOB {name} AS {query}")
+    """Create a job, of SQL or of a query in a file of Python: it runs from the next epoch on."""
+    if source is None:
+        _say(state, f"CREATE JOB {name} AS {_one_of(query, source)}")
+    else:
+        _one_of(query, source)
+        file, attribute = _file_and_attribute(source)
+        _submit(state, "create", file, name=name, attribute=attribute)
 
 
 @jobs_app.command()
 def alter(
     name: Job,
     change: Annotated[
-        str, typer.Argument(help="AS SELECT ..., SET WHERE ..., SET LIMIT n or SET $name = value.")
-    ],
+        str | None, typer.Argument(help="AS SELECT ..., SET WHERE ..., SET LIMIT n or SET $name = value.")
+    ] = None,
+    source: From = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="With --from: make a state of another shape again from the log."),
+    ] = False,
     state: State = None,
 ) -> None:
-    """Alter a job; says whether its state is kept."""
-    _say(state, f"ALTER JOB {name} {change}")
+    """Alter a job, by SQL or to a query in a file of Python; reports whether its state is kept."""
+    if source is None:
+        if rebuild:
+            raise UserError("BAD_OPTION", "--rebuild goes with --from", hint="In SQL, end with REBUILD.")
+        _say(state, f"ALTER JOB {name} {_one_of(change, source)}")
+    else:
+        _one_of(change, source)
+        file, attribute = _file_and_attribute(source)
+        _submit(state, "alter", file, name=name, attribute=attribute, rebuild=rebuild)
 
 
 @jobs_app.command("list")
@@ -108,6 +132,22 @@ def drop(name: Job, state: State = None) -> None:
     _say(state, f"DROP JOB {name}")
 
 
+def deploy(
+    file: Annotated[Path, typer.Argument(help="The Python file with app = ps.app(...) or ps.jobs_app(...).")],
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Drop the jobs that came with this file and are not in it any more."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would happen.")] = False,
+    state: State = None,
+) -> None:
+    """Have the jobs of a file in a running engine: create what is missing, alter what has changed, leave the rest.
+
+    Reports for each job what happens to its state. All of it happens, or nothing does.
+    """
+    _submit(state, "deploy", file, prune=prune, check=dry_run)
+
+
 def ask(
     name: Job,
     about: Annotated[
@@ -147,6 +187,32 @@ def _said(state: Path | None, sql: str) -> list[dict[str, Any]]:
 def _say(state: Path | None, sql: str) -> None:
     for answer in _said(state, sql):
         print(answer["says"])
+
+
+def _submit(state: Path | None, request: str, file: Path, **more: Any) -> None:
+    with JobClient(running_state(state)) as client:
+        for answer in client.submit(request, file, **more):
+            print(answer["says"])
+
+
+def _one_of(text: str | None, source: str | None) -> str:
+    """What is said in SQL; raises unless either that or a file is given."""
+    if (text is None) == (source is None):
+        raise UserError(
+            "BAD_OPTION",
+            "give either SQL or --from",
+            hint='As in jobs create hits "SELECT ...", or jobs create hits --from app.py:query.',
+        )
+    return text or ""
+
+
+def _file_and_attribute(source: str) -> tuple[Path, str]:
+    file, colon, attribute = source.rpartition(":")
+    if not colon or not file or not attribute:
+        raise UserError(
+            "BAD_OPTION", f"{source!r} names no query in a file", hint="As in --from app.py:query."
+        )
+    return Path(file), attribute
 
 
 def _table(columns: Any, rows: Any, title: str | None = None) -> None:

@@ -5,7 +5,7 @@ Receives what admission has decided; returns it to whoever executes the epoch, n
 On disk a record is a line of JSON. Its keys are part of the state format; a part that an epoch lacks is left out:
 
     {"start": OFFSET, "end": OFFSET, "slices": n, "buckets": n, "checkpoint_every": n, "before": ..., "maps": ...,
-     "generation": n}
+     "generation": n, "format": n}
     OFFSET: {"epoch": n, "at": {stream: {partition: offset}}, "from": ..., "finished": ..., "idle": ..., "closed": ...,
              "now": t, "commands": n, "begun_late": ..., "upto": ..., "copies": ...}
 
@@ -22,6 +22,7 @@ from typing import Any
 
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import Maps
+from penstock.state.format import FORMAT, KEY, refuse_newer
 
 #: stream -> partition -> number
 PerPartition = Mapping[str, Mapping[str, int]]
@@ -166,13 +167,14 @@ class EpochRecord:
             told["maps"] = self.maps.to_json()
         if self.generation:
             told["generation"] = self.generation
-        return told
+        return told | {KEY: FORMAT}
 
     @staticmethod
-    def from_bytes(content: bytes) -> EpochRecord:
-        """The record that was written; ValueError if this is none."""
+    def from_bytes(content: bytes, name: str = "an epoch record") -> EpochRecord:
+        """The record that was written; ValueError if this is none, UserError if a newer Penstock wrote it."""
         body = json.loads(content)
         try:
+            refuse_newer(name, body)
             return EpochRecord.from_json(body)
         except (KeyError, TypeError, AttributeError) as failure:
             raise ValueError(f"{failure!r}") from failure

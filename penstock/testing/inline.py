@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.engine.admission import Admission
 from penstock.engine.closing import Closing
 from penstock.engine.comeback import come_back
+from penstock.engine.continuity import continue_state
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
 from penstock.engine.housing import state_place
@@ -51,13 +52,22 @@ class InlineEngine:
         checkpoint_every: int = 1,
         semantics: Semantics = Semantics.precise,
         closing: Closing | None = None,
+        drop_state: bool = False,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
-        facts = self._directory.claim(program.fingerprint, program.summary, generation)
+        facts = self._directory.claim(
+            program.fingerprint,
+            program.summary,
+            generation,
+            former=program.former_fingerprint,
+            drops_state=drop_state,
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+        )
         try:
             program.begun(ground=self._directory.ground)
+            continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
             taken = self._directory.last_commands()
@@ -153,6 +163,7 @@ def run_inline(
     fence: Fence | None = None,
     checkpoint_every: int = 1,
     closing: Closing | None = None,
+    drop_state: bool = False,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
@@ -168,6 +179,7 @@ def run_inline(
         fence=fence,
         checkpoint_every=checkpoint_every,
         closing=closing,
+        drop_state=drop_state,
     )
     reports: list[EpochReport] = []
     try:

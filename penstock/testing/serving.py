@@ -68,9 +68,10 @@ def serving(
     port: int = 0,
     epoch_units: int = 1 << 40,
     pace: Callable[[], bool] = lambda: True,
+    code: bool = False,
 ) -> Iterator[Serving]:
     """Serve a program on a free port. `by_itself`: epochs run on a thread, whenever `pace` says so."""
-    host = Host(program, state, FileGuard(files, state))
+    host = Host(program, state, FileGuard(files, state, code=code))
     engine = InlineEngine(program, state, epoch_units=epoch_units)
     stop = threading.Event()
     service = Service(host, limits, None if token is None else Token(token))

@@ -15,6 +15,7 @@ from penstock.jobs.command import (
     Answered,
     ChangeQuery,
     ChangeRecovery,
+    CodeReference,
     Command,
     EmptyJob,
     FailJob,
@@ -33,8 +34,13 @@ from penstock.jobs.history import versions
 #: as the versions that knew no command types have written them
 SINK = '{"name":"jsonl","arguments":["out",1],"options":{"x":null}}'
 ANSWER = '{"says":"done","name":"j","state":"kept","command":7,"rows":[],"question":false}'
+CODE = (
+    '{"digest":"d1","file":"/a.py","attribute":"q","reads":["k"],"sinks":["jsonl(\'out\')"],"deployed":true}'
+)
+REFERENCE = CodeReference("d1", "/a.py", "q", ("k",), ("jsonl('out')",), True)
 WRITTEN: list[tuple[str, Command]] = [
     ('{"do":"create stream","name":"s","text":"CREATE STREAM s"}', AddStream("s", "CREATE STREAM s")),
+    ('{"do":"create stream","name":"s","text":"","code":' + CODE + "}", AddStream("s", code=REFERENCE)),
     ('{"do":"drop stream","name":"s"}', RemoveStream("s")),
     ('{"do":"said","name":"j","text":"CREATE JOB j"}', RememberText("j", "CREATE JOB j")),
     (
@@ -52,6 +58,16 @@ WRITTEN: list[tuple[str, Command]] = [
     (
         '{"do":"alter","name":"j","select":"SELECT 2","parameters":{"p":"a"},"state":"rebuilt"}',
         ChangeQuery("j", "SELECT 2", {"p": "a"}, "rebuilt"),
+    ),
+    (
+        '{"do":"create job","name":"j","select":"","sinks":[],"parameters":{},"recovery":"gap","code":'
+        + CODE
+        + "}",
+        AddJob("j", recovery=Semantics.gap, code=REFERENCE),
+    ),
+    (
+        '{"do":"alter","name":"j","select":"","parameters":{},"state":"kept","code":' + CODE + "}",
+        ChangeQuery("j", code=REFERENCE),
     ),
     ('{"do":"set recovery","name":"j","recovery":null}', ChangeRecovery("j", None)),
     ('{"do":"set recovery","name":"j","recovery":"amnesia"}', ChangeRecovery("j", Semantics.amnesia)),

@@ -52,10 +52,12 @@ COMMAND = [sys.executable, "-c", "from penstock.service.cli import main; main()"
 class Running:
     """`penstock run` of a file, in a process group of its own."""
 
-    def __init__(self, folder: Path, name: str = "jobs.sql", text: str = SCRIPT) -> None:
+    def __init__(
+        self, folder: Path, name: str = "jobs.sql", text: str = SCRIPT, *, master: str = "local[2]"
+    ) -> None:
         self.state = folder / "state"
         (folder / name).write_text(text)
-        arguments = ["run", name, "--state", str(self.state), "--master", "local[2]"]
+        arguments = ["run", name, "--state", str(self.state), "--master", master]
         self._log = open(folder / "printed", "ab")  # noqa: SIM115 - as long as the process
         self.process = subprocess.Popen(
             [*COMMAND, *arguments], cwd=folder, stdout=self._log, stderr=self._log, start_new_session=True

@@ -13,8 +13,9 @@ import pytest
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -53,7 +54,7 @@ CLAIM = """
 import sys
 from pathlib import Path
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
 sys.stdin.read()
@@ -252,7 +253,7 @@ from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
+from penstock.state.format import FORMAT
+from penstock.words.errors import UserError
 
 #: as the versions that knew no record types have written them: the least that one holds, and the most
 LEAST = (
@@ -32,8 +34,15 @@ MOST = (
 
 
 @pytest.mark.parametrize("content", [LEAST, MOST], ids=["least", "most"])
-def test_a_record_on_disk_is_read_and_would_be_written_as_it_is(content: bytes) -> None:
-    assert EpochRecord.from_bytes(content).to_bytes() == content
+def test_a_record_of_format_1_is_read_and_written_with_the_same_parts(content: bytes) -> None:
+    assert EpochRecord.from_bytes(content).to_bytes() == content[:-1] + b',"format":%d}' % FORMAT
+
+
+def test_a_record_of_a_newer_format_is_refused() -> None:
+    with pytest.raises(UserError) as refused:
+        EpochRecord.from_bytes(LEAST[:-1] + b',"format":%d}' % (FORMAT + 1), "the epoch record 0.json")
+    assert refused.value.condition == "STATE_OF_NEWER_FORMAT"
+    assert "0.json" in refused.value.primary
 
 
 def test_the_keys_on_disk_are_the_parts_of_a_record() -> None:
