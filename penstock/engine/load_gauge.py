@@ -1,7 +1,6 @@
 """What a leading engine did of late, as the controller of its unit wants it; and figures it measures on the way.
 
-Receives the report of every epoch; hands loads (all of `history.Load` but what the process takes of its machine) and
-now and then figures for the unit's record.
+Receives the report of every epoch; hands loads and now and then figures for the unit's record.
 """
 
 from __future__ import annotations
@@ -9,9 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.engine.epoch import EpochReport
 from penstock.engine.run_growth import RunGrowth
+from penstock.ha.history import ReportedLoad
 
 #: loads are asked for this far apart, in seconds
 _LOAD_SECONDS = 1.0
@@ -30,7 +31,7 @@ class LoadGauge:
         self._reports: list[EpochReport] = []
         self._since = clock()
         self._figures_at = clock()
-        self._last: dict[str, float] = {}
+        self._last: ReportedLoad | None = None
         self._growth = RunGrowth()
         self._figures: dict[str, float] = {}
 
@@ -50,35 +51,32 @@ class LoadGauge:
         """Whether it is time to ask for the load again."""
         return self._clock() >= self._since + _LOAD_SECONDS
 
-    def load(self) -> dict[str, float]:
+    def load(self) -> ReportedLoad | None:
         """What was done since the last question; nothing before the first epoch."""
         with self._lock:
             reports, self._reports = self._reports, []
         now = self._clock()
         passed, self._since = max(now - self._since, 1e-6), now
-        if not reports and not self._last:
-            return {}
+        last = self._last
         if not reports:
-            idle = ("events_per_second", "input_bytes_per_second", "output_bytes_per_second")
-            return self._last | dict.fromkeys(idle, 0.0) | {"at": now}
+            return None if last is None else _idle(last, now)
         working = max(sum(report.seconds for report in reports), 1e-6)
         events = sum(report.events for report in reports)
         told = sum(frame.estimated_size() for report in reports for frame in report.rows.values())
-        self._last = {
-            "at": now,
-            "events_per_second": events / passed,
-            "most_events_per_second": events / working
-            if events
-            else self._last.get("most_events_per_second", 1.0),
-            "input_bytes_per_second": sum(report.bytes for report in reports) / passed,
-            "output_bytes_per_second": told / passed,
-            "state_bytes": float(reports[-1].state_bytes),
-            "run_bytes": sum(report.run_bytes for report in reports) / len(reports),
-            "run_growth": self._growth.power,
-            "epoch_seconds": max(working, passed) / len(reports),
-            "work_seconds": working / len(reports),
-        }
-        return dict(self._last)
+        known = 1.0 if last is None else last.most_events_per_second
+        self._last = ReportedLoad(
+            at=now,
+            events_per_second=events / passed,
+            most_events_per_second=events / working if events else known,
+            input_bytes_per_second=sum(report.bytes for report in reports) / passed,
+            output_bytes_per_second=told / passed,
+            state_bytes=float(reports[-1].state_bytes),
+            run_bytes=sum(report.run_bytes for report in reports) / len(reports),
+            epoch_seconds=max(working, passed) / len(reports),
+            work_seconds=working / len(reports),
+            run_growth=self._growth.power,
+        )
+        return self._last
 
     def figures(self) -> dict[str, float]:
         """What was measured and is not written down yet; often nothing."""
@@ -89,3 +87,10 @@ class LoadGauge:
         if found:
             self._figures_at = self._clock()
         return found
+
+
+def _idle(last: ReportedLoad, now: float) -> ReportedLoad:
+    """The load of a period without an epoch."""
+    return replace(
+        last, at=now, events_per_second=0.0, input_bytes_per_second=0.0, output_bytes_per_second=0.0
+    )

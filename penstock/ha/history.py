@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from penstock.ha.schemes import Scheme
 
@@ -67,6 +67,26 @@ class Recovered:
     scheme: Scheme
     expected_seconds: float
     measured_seconds: float
+
+
+@dataclass(frozen=True)
+class ReportedLoad:
+    """What a primary reports of the epochs of the last period, by its own clock (see `Load`)."""
+
+    at: float
+    events_per_second: float
+    most_events_per_second: float
+    input_bytes_per_second: float
+    output_bytes_per_second: float
+    state_bytes: float
+    run_bytes: float
+    epoch_seconds: float
+    work_seconds: float = 0.0
+    run_growth: float = 1.0
+
+    def taking(self, at: float, cpu_cores: float, memory_bytes: float) -> Load:
+        """It as the load at an instant of another clock, with what the primary takes of its machine."""
+        return Load(**{**asdict(self), "at": at}, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
 
 
 @dataclass(frozen=True)

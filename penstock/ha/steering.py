@@ -198,17 +198,16 @@ class Steering:
         """What the primary did since the last look; None when it has said nothing new."""
         primary = members.get(record.leader or "")
         cpu = {name: self._cores(member.pid, now) for name, member in members.items()}
-        if primary is None or primary.phase != "primary" or not primary.load:
+        if primary is None or primary.phase != "primary" or primary.load is None:
             return None
-        said: dict[str, Any] = dict(primary.load)
-        if said.pop("at") == self._said_at:
+        if primary.load.at == self._said_at:
             return None
-        self._said_at = primary.load["at"]
+        self._said_at = primary.load.at
         cores = cpu[record.leader or ""]
         if cores is None:
             return None
         memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
-        load = Load(now, **said, cpu_cores=cores, memory_bytes=memory)  # by our clock: theirs may be off
+        load = primary.load.taking(now, cores, memory)  # by our clock: theirs may be off
         follow = {name for name, member in members.items() if member.phase == "following"}
         self._following = {name: since for name, since in self._following.items() if name in follow}
         others = [member.phase for name, member in members.items() if name != record.leader]

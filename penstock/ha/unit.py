@@ -30,6 +30,7 @@ from typing import Any, Literal
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
+from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch, keep_launch, launch_of
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
@@ -175,12 +176,22 @@ class Member:
     node: str = field(default_factory=lambda: os.environ.get(NODE, ""))
     #: whether some output of what it runs would have its epochs repeated after a loss
     repeats: bool = False
-    #: what it did of late, if it leads (see `history.Load`)
-    load: Mapping[str, float] = field(default_factory=dict)
+    #: what it did of late, if it leads
+    load: ReportedLoad | None = None
     #: what it reaches of the copies of replicated logs, if it does not lead (see `engine.copies`)
     reach: Mapping[str, Mapping[str, Mapping[str, list[int]]]] = field(default_factory=dict)
     #: the engines that are not waited for, if it leads, and what of replicated logs they lack
     passed_over: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Member:
+        """What an engine has said of itself."""
+        said = json.loads(content)
+        load = said.pop("load", None)
+        return Member(**said, load=ReportedLoad(**load) if load else None)
 
     @property
     def seems_up(self) -> bool:
@@ -330,11 +341,11 @@ class Unit:
 
     def members(self) -> dict[str, Member]:
         """The engines whose sessions live."""
-        return {name: Member(**json.loads(said)) for name, said in self.store.members(self._members).items()}
+        return {name: Member.from_bytes(said) for name, said in self.store.members(self._members).items()}
 
     def join(self, session: Session, name: str, member: Member) -> bool:
         """Be a member, or say something else of oneself."""
-        return session.join(self._members, name, json.dumps(asdict(member)).encode())
+        return session.join(self._members, name, member.to_bytes())
 
     def primary(self, other: str) -> Member | None:
         """The engine that leads, if it is up and another than this one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ from penstock.engine.load_gauge import LoadGauge
 from penstock.engine.report import EpochReport
 from penstock.engine.run_growth import RunGrowth
 from penstock.ha.cost import Use, checkpoint_bytes, checkpoint_use
-from penstock.ha.history import Load
 
 EPOCH = EpochReport(0, 100, 10_000, 0, 0, 0.1, {}, {}, None, 1_000_000, run_bytes=1_000)
 
@@ -65,8 +63,9 @@ def test_the_cost_of_an_interval_is_reckoned_with_it() -> None:
     gauge = LoadGauge(clock=lambda: 0.0)
     for report in told(5, 4, 2_000):
         gauge.add(report)
-    said: dict[str, Any] = dict(gauge.load())
-    load = Load(**said, cpu_cores=1.0, memory_bytes=1e9)
+    reported = gauge.load()
+    assert reported is not None
+    load = reported.taking(0.0, cpu_cores=1.0, memory_bytes=1e9)
     assert load.run_growth == pytest.approx(0.5)
     manifest = checkpoint_bytes(replace(load, run_bytes=0.0), 1)
     # a millionth of the state changes twice: what the power says is what is written

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ha.decision import Decision
+from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch
 from penstock.ha.processes import Taken
 from penstock.ha.schemes import Scheme
@@ -62,7 +63,7 @@ class World:
 
     def turn(self, seconds: float = 2.5) -> Decision:
         self.now += seconds
-        load = {"at": self.now + self.ahead, **self.load}
+        load = ReportedLoad(at=self.now + self.ahead, **self.load)
         primary = Member(1, "h", "passive", phase="primary", epoch=100, repeats=self.repeats, load=load)
         decision = self.steering.look(self.unit.record(), {"e1": primary, "e2": self.second})
         assert decision is not None
