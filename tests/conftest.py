@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.engine.local_stages import SEED
 from penstock.engine.session import session
 from penstock.engine.settings import Settings
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]  # hooks
+
+
+def pytest_report_header() -> str:
+    return f"without Spark, messages arrive in the order that {SEED}={os.environ.get(SEED, '0')} draws"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,12 +29,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
+#: fixtures that start servers, or processes of our own
+_STARTING = {"processes", "zookeeper", "redis_address", "postgres_address", "kafka", "child"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give tests the marker of what their fixtures do."""
+    if not _STARTING.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker("process")
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes share the files, those that start Spark or processes of their own come first."""
     if not hasattr(config, "workerinput"):
         return
-    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("spark", "kill"))))
+    slow = Counter(
+        item.path for item in items if any(map(item.get_closest_marker, ("spark", "kill", "process")))
+    )
     items.sort(key=lambda item: -slow[item.path])
 
 

@@ -91,10 +91,8 @@ def _figures(tiles: dict[str, Tile], engine: EngineFacts, status: dict[str, Any]
     spare = f"{len(engine.spare)} spare" if engine.spare else f"{cores} cores"
     tiles["executors"].put(f"{len(engine.executors):,}", spare)
     tiles["epoch"].put(lasting(engine.epoch_seconds), f"{lasting(engine.epoch_target_seconds)} wanted")
-    behind = [one.backlog_seconds for one in engine.sub_queries.values() if one.backlog_seconds is not None]
-    tiles["backlog"].put(
-        lasting(max(behind)) if behind else "-", f"{rate(status['events_per_second'])} events/s"
-    )
+    work = "-" if engine.backlog_seconds is None else lasting(engine.backlog_seconds)
+    tiles["backlog"].put(work, f"{rate(status['events_per_second'])} events/s")
     version = "-" if engine.maps_version is None else f"version {engine.maps_version}"
     tiles["bucket map"].put(version, engine.master)
 
@@ -104,7 +102,7 @@ def _sub_queries(engine: EngineFacts) -> Markup:
         (
             name,
             bar(one.utilisation),
-            Markup("{}").format(rate(one.rows_per_second if one.bucket_map else one.processing_rate)),
+            Markup("{}").format(rate(one.rows_per_second)),
             Markup("{}").format(size(one.exchange_bytes)),
             Markup("{}").format(size(one.state_bytes)),
             Markup("{}").format(f"{one.imbalance:.0%}" if one.bucket_map else "-"),

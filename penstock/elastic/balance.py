@@ -24,14 +24,12 @@ from penstock.elastic.measurements import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """What slices have and can: the load of each bucket in cores, its slice, each slice's speed and fixed load."""
+    """What slices have and can: the load of each bucket in cores, its slice, and each slice's speed."""
 
     bucket_load: Floats
     bucket_map: Ints
     #: cores of a usual executor that each slice is worth; 0: it must not get anything
     speed: Floats
-    #: load of each slice that no move takes away
-    fixed: Floats
 
     def utilisation(self) -> Floats:
         """Of each slice that has an executor."""
@@ -39,7 +37,7 @@ class Slices:
 
     def all_utilisation(self) -> Floats:
         """Of every slice; of those without executor nought."""
-        load = np.bincount(self.bucket_map, self.bucket_load, minlength=self.speed.size) + self.fixed
+        load = np.bincount(self.bucket_map, self.bucket_load, minlength=self.speed.size)
         return np.divide(load, self.speed, out=np.zeros(self.speed.size), where=self.speed > 0)
 
     def deviation(self) -> float:
@@ -62,7 +60,7 @@ class Slices:
         after = self.bucket_map.copy()
         for bucket, (_, to) in moves.items():
             after[bucket] = to
-        return Slices(self.bucket_load, after, self.speed, self.fixed)
+        return Slices(self.bucket_load, after, self.speed)
 
 
 def balanced(
@@ -114,7 +112,7 @@ def offloaded(slices: Slices, leaving: Ints) -> dict[int, tuple[int, int]]:
     speed[leaving] = 0.0
     if not (speed > 0).any():
         return {}
-    used = Slices(slices.bucket_load, after, speed, slices.fixed).all_utilisation()
+    used = Slices(slices.bucket_load, after, speed).all_utilisation()
     used[speed <= 0] = np.inf
     orphans = np.flatnonzero(np.isin(after, leaving))
     for bucket in orphans[np.argsort(-slices.bucket_load[orphans], kind="stable")]:

@@ -3,8 +3,7 @@
 Receives a `Situation` (history, settings, costs, the past); hands one `Decision`.
 
 In this order: too small a fleet grows to the target utilisation in one step; a slow worker's buckets go elsewhere;
-a key that is too much for any slice is split; buckets are balanced; too large a fleet shrinks. Each only if it
-gains more within the horizon than it costs.
+buckets are balanced; too large a fleet shrinks. Each only if it gains more within the horizon than it costs.
 
 Invariants:
 - Nothing is decided in the cool-down, and nothing that would leave the budget (`restrained`, for every manager).
@@ -25,7 +24,6 @@ from penstock.elastic.decisions import (
     Move,
     Nothing,
     Provision,
-    SplitKey,
     kind_of,
 )
 from penstock.elastic.evaluate import Condition, Evaluation, Judged, evaluate, slices_of
@@ -66,7 +64,7 @@ def decide(now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s")
     evaluation = evaluate(now.history, now.settings)
     blocked: Nothing | None = None
-    for wish in (_least, _grow, _leave_slow, _split, _even_out, _shrink):
+    for wish in (_least, _grow, _leave_slow, _even_out, _shrink):
         wanted = wish(now, evaluation)
         if wanted is None:
             continue
@@ -102,12 +100,6 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         decision = replace(decision, buckets=_possible(decision, now.snapshot))
         if not decision.buckets:
             return Nothing(f"{decision.reason}; no bucket can go elsewhere", decision.inputs)
-    elif isinstance(decision, SplitKey):
-        one = now.snapshot.sub_queries.get(decision.sub_query)
-        ways = min(decision.ways, int(one.live.sum())) if one is not None and one.mergeable else 0
-        if ways < 2:
-            return Nothing(f"{decision.reason}; the key cannot be split", decision.inputs)
-        decision = replace(decision, ways=ways)
     else:
         raise TypeError(f"{decision!r} is not a decision")
     before = now.past.in_vain(decision, now.snapshot.at, settings)
@@ -263,16 +255,3 @@ def _moved(now: Situation, judged: list[tuple[str, Judged]]) -> Decision | None:
         else:
             return Move(name, moves, found.reason, inputs)
     return refused
-
-
-def _split(now: Situation, evaluation: Evaluation) -> Decision | None:
-    for name, found in evaluation.of(Condition.hot_key):
-        one, key = now.snapshot.sub_queries[name], found.hot_key
-        if key is None or not one.mergeable:
-            continue
-        load = found.figures["bucket_load"] * key.share
-        even = max(found.figures["utilisation"], now.settings.target_utilisation / 2)
-        ways = min(int(np.ceil(load / even)) + 1, int(one.live.sum()))
-        if ways >= 2:
-            return SplitKey(name, key.key_hash, ways, found.reason, found.figures)
-    return None

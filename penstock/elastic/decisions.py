@@ -40,17 +40,6 @@ class Move:
 
 
 @dataclass(frozen=True)
-class SplitKey:
-    """Spread one key of a sub-query over several slices; the gather merges its parts."""
-
-    sub_query: str
-    key_hash: int
-    ways: int
-    reason: str
-    inputs: Inputs = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Nothing:
     """Leave everything as it is."""
 
@@ -58,20 +47,18 @@ class Nothing:
     inputs: Inputs = field(default_factory=dict)
 
 
-Decision = Provision | Decommission | Move | SplitKey | Nothing
+Decision = Provision | Decommission | Move | Nothing
 
 
 def kind_of(decision: Decision) -> str:
-    """`provision`, `decommission`, `move`, `split key` or `nothing`."""
-    return "split key" if isinstance(decision, SplitKey) else type(decision).__name__.lower()
+    """`provision`, `decommission`, `move` or `nothing`."""
+    return type(decision).__name__.lower()
 
 
 def about(decision: Decision) -> tuple[object, ...]:
     """What a decision would change: two with the same are the same attempt, whatever their figures."""
     if isinstance(decision, Move):
         return "move", decision.sub_query
-    if isinstance(decision, SplitKey):
-        return "split key", decision.sub_query, decision.key_hash
     return (kind_of(decision),)
 
 
@@ -85,8 +72,6 @@ def what(decision: Decision) -> str:
         return (
             f"move {len(decision.buckets)} bucket{'s' * (len(decision.buckets) > 1)} of {decision.sub_query}"
         )
-    if isinstance(decision, SplitKey):
-        return f"split key {decision.key_hash:016x} of {decision.sub_query} {decision.ways} ways"
     return "nothing"
 
 
@@ -106,12 +91,6 @@ def to_plain(decision: Decision) -> dict[str, Any]:
     elif isinstance(decision, Move):
         plain["sub_query"] = decision.sub_query
         plain["buckets"] = {str(bucket): list(ends) for bucket, ends in decision.buckets.items()}
-    elif isinstance(decision, SplitKey):
-        plain |= {
-            "sub_query": decision.sub_query,
-            "key_hash": f"{decision.key_hash:016x}",
-            "ways": decision.ways,
-        }
     return plain
 
 
@@ -126,7 +105,5 @@ def from_plain(plain: Mapping[str, Any]) -> Decision:
         case "move":
             moves = {int(bucket): (old, new) for bucket, (old, new) in plain["buckets"].items()}
             return Move(plain["sub_query"], moves, reason, inputs)
-        case "split key":
-            return SplitKey(plain["sub_query"], int(plain["key_hash"], 16), plain["ways"], reason, inputs)
         case other:
             raise ValueError(f"{other!r} is not a decision")

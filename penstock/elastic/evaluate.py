@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.elastic.balance import Slices
 from penstock.elastic.history import History, Smoothed
-from penstock.elastic.measurements import HotKey, Measured, slice_executors
+from penstock.elastic.measurements import Measured, slice_executors
 from penstock.elastic.settings import ElasticSettings
 
 
@@ -30,7 +30,6 @@ class Condition(StrEnum):
     under = "under"
     imbalanced = "imbalanced"
     slow_worker = "slow worker"
-    hot_key = "hot key"
     steady = "steady"
 
 
@@ -41,8 +40,6 @@ class Judged:
     condition: Condition
     reason: str
     figures: Mapping[str, float] = field(default_factory=dict)
-    #: the key, when one is hot
-    hot_key: HotKey | None = None
 
 
 @dataclass(frozen=True)
@@ -127,9 +124,7 @@ def slices_of(one: Measured, smoothed: Smoothed, ids: tuple[str, ...], settings:
     speed *= np.where(owner >= 0, slow[owner], 0.0) if ids else 0.0
     worked = speed[one.bucket_map]
     load = smoothed.bucket_load * np.where(worked > 0, worked, 1.0)
-    fixed = np.zeros(speed.size)
-    fixed[: smoothed.split_load.size] = smoothed.split_load[: speed.size]
-    return Slices(load, one.bucket_map, speed, fixed)
+    return Slices(load, one.bucket_map, speed)
 
 
 def _sub_query(
@@ -157,22 +152,4 @@ def _sub_query(
     elif busiest > settings.upper_utilisation >= mean and busiest > mean + 2 * settings.upper_imbalance:
         reason = f"one slice is at {busiest:.0%} and all epochs wait for it; the mean is {mean:.0%}"
         judged.append(Judged(Condition.imbalanced, reason, figures))
-    judged += _hot_keys(one, smoothed, mean, figures, settings)
     return tuple(judged) or (fleet,)
-
-
-def _hot_keys(
-    one: Measured, smoothed: Smoothed, mean: float, figures: Mapping[str, float], settings: ElasticSettings
-) -> list[Judged]:
-    """Keys that make a bucket too heavy for any slice: no move of buckets can help."""
-    judged = []
-    for key in one.hot_keys:
-        load = float(smoothed.bucket_load[key.bucket])
-        if key.share < settings.hot_key_share or load <= mean + settings.upper_imbalance:
-            continue
-        also = "" if one.mergeable else "; its function cannot be merged, so it cannot be split"
-        reason = f"one key is {key.share:.0%} of bucket {key.bucket}, which keeps {load:.2f} cores busy{also}"
-        judged.append(
-            Judged(Condition.hot_key, reason, {**figures, "bucket_load": load, "key_share": key.share}, key)
-        )
-    return judged

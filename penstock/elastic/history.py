@@ -40,8 +40,6 @@ class Smoothed:
 
     #: cores each bucket keeps busy
     bucket_load: Floats
-    #: cores each slice keeps busy with its part of split keys
-    split_load: Floats
     bucket_bytes: Floats
     #: the executors that `slowness` speaks of
     executors: tuple[str, ...]
@@ -146,16 +144,12 @@ def _sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
 
 def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Snapshot) -> Smoothed:
     load = one.bucket_seconds / one.period_seconds
-    split = np.zeros(len(one.placement))
-    split[: one.split_seconds.size] = one.split_seconds / one.period_seconds
     ids = snapshot.fleet.ids
     slowness = _slowness(one, ids)
     # of one that stands still the cost is not known: it is what it was
     cost = one.cost_seconds if one.processing_rate > 0 else before.cost_seconds if before else 0.0
     if before is None or before.bucket_load.size != load.size:
-        return Smoothed(load, split, one.bucket_bytes, ids, slowness, cost)
-    if before.split_load.size == split.size:
-        split = before.split_load + fresh * (split - before.split_load)
+        return Smoothed(load, one.bucket_bytes, ids, slowness, cost)
     earlier = before.slowness
     if before.executors is not ids and before.executors != ids:
         known = dict(zip(before.executors, before.slowness, strict=True))
@@ -165,7 +159,6 @@ def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Sn
         fresh = max(fresh, 0.7)
     return Smoothed(
         before.bucket_load + fresh * (load - before.bucket_load),
-        split,
         one.bucket_bytes,
         ids,
         earlier + fresh * (slowness - earlier),

@@ -1,6 +1,6 @@
-"""What is measured of a running engine: every figure declared once, and the typed snapshot that carries them.
+"""What is measured of a running engine in a period: a typed snapshot for the elastic loop.
 
-Receives, at the engine's end, counts and times of a period; hands a `Snapshot` to the pure stages.
+Receives, at the engine's end, counts and times of a period; returns a `Snapshot` to the pure stages.
 
 Invariants:
 - A bucket belongs to exactly one slice; a slice lies on one executor, or on none (it is vacant and has no buckets).
@@ -11,61 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Scope = Literal["engine", "sub-query", "bucket", "executor"]
 
 #: the executor of a slice that has none
 VACANT = ""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One figure: its name, its unit, what it is a figure of, and its meaning."""
-
-    name: str
-    unit: str
-    scope: Scope
-    meaning: str
-
-
-MEASUREMENTS = (
-    Measurement("utilisation", "share", "sub-query", "task time over the time its slices' cores had"),
-    Measurement("input_rate", "events/s", "sub-query", "events that arrived in the log, a second"),
-    Measurement("processing_rate", "events/s", "sub-query", "events that were worked on, a second"),
-    Measurement(
-        "backlog_seconds",
-        "s",
-        "sub-query",
-        "how long the waiting events take, at the speed of the largest epochs of late; NaN before the first warm one",
-    ),
-    Measurement("imbalance", "share", "sub-query", "standard deviation of its slices' utilisation"),
-    Measurement("exchange_bytes", "B/s", "sub-query", "bytes that moved between executors, a second"),
-    Measurement("bucket_seconds", "s/s", "bucket", "task time spent on the bucket, a second"),
-    Measurement("bucket_bytes", "B", "bucket", "state held for the bucket"),
-    Measurement("epoch_seconds", "s", "engine", "how long an epoch took"),
-    Measurement("epoch_target_seconds", "s", "engine", "how long an epoch should take"),
-    Measurement("executors", "1", "engine", "executors that work"),
-    Measurement("spare_executors", "1", "engine", "executors that are kept warm and have no slices"),
-    Measurement("executor_cpu", "share", "executor", "of its cores in use; NaN before its first task"),
-    Measurement("executor_memory", "B", "executor", "resident memory of its Java process and Python workers"),
-)
-
-
-@dataclass(frozen=True)
-class HotKey:
-    """A key that is much of a bucket's work: its hash and its share of the bucket."""
-
-    bucket: int
-    key_hash: int
-    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +30,8 @@ class Measured:
 
     sub_query: str
     period_seconds: float
+    #: events of the whole engine that arrived in the logs, and that were executed, a second: an epoch takes all stages
+    #: through the same events. Its own rows are `bucket_events`
     input_rate: float
     processing_rate: float
     backlog_events: float
@@ -89,12 +47,8 @@ class Measured:
     bucket_map: Ints
     #: the executor of each slice; VACANT where a slice has none
     placement: tuple[str, ...]
+    #: bytes that were exchanged to it, a second
     exchange_bytes: float = 0.0
-    #: task seconds of each slice for its part of keys that are split; none are when empty
-    split_seconds: Floats = field(default_factory=lambda: np.zeros(0))
-    hot_keys: tuple[HotKey, ...] = ()
-    #: whether its function can be merged, so that one key may be split over slices
-    mergeable: bool = False
     #: events a second that can be done while work waits, 0 if that is not known; None: what was done now
     speed: float | None = None
     #: how much of `busy_seconds` does not depend on the number of events
@@ -129,8 +83,6 @@ class Measured:
         """The utilisation of each slice that has an executor."""
         seconds = np.zeros(len(self.placement))
         np.add.at(seconds, self.bucket_map, self.bucket_seconds)
-        if self.split_seconds.size:
-            seconds[: self.split_seconds.size] += self.split_seconds
         used: Floats = seconds[self.live] / self.period_seconds
         return used
 
@@ -178,6 +130,16 @@ class Snapshot:
     epoch_target_seconds: float = 1.0
     #: False while only the first, cold epochs have been seen: nothing is to be concluded from it
     warm: bool = True
+
+    @property
+    def input_rate(self) -> float:
+        """Events that arrived in the logs, a second."""
+        return max((one.input_rate for one in self.sub_queries.values()), default=0.0)
+
+    @property
+    def processing_rate(self) -> float:
+        """Events that were executed, a second."""
+        return max((one.processing_rate for one in self.sub_queries.values()), default=0.0)
 
     @property
     def backlog_seconds(self) -> float:

@@ -5,7 +5,7 @@ the engine, or the simulator's model), until the order is done or undone.
 
     provision:     asked ─▶ coming ─▶ arrived ─▶ moving ─▶ done
     decommission:                     arrived ─▶ moving ─▶ leaving ─▶ done
-    move, split:                      arrived ─▶ moving ─▶ done
+    move:                             arrived ─▶ moving ─▶ done
 
 A step that fails is tried again; one that takes too long is waited for a few times more and withdrawn, so that there is
 never a second move beside the first. After too many tries the order goes on with what there is, or is undone: a
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from penstock.elastic.decisions import Decision, Decommission, Moves, Nothing, Provision, SplitKey
+from penstock.elastic.decisions import Decision, Decommission, Moves, Nothing, Provision
 from penstock.elastic.settings import ElasticSettings
 
 
@@ -124,15 +124,6 @@ class MoveBuckets:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Spread a key from an epoch boundary on."""
-
-    sub_query: str
-    key_hash: int
-    ways: int
-
-
-@dataclass(frozen=True)
 class Withdraw:
     """Give up what is under way for these sub-queries' maps: what is not in use yet never will be."""
 
@@ -153,7 +144,7 @@ class KeepSpare:
     count: int
 
 
-Instruction = Ask | MoveBuckets | Split | Withdraw | Release | KeepSpare
+Instruction = Ask | MoveBuckets | Withdraw | Release | KeepSpare
 
 
 class Realiser(Protocol):
@@ -223,8 +214,6 @@ def with_moves(order: Order, moves: Mapping[str, Moves], at: float) -> Stepped:
     moves = {name: one for name, one in moves.items() if one}
     stage = Stage.undoing if order.stage == Stage.undoing else Stage.moving
     order = replace(order, stage=stage, since=at, moves=moves, pending=frozenset(moves), planned=True)
-    if isinstance(order.decision, SplitKey):
-        order = replace(order, pending=frozenset({order.decision.sub_query}))
     return _all_moved(order, at) if not order.pending else (order, _move_instructions(order))
 
 
@@ -379,7 +368,4 @@ def _gone(order: Order, at: float) -> Stepped:
 
 
 def _move_instructions(order: Order) -> tuple[Instruction, ...]:
-    decision = order.decision
-    if isinstance(decision, SplitKey):
-        return (Split(decision.sub_query, decision.key_hash, decision.ways),)
     return tuple(MoveBuckets(name, order.moves[name]) for name in sorted(order.pending))

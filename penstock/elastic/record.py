@@ -21,7 +21,6 @@ from penstock.elastic.decisions import (
     Decommission,
     Move,
     Provision,
-    SplitKey,
     about,
     from_plain,
     to_plain,
@@ -183,7 +182,7 @@ class Record:
 
 
 def _alike(one: Decision, other: Decision) -> bool:
-    figure = {Move: "imbalance", SplitKey: "bucket_load"}.get(type(one), "load_cores")
+    figure = "imbalance" if isinstance(one, Move) else "load_cores"
     before, now = one.inputs.get(figure), other.inputs.get(figure)
     if before is None or now is None:
         return True
@@ -196,7 +195,7 @@ def judge(entry: Entry, history: History, settings: ElasticSettings) -> tuple[Ou
     if snapshot is None or snapshot.at < entry.outcome_at + 2 * settings.window_seconds:
         return None
     decision, behind = entry.decision, snapshot.backlog_seconds
-    if isinstance(decision, Move | SplitKey):
+    if isinstance(decision, Move):
         one, smoothed = snapshot.sub_queries.get(decision.sub_query), history.smoothed.get(decision.sub_query)
         if one is None or smoothed is None:
             return _told(True, "the sub-query is gone")

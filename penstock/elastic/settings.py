@@ -48,7 +48,6 @@ class ElasticSettings:
     slow_factor: float = _said(
         1.5, "times", "an executor that needs this many times the usual seconds an event is a slow worker"
     )
-    hot_key_share: float = _said(0.5, "share", "a key with this much of a heavy bucket is a hot key")
     start_timeout_seconds: float = _said(
         120.0, "seconds", "an executor that takes longer to come is asked anew"
     )
@@ -91,7 +90,6 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "upper_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
     "lower_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
     "target_utilisation": (1e-3, 1.0, "a share above 0 and up to 1"),
-    "hot_key_share": (1e-3, 1.0, "a share above 0 and up to 1"),
     "upper_imbalance": (1e-3, 1.0, "a share above 0 and up to 1"),
     "minimum_improvement": (0.0, 0.99, "a share from 0 to below 1"),
     "cool_down_seconds": (0.0, 1e6, "a time, or 0 for none"),

@@ -2,13 +2,9 @@
 
 Receives what the logs have and how fast the last epochs were; returns the epoch's end offsets to the epoch loop.
 
-An offset is JSON: `{"epoch": n, "now": t, "at": {stream: {partition: offset}}, "from": ..., "idle": ..., ...}`
-(`now`: the wall clock, in microseconds; `from`: where partitions first seen in this epoch begin; `commands`: the
-number of the newest command it takes in, where there is one; `copies`: of replicated logs, the copy that a partition's
-span is read from; `begun_late`: of these, the partitions that begin without what a copy may have that is away;
-`upto`: where a stream's watermark is held, so that not all that is due is told in one epoch: `engine/closing.py`). An
-engine that follows another (`decides` is false) admits what that one has recorded, and nothing else. An offset holds
-everything that an epoch's input depends on, so that the epoch record repeats it after a crash.
+An offset (`state/epoch_record.py`) holds everything that an epoch's input depends on, so that the epoch record repeats
+it after a crash. An engine that follows another (`decides` is false) admits what that one has recorded, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -17,22 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from penstock.engine.closing import MANY, Closing, Due, Step
 from penstock.engine.program import Program
 from penstock.engine.rate import LEAST_READING, RateControl, shares
 from penstock.engine.steps import reached
-from penstock.logs.contract import Partition, Span
+from penstock.logs.contract import Partition
 from penstock.query.physical import ScanPlan
+from penstock.state.epoch_record import Offset
 
-Offset = dict[str, Any]
 #: how long one call of `latest` waits for news
 PATIENCE_SECONDS = 0.05
 #: how long a partition may be missing from its log before nobody waits for it, where the stream does not say
 GONE_AFTER = 5_000_000
-#: what an offset says of every stream
-_PARTS = ("at", "from", "finished", "idle", "closed")
 _USUAL = Closing()
 
 
@@ -44,6 +38,23 @@ class _Quiet:
     since: float = field(default=0.0)
 
 
+class _Admitted(NamedTuple):
+    """What an epoch takes of one stream."""
+
+    at: Mapping[str, int]
+    starts: Mapping[str, int]
+    finished: tuple[str, ...]
+    idle: tuple[str, ...]
+    closed: bool
+    started_late: tuple[str, ...]
+    copies: Mapping[str, int]
+    #: how far its watermark may come
+    step: Step
+    #: whether less is read, since there is something to tell
+    cut: bool
+    everything_read: bool
+
+
 class Admission:
     """Decides the spans of epochs. Used by the epoch loop; whoever shows its backlog may read it from any thread."""
 
@@ -51,7 +62,7 @@ class Admission:
         self,
         program: Program,
         rate: Callable[[ScanPlan], RateControl],
-        recorded: Callable[[int], Mapping[str, Any] | None],
+        recorded: Callable[[int], Offset | None],
         *,
         drain: bool,
         least_interval_seconds: float,
@@ -89,10 +100,6 @@ class Admission:
         self.admitted = -1
         self.drained = threading.Event()
 
-    def initial(self) -> Offset:
-        """The offset before the first epoch."""
-        return {"epoch": -1, **{part: {} for part in _PARTS}}
-
     def latest(self, start: Offset) -> Offset:
         """The end of the next epoch, or `start` when there is no reason for one."""
         deadline = self._clock() + PATIENCE_SECONDS
@@ -102,8 +109,8 @@ class Admission:
                     end = self._next(start)
                 if end != start:
                     self._last_at = self._clock()
-                    self.admitted = end["epoch"]
-                    reached("admitted", end["epoch"])
+                    self.admitted = end.epoch
+                    reached("admitted", end.epoch)
                     return end
             if self._clock() >= deadline:
                 return start
@@ -138,74 +145,89 @@ class Admission:
         return self._rates[stream].budget
 
     def _next(self, start: Offset) -> Offset:
-        epoch = start["epoch"] + 1
+        epoch = start.epoch + 1
         decides = self._decides()  # asked first: once it may decide, nobody else records epochs any more
         repeated = self._recorded(epoch)
         if repeated is not None:
             self._cut = set()
-            return dict(repeated)
+            return repeated
         if not decides or self._clock() - self._last_at < max(self._interval, self.pace_seconds):
             return start
-        end: Offset = {"epoch": epoch, **{part: {} for part in _PARTS}}
-        end["now"] = int(self._wall() * 1e6)
-        if commands := self._program.commands:
-            end["commands"] = commands
-        everything_read, telling, cut = True, 0.0, set[str]()
+        admitted_at, commands = int(self._wall() * 1e6), self._program.commands
+        streams: dict[str, _Admitted] = {}
+        telling, cut = 0.0, set[str]()
         for name, scan in self._program.plan(commands).scans.items():
             if name not in self._rates:
                 self._start_log(name, scan)
                 self._rates[name] = self._rate(scan)
-            at: dict[str, int] = dict(start["at"].get(name, {}))
-            partitions = scan.stream.log.partitions(at)
-            end["from"][name] = {p.id: p.earliest for p in partitions if p.id not in at}
-            if late := sorted(end["from"][name].keys() & scan.stream.log.begun_late):
-                end.setdefault("begun_late", {})[name] = late
-            for partition in partitions:  # in the log's own order: it breaks ties of event time for life
-                at.setdefault(partition.id, partition.earliest)
-            log = scan.stream.log
-            available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
-            waiting, begun = sum(available.values()), dict(at)
-            budget = self._rates[name].admitted(waiting)
-            if self._closing is not None:
-                step = self._beside_closing(self._closing, name, min(waiting, budget), budget, telling, start)
-                if step.upto is not None:
-                    end.setdefault("upto", {})[name] = list(step.upto)
-                telling += step.seconds
-                if step.seconds:
-                    whole, budget = budget, self._rates[name].beside(budget, step.seconds)
-                    if waiting > budget and budget < 0.75 * whole:
-                        cut.add(name)
-            for pid, units in shares(available, budget).items():
-                at[pid] = log.cut(pid, at[pid], units)
-            routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
-            if copies := {pid: copy for pid, copy in routes.items() if copy is not None}:
-                end.setdefault("copies", {})[name] = copies
-            self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
-            done = [p.id for p in partitions if p.finished and at[p.id] >= p.latest]
-            end["at"][name] = at
-            end["finished"][name] = sorted(done)
-            end["closed"][name] = scan.stream.log.closed()
-            idle = self._idle(name, partitions, at, scan.stream.idle_after)
-            end["idle"][name] = [pid for pid in idle if pid not in log.withheld]
-            # a log that is not declared finished is read when nothing of it is left for now
-            left = [
-                p
-                for p in partitions
-                if p.id not in done and (scan.stream.log.closed() or at[p.id] < p.latest)
-            ]
-            everything_read &= not left and not log.withheld
-        more = commands > start.get("commands", 0) or any(self._held(name, start) for name in end["at"])
-        if epoch > 0 and not more and all(end[part] == start[part] for part in _PARTS if part != "from"):
-            if everything_read and self._drain:
+            streams[name] = admitted = self._admit(name, scan, start, telling)
+            telling += admitted.step.seconds
+            if admitted.cut:
+                cut.add(name)
+        end = Offset(
+            epoch,
+            at={name: one.at for name, one in streams.items()},
+            starts={name: one.starts for name, one in streams.items()},
+            finished={name: one.finished for name, one in streams.items()},
+            idle={name: one.idle for name, one in streams.items()},
+            closed={name: one.closed for name, one in streams.items()},
+            admitted_at=admitted_at,
+            commands=commands,
+            started_late={name: one.started_late for name, one in streams.items() if one.started_late},
+            watermark_limits={n: one.step.upto for n, one in streams.items() if one.step.upto is not None},
+            copies={name: one.copies for name, one in streams.items() if one.copies},
+        )
+        more = commands > start.commands or any(self._held(name, start) for name in streams)
+        if epoch > 0 and not more and end.is_at(start):
+            if self._drain and all(one.everything_read for one in streams.values()):
                 self.drained.set()
             return start
         self._cut = cut
         return end
 
+    def _admit(self, name: str, scan: ScanPlan, start: Offset, telling: float) -> _Admitted:
+        """What the next epoch reads of a stream, beside what it has to tell of others for so many seconds."""
+        log = scan.stream.log
+        at = dict(start.at.get(name, {}))
+        partitions = log.partitions(at)
+        starts = {p.id: p.earliest for p in partitions if p.id not in at}
+        for partition in partitions:  # in the log's own order: it breaks ties of event time for life
+            at.setdefault(partition.id, partition.earliest)
+        available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
+        waiting, begun = sum(available.values()), dict(at)
+        budget = self._rates[name].admitted(waiting)
+        step, cut = Step(), False
+        if self._closing is not None:
+            step = self._beside_closing(self._closing, name, min(waiting, budget), budget, telling, start)
+            if step.seconds:
+                whole, budget = budget, self._rates[name].beside(budget, step.seconds)
+                cut = waiting > budget and budget < 0.75 * whole
+        for pid, units in shares(available, budget).items():
+            at[pid] = log.cut(pid, at[pid], units)
+        routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
+        self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
+        closed = log.closed()
+        done = {p.id for p in partitions if p.finished and at[p.id] >= p.latest}
+        idle = self._idle(name, partitions, at, scan.stream.idle_after)
+        # a log that is not declared finished is read when nothing of it is left for now
+        left = any(p.id not in done and (closed or at[p.id] < p.latest) for p in partitions)
+        return _Admitted(
+            at,
+            starts,
+            finished=tuple(sorted(done)),
+            idle=tuple(pid for pid in idle if pid not in log.withheld),
+            closed=closed,
+            started_late=tuple(sorted(starts.keys() & log.begun_late)),
+            copies={pid: copy for pid, copy in routes.items() if copy is not None},
+            step=step,
+            cut=cut,
+            everything_read=not left and not log.withheld,
+        )
+
     def _held(self, stream: str, start: Offset) -> bool:
         """Whether there is something to tell of a stream though nothing is read."""
         due = self._due.get(stream)
-        return stream in start.get("upto", {}) if due is None else due.held
+        return stream in start.watermark_limits if due is None else due.held
 
     def _beside_closing(
         self, closing: Closing, stream: str, read: int, budget: int, telling: float, start: Offset
@@ -214,8 +236,7 @@ class Admission:
         others for so many seconds."""
         due, rate = self._due.get(stream), self._rates[stream]
         if due is None:  # not known yet what is held: to be found out
-            upto = start.get("upto", {}).get(stream)
-            return Step(None if upto is None else (upto[0], upto[1]))
+            return Step(start.watermark_limits.get(stream))
         room = rate.room_seconds(budget)
         return closing.step(due, max(room - telling, LEAST_READING * room), rate.reading_seconds(read))
 
@@ -239,15 +260,3 @@ class Admission:
             if (now - quiet.since) * 1e6 > idle_after and not partition.finished:
                 idle.append(partition.id)
         return sorted(idle)
-
-
-def spans_between(start: Offset, end: Offset) -> list[tuple[str, Span]]:
-    """The spans (stream, span) that lie between two offsets."""
-    found = []
-    for stream, at in end["at"].items():
-        before, copies = start["at"].get(stream, {}), end.get("copies", {}).get(stream, {})
-        for partition, offset in at.items():
-            begin = before.get(partition, end["from"][stream].get(partition, 0))
-            if offset > begin:
-                found.append((stream, Span(partition, begin, offset, copies.get(partition))))
-    return found

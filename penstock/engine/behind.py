@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from penstock.words.errors import PenstockError
 
-#: an engine's own loss of its place; what ends one that follows, and says nothing of those that lead
-_ITS_OWN = ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE")
+#: an engine's own loss of its place, or its own version of a file; what ends one that follows, and says nothing of
+#: those that lead
+_ITS_OWN = ("FENCED", "LEASE_LOST", "STORE_UNAVAILABLE", "REPLICA_RUNS_OTHER_CODE")
 _FOLLOWING = ("FOLLOWS_OTHERWISE", "COMMANDS_GONE")
 #: a follower this many epochs behind takes over the leader's state: that is quicker
 MOST_BEHIND = 100

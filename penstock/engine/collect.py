@@ -21,12 +21,11 @@ import numpy as np
 
 from penstock.elastic.fit import fitted
 from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot
-from penstock.engine.epoch import EpochReport
+from penstock.engine.report import SCAN, EpochReport
 from penstock.engine.work import TaskWork
+from penstock.metrics import Registry, fold_epoch
 from penstock.state.bucket_map import BucketMap
 
-#: the name of the scan among the sub-queries
-SCAN = "scan"
 #: as many epochs are remembered while nobody asks
 MOST_REPORTS = 256
 #: epochs with events at the beginning that say little: code is not compiled yet, and the rate control feels its way
@@ -238,6 +237,8 @@ class Meter:
         self._density = 0.0
         #: what executors held when a task last said so
         self._held: dict[str, float] = {}
+        #: what the epochs so far counted
+        self.registry = Registry()
         #: the newest snapshot
         self.latest: Snapshot | None = None
 
@@ -248,6 +249,7 @@ class Meter:
 
     def add(self, report: EpochReport) -> None:
         """Take in an epoch."""
+        fold_epoch(self.registry, report.figures)
         report = replace(report, rows={})  # rows are large, and nothing here asks for them
         with self._lock:
             self._reports.append(report)

@@ -25,14 +25,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.engine.admission import spans_between
 from penstock.engine.epoch import EpochReport
 from penstock.engine.fates import Fates
-from penstock.engine.interval import INTERVAL
 from penstock.engine.program import Program
 from penstock.ha.schemes import Semantics
 from penstock.query.physical import Plan
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
@@ -163,8 +162,9 @@ def come_back(state: StateDirectory, program: Program, semantics: Semantics, *, 
     back = Comeback(semantics, before.epoch, recorded, fates=Fates(semantics))
     if not back.happened:
         return back
-    records = {epoch: state.recorded(epoch) or {} for epoch in range(before.epoch + 1, recorded + 1)}
-    plans = {epoch: _plan(program, epoch, record) for epoch, record in records.items() if record}
+    epochs = range(before.epoch + 1, recorded + 1)
+    records = {epoch: record for epoch in epochs if (record := state.recorded(epoch)) is not None}
+    plans = {epoch: _plan(program, epoch, record) for epoch, record in records.items()}
     back.units = {epoch: _units(record) for epoch, record in records.items()}
     last = plans.get(recorded) or program.plan(program.commands)
     back.jobs = {
@@ -184,23 +184,22 @@ def _leave_out(
     state: StateDirectory,
     program: Program,
     before: Manifest,
-    records: Mapping[int, Mapping[str, Any]],
+    records: Mapping[int, EpochRecord],
     last: Plan,
     at_hand: bool,
 ) -> None:
     """No output needs the epochs: they are passed over, all in one."""
     recorded = back.recorded_epoch
     manifest = replace(before, epoch=recorded)
-    if known := records[recorded].get("before"):  # how far time had come, and what had been counted
-        streams, counters = known["watermarks"], known["counters"]
-        reached = {name: mark for name, mark in streams.items() if mark is not None}
-        manifest = replace(manifest, gap={**before.gap, **reached}, counters=counters)
-        back.lost_events = counters.get("events", 0) - before.counters.get("events", 0)
+    if (known := records[recorded].before) is not None:
+        reached = {name: mark for name, mark in known.watermarks.items() if mark is not None}
+        manifest = replace(manifest, gap={**before.gap, **reached}, counters=known.counters)
+        back.lost_events = known.counters.get("events", 0) - before.counters.get("events", 0)
     back.lost_epochs = recorded - before.epoch
     back.lost_units = sum(sum(units.values()) for units in back.units.values())
     remember = _plan(program, recorded, records[recorded], last.recoveries.keys()).rested
     for epoch, record in records.items():
-        untold = not (INTERVAL in record and epoch < recorded)
+        untold = not (record.checkpoint_interval is not None and epoch < recorded)
         for name, one in back.jobs.items():
             one.lose(back.units[epoch], rested=name in remember, untold=untold)
     if back.fates.all_forget(last) and not at_hand:
@@ -216,7 +215,7 @@ def _forget(
     back: Comeback,
     program: Program,
     manifest: Manifest,
-    records: Mapping[int, Mapping[str, Any]],
+    records: Mapping[int, EpochRecord],
     last: Plan,
 ) -> Manifest:
     """The manifest without the state of outputs that lose theirs: as far as it is their own."""
@@ -224,14 +223,14 @@ def _forget(
     own = _plan(program, back.recorded_epoch, record, names).rested if names else names
     if not own:
         return manifest
-    without, sizes = program.forgotten(_commands(program, record), last, own, manifest)
+    without, sizes = program.forgotten(record.commands, last, own, manifest)
     for name, size in sizes.items():
         back.jobs[name].lost_state_bytes = size
     return without
 
 
 def _resting(
-    fates: Fates, program: Program, records: Mapping[int, Mapping[str, Any]], plans: Mapping[int, Plan]
+    fates: Fates, program: Program, records: Mapping[int, EpochRecord], plans: Mapping[int, Plan]
 ) -> Fates:
     """The fates with what others need in any of the epochs. One that does not rest needs what it reads itself, in
     every epoch: so this is asked until there is no more."""
@@ -244,19 +243,13 @@ def _resting(
         fates = replace(fates, needed=needed)
 
 
-def _commands(program: Program, record: Mapping[str, Any]) -> int:
-    commands: int = record["end"].get("commands", 0) if record else program.commands
-    return commands
+def _plan(program: Program, epoch: int, record: EpochRecord, resting: Collection[str] = ()) -> Plan:
+    return program.plan(record.commands, program.failures(epoch, record.commands), resting)
 
 
-def _plan(program: Program, epoch: int, record: Mapping[str, Any], resting: Collection[str] = ()) -> Plan:
-    commands = _commands(program, record)
-    return program.plan(commands, program.failures(epoch, commands), resting)
-
-
-def _units(record: Mapping[str, Any]) -> dict[str, int]:
+def _units(record: EpochRecord) -> dict[str, int]:
     """What the logs hold for an epoch, by stream."""
     found: dict[str, int] = {}
-    for stream, span in spans_between(record["start"], record["end"]) if record else ():
+    for stream, span in record.spans:
         found[stream] = found.get(stream, 0) + span.end - span.start
     return found

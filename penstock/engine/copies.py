@@ -77,7 +77,7 @@ class Reporter:
             record = self._agreed.recorded(epochs[-1]) if epochs else None
         except PenstockError:  # damaged, which others tell of
             record = None
-        return {} if record is None else record["end"]["at"]
+        return {} if record is None else record.end.at
 
 
 class Hearing:

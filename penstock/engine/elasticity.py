@@ -38,7 +38,6 @@ from penstock.elastic.realise import (
     Refused,
     Release,
     Replaced,
-    Split,
     Withdraw,
 )
 from penstock.elastic.settings import ElasticSettings
@@ -349,10 +348,6 @@ class Elasticity:
                 case KeepSpare(count):
                     self._keep_spare = count
                     self._cluster.request(self._working + count)
-                case Split(sub_query, _, _):
-                    self._events.append(
-                        MoveFailed(sub_query, "events of one key are reduced by their senders already")
-                    )
                 case _:
                     pass
 

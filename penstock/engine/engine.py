@@ -20,8 +20,9 @@ from concurrent.futures import Future
 from pyspark.sql import SparkSession
 
 from penstock.coordination.leadership import leading
-from penstock.engine.admission import Admission, Offset
+from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter, Worker
+from penstock.engine.continuity import continue_state
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
@@ -46,6 +47,7 @@ from penstock.query.logical import App
 from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 from penstock.words.errors import InternalError, PenstockError
 
@@ -152,10 +154,12 @@ class Engine:
                 self._fence = None
 
     def _run_claimed(self, watch: Watcher | None, for_seconds: float | None, tell: Teller) -> Run:
-        facts = self.seat.claimed(self.program, self._fence)
+        drops_state = self.settings.drop_state
+        facts = self.seat.claimed(self.program, self._fence, drops_state=drops_state)
         try:
             leads = self.seat.decides.is_set()
             self.program.begun(follows=not leads, ground=self.state.ground)
+            continue_state(self.state, facts, self.program, leads=leads, drops_state=drops_state, tell=tell)
             self.seat.come_back(self.program)
             logs = self.seat.logs = Logs(self.state, facts, self.settings.buckets, leads=leads)
             taken = self.seat.taken()
@@ -310,7 +314,7 @@ class Engine:
     ) -> None:
         """The epoch loop: admit, execute, and again. An epoch that is under way is always finished."""
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        reached = self.state.committed_end() or admission.initial()
+        reached = self.state.committed_end() or Offset()
         while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
             if self._fence is not None:
                 self._fence.check()  # also while there is nothing to write
@@ -331,10 +335,10 @@ class Engine:
         end: Offset,
     ) -> None:
         """One epoch, and what depends on its report."""
-        number = end["epoch"]
+        number = end.epoch
         with self._busy:
             try:
-                self.seat.follow(self.program, number, end.get("commands", 0))
+                self.seat.follow(self.program, number, end.commands)
                 report = runner.run(number, start, end)
                 admission.observed(report.units, report.seconds, report.due)
                 run.add(report)

@@ -22,17 +22,15 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from penstock.engine.admission import Offset, spans_between
 from penstock.engine.estimate import Rules
 from penstock.engine.failures import JobsFailed
 from penstock.engine.fates import Fates, answers_kept, offer
 from penstock.engine.gather import Gathered, gathered
 from penstock.engine.greeting import a_little, rehearsal
-from penstock.engine.interval import INTERVAL, Interval
+from penstock.engine.interval import Interval
 from penstock.engine.job_shares import JobShares
 from penstock.engine.leaps import as_aside, begun_late, leaps
 from penstock.engine.moves import Change, Moved, Moves
@@ -49,6 +47,7 @@ from penstock.query.physical import Plan, ScanPlan
 from penstock.state.bucket_map import Maps, Place, evenly
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.generation import Fence
 from penstock.state.manifest import Manifest, StreamTime
 from penstock.words.errors import InternalError
@@ -179,22 +178,16 @@ class EpochRunner:
                 detail=str(self._state.path),
                 hint="Manifests are missing: `penstock state rollback` goes back to the last whole epoch.",
             )
-        commands = end.get("commands", 0)
-        planned = self._program.plan(commands, self._program.failures(epoch, commands))
+        planned = self._program.plan(end.commands, self._program.failures(epoch, end.commands))
         maps = self._moves.before(epoch, planned, self.manifest)
-        content = {"start": start, "end": end, "slices": maps.slices, "buckets": self._shape.buckets}
-        if self.interval.in_memory:
-            content[INTERVAL] = self.interval.every
         to_repeat = not self.fates.all_lose([planned])
-        if not to_repeat:  # so that nothing is told twice when epochs are left out
-            reached_times = {name: stream.decided for name, stream in self.manifest.streams.items()}
-            content["before"] = {"watermarks": reached_times, "counters": dict(self.manifest.counters)}
         self._may_write()
         replayed = self._state.recorded(epoch) is not None
-        record = self._state.record(epoch, content | {"maps": maps.to_json()})
-        told_before = replayed and INTERVAL in record and self._state.recorded(epoch + 1) is not None
+        record = self._state.record(epoch, self._record(start, end, maps, to_repeat=to_repeat))
+        in_memory = record.checkpoint_interval is not None
+        told_before = replayed and in_memory and self._state.recorded(epoch + 1) is not None
         lost = self.fates.lose(epoch, planned)
-        if (record["start"], record["end"]) != (start, end):
+        if (record.start, record.end) != (start, end):
             raise InternalError(
                 "EPOCH_OUT_OF_STEP",
                 f"epoch {epoch} was recorded with other offsets than it was admitted with",
@@ -202,19 +195,17 @@ class EpochRunner:
                 hint="Another engine has written to this state directory. Stop both, and start one of them again.",
             )
         reached("recorded", epoch)
-        spans = spans_between(record["start"], record["end"])
+        spans = list(record.spans)
         plan, result = self._carried_out(epoch, record, spans, maps, self.fates.rest(epoch, planned))
         offered = offer(result.rows, self.fates, planned, lost, told_before)
         reached("gathered", epoch)
         self._may_write()
-        aside = [
-            part for part in (result.aside, as_aside(record["start"], record["end"])) if part is not None
-        ]
+        aside = [part for part in (result.aside, as_aside(start, end)) if part is not None]
         put_aside = pl.concat(aside) if aside else None
         taken: Mapping[str, int] = {}
         if not told_before or offered.again:
             taken = self.outlet.take(epoch, plan, offered.rows, None if told_before else put_aside)
-        self._program.delivered(epoch, record["end"].get("commands", 0), offered.kept, result.last)
+        self._program.delivered(epoch, end.commands, offered.kept, result.last)
         reached("delivered", epoch)
         self._may_write()
         self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
@@ -222,7 +213,7 @@ class EpochRunner:
             self.interval.settle()
         self._forget(self._gone)
         reached("committed", epoch)
-        self._share(plan, result, record["end"].get("commands", 0), time.perf_counter() - began)
+        self._share(plan, result, end.commands, time.perf_counter() - began)
         units: dict[str, int] = {}
         for stream, span in spans:
             log = plan.scans[stream].stream.log if stream in plan.scans else None
@@ -264,19 +255,35 @@ class EpochRunner:
             work=work_of(result.facts, plan, result.maps, result.manifest.collections),
             maps=result.maps,
             moved=self._moves.after(seconds, watermark),
-            leaped=len(leaps(record["start"], record["end"])) + len(begun_late(record["end"])),
+            leaped=len(leaps(start, end)) + len(begun_late(end)),
+        )
+
+    def _record(self, start: Offset, end: Offset, maps: Maps, *, to_repeat: bool) -> EpochRecord:
+        """What is to be recorded of an epoch."""
+        before = None
+        if not to_repeat:  # so that nothing is told twice when epochs are left out
+            watermarks = {name: stream.decided for name, stream in self.manifest.streams.items()}
+            before = Progress(watermarks, self.manifest.counters)
+        return EpochRecord(
+            start,
+            end,
+            slices=maps.slices,
+            buckets=self._shape.buckets,
+            maps=maps,
+            checkpoint_interval=self.interval.every if self.interval.in_memory else None,
+            before=before,
         )
 
     def _carried_out(
         self,
         epoch: int,
-        record: Mapping[str, Any],
+        record: EpochRecord,
         spans: list[tuple[str, Span]],
         maps: Maps,
         resting: frozenset[str],
     ) -> tuple[Plan, Gathered]:
         """The epoch's stages; again without the jobs that failed alone, if some did."""
-        commands = record["end"].get("commands", 0)
+        commands = record.commands
         while True:
             plan = self._program.plan(commands, self._program.failures(epoch, commands), resting)
             wanted = [(stream, span) for stream, span in spans if stream in plan.scans]
@@ -316,10 +323,10 @@ class EpochRunner:
         if end is None:
             return
         if oldest:  # after epoch 0 one can go back to the beginning
-            self._program.settled(end.get("commands", 0))
+            self._program.settled(end.commands)
         for name, scan in self._program.plan(self._program.commands).scans.items():
-            if name in end["at"]:
-                scan.stream.log.prune(end["at"][name])
+            if name in end.at:
+                scan.stream.log.prune(end.at[name])
 
     def _may_write(self) -> None:
         if self.fence is not None:
@@ -332,30 +339,30 @@ class EpochRunner:
             for part in cache.executors() if self._place.apart else (cache,):
                 part.forget(*runs)
 
-    def _task(self, epoch: int, plan: Plan, record: Mapping[str, Any], maps: Maps) -> EpochTask:
-        end = record["end"]
+    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: Maps) -> EpochTask:
+        end = record.end
         streams: dict[str, StreamTime] = {}
         known_ones = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
         ordinal = 1 + max((partition.ordinal for partition in known_ones), default=-1)
         for name in plan.scans:
             known = self.manifest.streams.get(name, StreamTime())
-            streams[name] = introduced(known, list(end["at"].get(name, {})), ordinal)
+            streams[name] = introduced(known, list(end.at.get(name, {})), ordinal)
             ordinal += len(streams[name].partitions) - len(known.partitions)
         return EpochTask(
             plan=plan,
             epoch=epoch,
             streams=streams,
-            finished={name: tuple(end["finished"].get(name, ())) for name in plan.scans},
-            idle={name: tuple(end["idle"].get(name, ())) for name in plan.scans},
-            closed={name: bool(end["closed"].get(name)) for name in plan.scans},
-            upto={name: (at, lots) for name, (at, lots) in end.get("upto", {}).items()},
-            admitted_at=end.get("now"),
+            finished={name: end.finished.get(name, ()) for name in plan.scans},
+            idle={name: end.idle.get(name, ()) for name in plan.scans},
+            closed={name: end.closed.get(name, False) for name in plan.scans},
+            upto=end.watermark_limits,
+            admitted_at=end.admitted_at,
             collections=self.manifest.collections,
             maps=maps,
             place=self._place,
             engine_pid=os.getpid(),
-            flush=self._program.flushed(record["start"].get("commands", 0), end.get("commands", 0)),
-            previous=self._program.previous(epoch, end.get("commands", 0), plan),
+            flush=self._program.flushed(record.start.commands, end.commands),
+            previous=self._program.previous(epoch, end.commands, plan),
             job_seconds=self._job_seconds,
             gone=self._gone,
         )

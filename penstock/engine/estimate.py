@@ -14,6 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.words.errors import UserError
+
 Protocol = Literal["immediate", "warm", "recreate"]
 
 
@@ -44,7 +46,7 @@ class Circumstances:
     epoch_seconds: float
     #: whether it is known where the new owners run, so that their caches can be filled
     placed: bool
-    #: seconds until all windows open now are over; None: they overlap, or there are none
+    #: seconds until all windows open now are over; None where recreation is not possible
     windows_end_in: float | None = None
 
 
@@ -93,18 +95,24 @@ def estimated(now: Circumstances, rules: Rules) -> tuple[Estimate, ...]:
 
 def chosen(now: Circumstances, rules: Rules, wanted: Protocol | None = None) -> Choice:
     """The protocol to take: the one that was wanted, if it is possible; at once, if the pause may be that long; else of
-    those whose pause may be, the one that moves least and need not wait too long; else the shortest pause."""
+    those whose pause may be, the one that moves least and need not wait too long; else the shortest pause.
+
+    Recreation that was wanted and is not possible is refused: only the query can make it possible, and no wait can.
+    """
     estimates = estimated(now, rules)
     by_name = {estimate.protocol: estimate for estimate in estimates}
     if wanted is not None:
         if wanted in by_name:
             return Choice(wanted, "asked for", estimates)
-        why = (
-            "it is not known where the new owners run"
-            if wanted == "warm"
-            else "its windows overlap or never end"
-        )
+        if wanted == "recreate":
+            raise UserError(
+                "RECREATION_IMPOSSIBLE",
+                "the state that moves cannot be recreated by waiting for its windows",
+                detail="Its windows overlap, or it has state that is not of windows: some of it is always in use.",
+                hint='Request "warm" or "immediate", or leave the choice to the estimate.',
+            )
         best = chosen(now, rules)
+        why = "it is not known where the new owners run"
         return Choice(best.protocol, f"{wanted} is not possible: {why}; {best.reason}", estimates)
     at_once = by_name["immediate"]
     if at_once.pause_seconds <= rules.pause_seconds:

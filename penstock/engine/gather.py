@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from penstock.query.instants import of_last_instant
 from penstock.query.physical import OutputPlan, run_steps
 from penstock.state.bucket_map import Maps
 from penstock.state.collection import Changes
+from penstock.state.continuity import identify, keep_known
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry
@@ -110,8 +111,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         raise JobsFailed(failures)
     aside = [m.frame for m in messages if m.kind == "aside" and m.frame is not None]
     if task.plan.jobs is not None:
-        kept = {**task.plan.subqueries, **{f"out-{name}": None for name in task.plan.outputs}}
-        before = replace(before, collections={n: c for n, c in before.collections.items() if n in kept})
+        before = keep_known(before, task.plan.identities)
     seen = _seen(messages)
     manifest = before.advanced(
         task.epoch,
@@ -120,6 +120,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         answers=answers,
         counters={n: before.counters.get(n, 0) + sum(f.get(n, 0) for f in facts) for n in COUNTED},
     )
+    manifest = identify(manifest, task.plan.identities)
     due = dues(facts, manifest.streams, task.sure_after(seen))
     return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, facts, task.maps, due)
 

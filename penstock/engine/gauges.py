@@ -19,7 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from penstock.engine.epoch import EpochReport
+from penstock.engine.report import EpochReport
+from penstock.metrics import Registry, fold_epoch
+from penstock.metrics import declared as m
+from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures
 
 #: rates and latencies of the live view look back this far, in seconds
 RECENT_SECONDS = 10.0
@@ -27,7 +30,6 @@ RECENT_SECONDS = 10.0
 SHOWN_EPOCHS = 60
 #: epochs the summary's latency looks back
 KEPT_EPOCHS = 5_000
-_REPLAY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,8 @@ class Gauges:
     """Collects reports. Not safe for two threads: the view holds a lock."""
 
     clock: Callable[[], float] = time.time
-    epochs: int = 0
-    events: int = 0
-    late: int = 0
-    leaped: int = 0
-    bad: int = 0
+    #: counts of everything, as they are exported
+    registry: Registry = field(default_factory=Registry)
     last_epoch: int | None = None
     state_bytes: int = 0
     watermark: int | None = None
@@ -71,27 +70,48 @@ class Gauges:
         """The engine is ready; epochs follow."""
         self.began_at = self.clock()
 
+    @property
+    def epochs(self) -> int:
+        """Epochs so far."""
+        return self.registry.count(m.EPOCHS)
+
+    @property
+    def events(self) -> int:
+        """Events so far."""
+        return self.registry.count(m.EVENTS)
+
+    @property
+    def late(self) -> int:
+        """Late events so far."""
+        return self.registry.count(m.LATE_EVENTS)
+
+    @property
+    def leaped(self) -> int:
+        """Partitions skipped so far."""
+        return self.registry.count(m.SKIPPED_PARTITIONS)
+
+    @property
+    def bad(self) -> int:
+        """Dead letters so far."""
+        return self.registry.count(m.DEAD_LETTERS)
+
     def add(self, report: EpochReport) -> None:
-        """Take in an epoch."""
-        self.last_epoch = report.epoch
-        self.state_bytes = report.state_bytes
-        self.epochs += 1
-        self.events += report.events
-        self.late += report.late
-        self.leaped += report.leaped
-        self.bad += report.bad
-        self.watermark, self.watermarks = report.watermark, report.watermarks
-        self.ended_at = report.committed_at
-        age = [
-            None if instant is None else report.committed_at - instant / 1e6
-            for instant in (report.newest, report.oldest)
-        ]
-        epoch = _Epoch(report.committed_at, report.events, report.seconds, *age)
-        self._kept.append(epoch)
-        self._recent.append(epoch)
+        """Take in an epoch and its rows."""
+        self.count(report.figures)
         for name, rows in report.rows.items():
             if rows.height:
                 self.answers[name] = latest_answer(rows)
+
+    def count(self, epoch: EpochFigures) -> None:
+        """Take in the figures of an epoch, whose rows are elsewhere."""
+        fold_epoch(self.registry, epoch)
+        self.last_epoch = epoch.epoch
+        self.state_bytes = epoch.state_bytes
+        self.watermark, self.watermarks = epoch.watermark, epoch.watermarks
+        self.ended_at = epoch.committed_at
+        found = _Epoch(epoch.committed_at, epoch.events, epoch.seconds, *epoch.ages)
+        self._kept.append(found)
+        self._recent.append(found)
 
     def rate(self) -> float:
         """Events a second of late."""
@@ -127,7 +147,7 @@ def latency_of(epochs: Iterable[_Epoch], points: int = 101) -> Latency | None:
     for epoch in epochs:
         if epoch.newest_seconds is None or epoch.oldest_seconds is None or not epoch.events:
             continue
-        if epoch.newest_seconds > _REPLAY_SECONDS:
+        if epoch.newest_seconds > REPLAY_SECONDS:
             continue
         ages.append(np.linspace(epoch.newest_seconds, epoch.oldest_seconds, points))
         weights.append(np.full(points, epoch.events / points))

@@ -20,9 +20,6 @@ from penstock.state.generation import gone
 from penstock.state.manifest import Manifest
 from penstock.state.run_file import unwritable
 
-#: what an epoch record says where not every epoch is durable: the interval
-INTERVAL = "checkpoint_every"
-
 
 class Interval:
     """The manifests of one engine. `every` may be changed at any time; without a `memory` every epoch is durable."""

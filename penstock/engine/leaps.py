@@ -7,13 +7,13 @@ in the log as ever, so whoever wants them reads them there; those of their event
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from penstock.engine.scan import ASIDE_SCHEMA
+from penstock.state.epoch_record import Offset
 
-Offset = dict[str, Any]
 LEAPED = "leaped"
 
 
@@ -29,14 +29,14 @@ class Leap(NamedTuple):
 def leaps(start: Offset, end: Offset) -> list[Leap]:
     """The silent partitions an epoch is the first to pass over."""
     new = sorted(_passed_over(end) - _passed_over(start))
-    return [Leap(stream, partition, end["at"][stream].get(partition, 0)) for stream, partition in new]
+    return [Leap(stream, partition, end.at[stream].get(partition, 0)) for stream, partition in new]
 
 
 def returns(start: Offset, end: Offset) -> list[Leap]:
     """What an epoch reads of partitions that had been passed over: the spans that were leaped."""
     found = []
     for stream, partition in sorted(_passed_over(start)):
-        since, to = (offset["at"].get(stream, {}).get(partition, 0) for offset in (start, end))
+        since, to = (offset.at.get(stream, {}).get(partition, 0) for offset in (start, end))
         if to > since:
             found.append(Leap(stream, partition, since, to))
     return found
@@ -45,8 +45,8 @@ def returns(start: Offset, end: Offset) -> list[Leap]:
 def begun_late(end: Offset) -> list[Leap]:
     """What an epoch leaves out before the partitions it begins: nobody will read it."""
     return [
-        Leap(stream, partition, 0, end["from"][stream][partition])
-        for stream, partitions in sorted(end.get("begun_late", {}).items())
+        Leap(stream, partition, 0, end.starts[stream][partition])
+        for stream, partitions in sorted(end.started_late.items())
         for partition in partitions
     ]
 
@@ -54,9 +54,9 @@ def begun_late(end: Offset) -> list[Leap]:
 def _passed_over(offset: Offset) -> set[tuple[str, str]]:
     """Silent partitions of streams whose others go on; where all are silent nobody is passed over."""
     found = set()
-    for stream, idle in offset["idle"].items():
-        going = offset["at"].get(stream, {}).keys() - set(idle)
-        if going - set(offset["finished"].get(stream, ())):
+    for stream, idle in offset.idle.items():
+        going = offset.at.get(stream, {}).keys() - set(idle)
+        if going - set(offset.finished.get(stream, ())):
             found |= {(stream, partition) for partition in idle}
     return found
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from penstock.engine.program import Fixed, Program
 from penstock.engine.ran import Run
 from penstock.engine.recent import Recent
 from penstock.engine.rejoining import rejoined
+from penstock.engine.same_code import check_replica
 from penstock.engine.session import session, warm_up
 from penstock.engine.settings import INLINE, Settings
 from penstock.engine.spare import Priority, behind_seconds, pauses
@@ -306,10 +307,10 @@ class EngineMember:
 
     def _follow(self) -> None:
         """Repeat the leader's epochs on a directory of our own until we come to lead."""
-        own = self._unit.replica(self._name)
+        own, code = self._unit.replica(self._name), self._program().code
         while True:
             self._say(phase="ready", directory=str(own), epoch=-1)
-            while not self._unit.followable():  # whoever is up leads
+            while self._is_other(code) or not self._unit.followable():  # whoever is up leads
                 if (lease := self._acquired(own)) is not None:
                     self._lead(lease)
                     return
@@ -340,6 +341,15 @@ class EngineMember:
                     self._ended(run, engine)
                     return
             self._tell("is too far behind: takes over the leader's state")
+
+    def _is_other(self, code: Mapping[str, str]) -> bool:
+        """Whether our code is not that of the last leader, so that we may not follow but lead, since nobody does;
+        raises if somebody does."""
+        if self._unit.primary(self._name) is not None:
+            check_replica(code, self._unit.agreed.code(self._unit.record().generation))
+            return False
+        last = self._unit.agreed.code()
+        return last is not None and last != code
 
     def _beside(self, reporter: Reporter, engine: Engine) -> None:
         """What a follower does beside epochs: look for the lease, let go of rows that the sinks have."""

@@ -7,6 +7,9 @@ Invariants:
 - One move at a time, in the order they were asked for. It is carried out whole, or undone and said why; nothing is
   written for one that is under way, so an engine that dies in the middle has nothing to mend.
 - Whoever asked may cancel the future until the switch: then the move is forgotten, and is never made.
+
+On failure: the future of a move that asks for a protocol which its query rules out raises `UserError`
+RECREATION_IMPOSSIBLE, at the first boundary; nothing has changed then.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from penstock.query.physical import Plan
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece, epoch_of
+from penstock.words.errors import UserError
 
 #: bytes of runs an executor reads a second, as long as none has been seen to
 READ_BYTES_PER_SECOND = 150e6
@@ -182,15 +186,22 @@ class Moves:
     # -- the protocols ---------------------------------------------------------------------------
 
     def _begun(self, epoch: int, plan: Plan, manifest: Manifest) -> _Active | None:
-        with self._lock:
-            while self._queue and self._queue[0][1].cancelled():
-                self._queue.popleft()
-            if not self._queue:
-                return None
-            change, ticket = self._queue.popleft()
-        found = moving(plan, manifest.collections, self.maps, change.maps)
-        fresh_at = fresh(plan, manifest, found)
-        choice = chosen(self._circumstances(found, manifest, fresh_at), self._rules, change.protocol)
+        while True:
+            with self._lock:
+                while self._queue and self._queue[0][1].cancelled():
+                    self._queue.popleft()
+                if not self._queue:
+                    return None
+                change, ticket = self._queue.popleft()
+            found = moving(plan, manifest.collections, self.maps, change.maps)
+            fresh_at = fresh(plan, manifest, found)
+            wanted = change.protocol if found.count else None  # nothing that moves rules nothing out
+            try:
+                choice = chosen(self._circumstances(found, manifest, fresh_at), self._rules, wanted)
+                break
+            except UserError as refusal:
+                if ticket.set_running_or_notify_cancel():
+                    ticket.set_exception(refusal)
         self._active = _Active(change, ticket, choice, epoch, time.monotonic(), fresh_at, buckets=found.count)
         reached("asked", epoch)
         return self._active

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
 import polars as pl
 
+from penstock.query.code import code_of
 from penstock.query.physical import OutputPlan, Plan, ScanPlan
 from penstock.query.resting import owned
 from penstock.query.resting import resting as rested
@@ -34,6 +36,14 @@ class Program(Protocol):
     @property
     def fingerprint(self) -> str:
         """What the shape of its state depends on for life."""
+
+    @property
+    def former_fingerprint(self) -> str:
+        """The same in a state directory of format 1."""
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The digests of its user's code, by names: equal in engines that may be replicas of each other."""
 
     @property
     def summary(self) -> str:
@@ -106,7 +116,12 @@ class Fixed:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.name, self.fingerprint, self.summary = plan.name, plan.fingerprint, plan.summary
+        self.former_fingerprint = plan.former_fingerprint
         self.commands = 0
+
+    @cached_property
+    def code(self) -> Mapping[str, str]:
+        return code_of(self._plan)
 
     def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
         pass

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cached_property
 
 import polars as pl
 
 from penstock.engine.closing import Due
 from penstock.engine.moves import Moved
 from penstock.engine.work import TaskWork, Work
+from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures, StageFigures
 from penstock.state.bucket_map import Maps
+
+#: the stage that reads the logs
+SCAN = "scan"
 
 
 @dataclass(frozen=True)
@@ -65,3 +72,51 @@ class EpochReport:
     #: the maps it ran with, and the move of buckets that came into force with it
     maps: Maps | None = None
     moved: Moved | None = None
+
+    @cached_property
+    def figures(self) -> EpochFigures:
+        """The epoch in numbers, without its rows."""
+        rows = {name: frame.height for name, frame in self.rows.items() if frame.height}
+        replay = self.newest is not None and self.committed_at - self.newest / 1e6 > REPLAY_SECONDS
+        until = {} if replay else {name: _until(self.rows[name], self.newest) for name in rows}
+        stages = {
+            name: StageFigures(
+                work.rows, work.bytes, work.seconds, max(work.seconds_by_slice.values(), default=0.0)
+            )
+            for name, work in self.work.items()
+        }
+        executors: dict[str, tuple[float, float]] = {}
+        for task in self.tasks:
+            busy, cpu = executors.get(task.executor, (0.0, 0.0))
+            executors[task.executor] = busy + task.seconds, cpu + task.cpu_seconds
+        if scans := [task for task in self.tasks if task.stage == SCAN]:
+            seconds = [task.seconds for task in scans]
+            stages[SCAN] = StageFigures(sum(task.rows for task in scans), 0, sum(seconds), max(seconds))
+        return EpochFigures(
+            **{name: getattr(self, name) for name in _ALIKE},
+            stages=stages,
+            executors=executors,
+            rows=rows,
+            until={name: at for name, at in until.items() if at is not None},
+        )
+
+
+#: fields that a report and its figures have alike
+_ALIKE = tuple(
+    one.name
+    for one in fields(EpochFigures)
+    if one.name in EpochReport.__dataclass_fields__ and one.name != "rows"
+)
+
+
+def _until(rows: pl.DataFrame, newest: int | None) -> float | None:
+    """The event time, in seconds, up to which rows are results: the end of their last window, but no later than the
+    newest event."""
+    known = math.inf if newest is None else newest / 1e6
+    for name in ("as_of", "window_end"):
+        column = rows.get_column(name, default=None)
+        ends = None if column is None else column.max()
+        if isinstance(ends, datetime):
+            instant = ends if ends.tzinfo is not None else ends.replace(tzinfo=UTC)
+            return min(instant.timestamp(), known)
+    return None if newest is None else known

@@ -19,8 +19,10 @@ from penstock.engine.fates import Fates
 from penstock.engine.logs import Logs
 from penstock.engine.outlet import Outlet
 from penstock.engine.program import Fixed, Program
+from penstock.engine.same_code import check_replica
 from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 from penstock.state.rollback import rolled_back
 from penstock.words.errors import InternalError, PenstockError
@@ -59,7 +61,7 @@ class Seat:
         """Whether the cache was filled before the engine came to lead."""
         return self._duty is not None and self._duty.warm_cache
 
-    def claimed(self, program: Program, fence: Fence | None) -> dict[str, Any]:
+    def claimed(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
         """Take the state directory, and where this engine leads a unit the unit's book before it."""
         generation = None if fence is None else fence.generation
         follows = None if self._duty is None else self._duty.follows
@@ -67,12 +69,22 @@ class Seat:
             self.decides.set()
             if self.state.agreed is not None and generation is not None:
                 self.state.agreed.take(generation)
+                self.state.agreed.declare_code(program.code)
         else:
+            if self.state.agreed is not None:
+                check_replica(program.code, self.state.agreed.code(follows.generation()))
             self._waits = not isinstance(program, Fixed)
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
                 self.outlet.hold()
-        facts = self.state.claim(program.fingerprint, program.summary, generation)
+        facts = self.state.claim(
+            program.fingerprint,
+            program.summary,
+            generation,
+            former=program.former_fingerprint,
+            drops_state=drops_state and isinstance(program, Fixed),
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+        )
         try:
             if self._duty is not None:
                 self._back_to_whole()
@@ -99,9 +111,9 @@ class Seat:
         if self.decides.is_set():
             return self.state.last_commands()
         done = self.state.recorded_end(self.state.latest().epoch)
-        return 0 if done is None else int(done.get("commands", 0))
+        return 0 if done is None else done.commands
 
-    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+    def recorded_end(self, epoch: int) -> Offset | None:
         """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
         fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
         if self._waits and not self.decides.is_set() and epoch > self.committed:
@@ -115,6 +127,7 @@ class Seat:
         self.state.take(fence.generation)
         if self.state.agreed is not None:
             self.state.agreed.take(fence.generation)
+            self.state.agreed.declare_code(program.code)
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
@@ -135,7 +148,9 @@ class Seat:
             return
         program.caught_up(commands)
         plan, record = program.plan(commands), self.state.recorded(epoch)
-        recorded = 0 if record is None else record.get("generation", 0)
+        recorded = 0 if record is None else record.generation
+        if recorded != self._followed_generation and self.state.agreed is not None:
+            check_replica(program.code, self.state.agreed.code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded

@@ -39,6 +39,8 @@ class Settings:
     slices: int | None = None
     #: buckets per operator: the finest the state can be cut; fixed for the life of a state directory
     buckets: int = 64
+    #: whether state that the query has no use for, or that is of another query, may be dropped
+    drop_state: bool = False
     #: manifests kept; older state cannot be gone back to
     manifests_kept: int = 20
     #: epochs from one durable manifest to the next; the state of those in between is in the host's memory, and they are

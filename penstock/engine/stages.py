@@ -10,9 +10,10 @@ not tried again.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyspark import SparkContext, cloudpickle
 from pyspark.core.broadcast import Broadcast
@@ -34,6 +35,7 @@ from penstock.state.bucket_map import Place
 from penstock.state.run import Piece
 from penstock.words.errors import PenstockError
 
+T = TypeVar("T")
 Addressed = Iterator[tuple[int, bytes]]
 Shares = list[list[tuple[str, Span]]]
 
@@ -141,10 +143,7 @@ class SparkStages:
     def _sent(self, plan: Plan) -> Broadcast[bytes]:
         """The plan as a broadcast, which is replaced only when the plan is another."""
         if self._shipped is None or self._shipped[0] is not plan:
-            # sinks stay with the driver: some hold connections
-            outputs = {name: replace(output, sinks=()) for name, output in plan.outputs.items()}
-            packed = cloudpickle.dumps(replace(plan, outputs=outputs))
-            before, self._shipped = self._shipped, (plan, self._context.broadcast(packed))
+            before, self._shipped = self._shipped, (plan, self._context.broadcast(packed(plan)))
             if before is not None:
                 before[1].destroy()  # no epoch is under way: nobody reads it any more
         return self._shipped[1]
@@ -155,24 +154,38 @@ class SparkStages:
         return found
 
 
-def one_after_the_other(task: EpochTask, shares: Shares, parts: Parts | None = None) -> list[bytes]:
-    """All tasks of an epoch in this process, one after the other."""
+def one_after_the_other(
+    task: EpochTask, shares: Shares, parts: Parts | None = None, draw: random.Random | None = None
+) -> list[bytes]:
+    """All tasks of an epoch in this process, one after the other; with `draw` in any order, and each receives what the
+    tasks before it sent in any order of these tasks, as from Spark's shuffle."""
     parts = parts or PARTS
-    sent = [list(parts.scan(task, share, first=not number)) for number, share in enumerate(shares)]
+    sent: list[list[tuple[int, bytes]]] = [[] for _ in shares]
+    for number in _in_any_order(range(len(shares)), draw):
+        sent[number] = list(parts.scan(task, shares[number], first=not number))
     for level in range(1, task.plan.levels + 1):
-        boxes: list[list[bytes]] = [[] for _ in range(task.slices)]
-        for slice_, data in (pair for pairs in sent for pair in pairs):
-            boxes[slice_].append(data)
-        sent = []
-        for slice_, box in enumerate(boxes):
+        boxes: list[list[list[bytes]]] = [[] for _ in range(task.slices)]
+        for pairs in sent:
+            blocks: dict[int, list[bytes]] = {}
+            for slice_, data in pairs:
+                blocks.setdefault(slice_, []).append(data)
+            for slice_, block in blocks.items():
+                boxes[slice_].append(block)
+        sent = [[] for _ in boxes]
+        for slice_ in _in_any_order(range(len(boxes)), draw):
             place = task.maps.place_of(slice_)
+            box = [data for block in _in_any_order(boxes[slice_], draw) for data in block]
             with standing_at(None if place is None else place.executor):
-                sent.append(list(parts.slice(task, level, slice_, box)))
+                sent[slice_] = list(parts.slice(task, level, slice_, box))
     told = [[data for _, data in pairs] for pairs in sent]
     while len(told) > FAN_IN:
-        groups = [told[at : at + FAN_IN] for at in range(0, len(told), FAN_IN)]
+        groups = [_in_any_order(told[at : at + FAN_IN], draw) for at in range(0, len(told), FAN_IN)]
         told = [list(brought_together(task.plan, (d for box in group for d in box))) for group in groups]
     return [data for box in told for data in box]
+
+
+def _in_any_order(items: Sequence[T], draw: random.Random | None) -> Sequence[T]:
+    return items if draw is None else draw.sample(items, len(items))
 
 
 def scan_task(task: EpochTask, spans: list[tuple[str, Span]], *, first: bool = True) -> Addressed:
@@ -214,6 +227,20 @@ def _unpacked(shipped: bytes) -> Plan:
     """The plan in a worker: unpacked once, then kept."""
     plan: Plan = cloudpickle.loads(shipped)
     return plan
+
+
+def packed(plan: Plan) -> bytes:
+    """A plan as it travels: sinks stay with the driver, since some hold connections."""
+    outputs = {name: replace(output, sinks=()) for name, output in plan.outputs.items()}
+    data: bytes = cloudpickle.dumps(replace(plan, outputs=outputs))
+    return data
+
+
+def received(task: EpochTask, plan: Plan) -> EpochTask:
+    """The task as one that carries out a part of it receives it, with the plan that is there already."""
+    light = cloudpickle.loads(cloudpickle.dumps(_without_plan(task)))
+    found: EpochTask = light(plan)
+    return found
 
 
 def _without_plan(task: EpochTask) -> Callable[[Plan], EpochTask]:

@@ -16,13 +16,15 @@ from typing import Any
 from penstock.elastic.decisions import what
 from penstock.elastic.measurements import Snapshot
 from penstock.elastic.progress import SHOWN_DEATHS, told
-from penstock.elastic.prometheus import exposition
 from penstock.elastic.record import Entry
 from penstock.engine.elasticity import Elasticity
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import socket_of
 from penstock.engine.lines import LineServer
 from penstock.engine.recent import Recent
+from penstock.engine.report import SCAN
+from penstock.metrics import Registry, expose
+from penstock.metrics.facts import set_engine
 
 #: decisions of the elastic loop that are told
 SHOWN_DECISIONS = 10
@@ -51,8 +53,7 @@ class StatusServer:
 
     def _answer(self, text: bytes) -> bytes:
         if text.strip() == b"metrics":
-            latest = measured(self._engine)
-            return json.dumps("" if latest is None else exposition(latest)).encode()
+            return json.dumps(exported(self._engine)).encode()
         match text.split():
             case [b"epochs", first] if first.isdigit():
                 return json.dumps([] if self._recent is None else self._recent.since(int(first))).encode()
@@ -66,6 +67,14 @@ def measured(engine: Engine) -> Snapshot | None:
         placement = [worker.id for worker in found for _ in range(worker.cores)]
         return engine.meter.measured(found, placement, ())
     return engine.meter.latest
+
+
+def exported(engine: Engine) -> str:
+    """All metrics of an engine as Prometheus' text."""
+    now = Registry()
+    set_engine(now, status(engine, measured(engine)))
+    engine.meter.registry.retain("job", engine.plan.outputs.keys())
+    return expose(now, engine.meter.registry)
 
 
 def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
@@ -83,7 +92,7 @@ def status(engine: Engine, latest: Snapshot | None) -> dict[str, Any]:
         said["recovery"] = {"semantics": str(back.semantics), "over": back.ended, **back.outcome()}
         said["recovery"]["jobs"] = back.by_job(SHOWN_JOBS)
     if latest is not None:
-        said |= _measured(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
+        said |= measured_facts(latest) | {"measured_seconds_ago": max(engine.meter.now - latest.at, 0.0)}
     if engine.elasticity is not None:
         said["elastic"] = _elastic(engine.elasticity, engine.meter.now)
     return said
@@ -112,18 +121,23 @@ def _known(figure: float) -> float | None:
     return None if math.isnan(figure) else float(figure)
 
 
-def _measured(latest: Snapshot) -> dict[str, Any]:
+def measured_facts(latest: Snapshot) -> dict[str, Any]:
+    """What was measured in the latest period, as JSON takes it. Rates are by the second."""
     fleet = latest.fleet
     return {
         "period_seconds": latest.period_seconds,
         "epoch_seconds": latest.epoch_seconds,
         "epoch_target_seconds": latest.epoch_target_seconds,
+        "input_rate": latest.input_rate,
+        "processing_rate": latest.processing_rate,
+        "backlog_seconds": _known(latest.backlog_seconds),
         "sub_queries": {
             name: {
                 "utilisation": one.utilisation,
-                "input_rate": one.input_rate,
-                "processing_rate": one.processing_rate,
-                "rows_per_second": float(one.bucket_events.sum() / latest.period_seconds),
+                # the scan's rows are the events
+                "rows_per_second": one.processing_rate
+                if name == SCAN
+                else float(one.bucket_events.sum() / latest.period_seconds),
                 "backlog_seconds": _known(one.backlog_seconds),
                 "imbalance": one.imbalance,
                 "exchange_bytes": one.exchange_bytes,

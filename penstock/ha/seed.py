@@ -83,7 +83,7 @@ def _copied(target: Path, leader: StateDirectory) -> int:
             sync_directory(folder)
         theirs = replace(manifest, generation=0)  # the leader's generations do not count in this directory
         if record is not None:
-            write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", json.dumps(record).encode())
+            write_whole(target / "epochs" / f"{manifest.epoch:012d}.json", record.to_bytes())
         write_whole(target / "manifests" / f"{manifest.epoch:012d}.json", theirs.to_bytes())
     write_whole(target / "penstock.json", json.dumps(facts, indent=1).encode())
     return epochs[-1] if epochs else -1

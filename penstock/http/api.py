@@ -25,13 +25,13 @@ from penstock.http.host import Host
 from penstock.http.insight import insight
 from penstock.http.limits import Limits
 from penstock.http.logs import Latest, log
-from penstock.http.metrics import CONTENT_TYPE, metrics
 from penstock.http.problems import kind_of, tell_errors, text_of, wrong_kind
 from penstock.http.security import Token, check_name
 from penstock.http.wire import ARROW, PROBLEM, answer_json, rows_arrow
 from penstock.ingest.json_events import json_lines
 from penstock.jobs.code import bundle_of
 from penstock.jobs.code_requests import HaveFrom
+from penstock.metrics import CONTENT_TYPE
 from penstock.words.errors import UserError
 
 Name = Annotated[str, Path(max_length=200, description="Its name.")]
@@ -189,9 +189,8 @@ def _general(api: FastAPI, service: Service) -> None:
 
     @api.get("/metrics", tags=["service"], response_class=Response)
     def prometheus() -> Response:
-        """The same for Prometheus."""
-        jobs = [] if host.phase == "starting" else host.jobs()
-        return Response(metrics(service.status(), jobs, service.gate.answers), media_type=CONTENT_TYPE)
+        """All metrics for Prometheus."""
+        return Response(host.exported(service.status(), service.gate.answers), media_type=CONTENT_TYPE)
 
     @api.get("/coordinators", tags=["service"])
     def coordinators() -> list[schemas.Coordinator]:

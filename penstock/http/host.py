@@ -36,6 +36,10 @@ from penstock.jobs.commands import Answered
 from penstock.jobs.coordinators import Coordinators
 from penstock.jobs.program import Jobs
 from penstock.jobs.results import Answer
+from penstock.metrics import Registry, expose
+from penstock.metrics.declared import JOB_ROWS
+from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.sql.parse import parse
 from penstock.words.errors import ExternalError, UserError
@@ -70,7 +74,6 @@ class Host:
         self._looking = threading.Lock()
         self.restarts = Restarts(state)
         self._last_seconds: float | None = None
-        self._rows: Counter[str] = Counter()
         self._epochs: Counter[str] = Counter()
         #: answers as JSON, until there are newer ones; `_changes` counts what was said
         self._answers: dict[str, bytes] = {}
@@ -101,21 +104,20 @@ class Host:
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch is committed."""
-        told = {name: rows.height for name, rows in report.rows.items() if rows.height}
-        self.counted(report, told)
+        emitted = report.figures.rows
+        self.counted(report.figures)
         with self._lock:
-            self._epochs.update(told.keys())
+            self._epochs.update(emitted.keys())
         self.committed = max(self.committed, report.epoch)
-        self._renew(told)
+        self._renew(emitted)
 
-    def counted(self, report: EpochReport, told: Mapping[str, int]) -> None:
-        """What an epoch did, and how many rows jobs told in it: for the figures alone."""
+    def counted(self, epoch: EpochFigures) -> None:
+        """What an epoch did in numbers; its rows may be elsewhere."""
         with self._lock:
-            self._gauges.add(report)
-            self._last_seconds = report.seconds
-            self._rows.update(told)
-            self._past.add(report, told, sum(self.backlog().values()))
-        self.restarts.epoch(report)
+            self._gauges.count(epoch)
+            self._last_seconds = epoch.seconds
+            self._past.add(epoch, sum(self.backlog().values()))
+        self.restarts.epoch(epoch)
 
     def followed(self, committed: int, told: Mapping[str, int]) -> None:
         """Another process has committed epochs, in which jobs told something so many times."""
@@ -291,7 +293,7 @@ class Host:
     def _told(self, name: str) -> dict[str, Any]:
         latest = self.program.ask(name)
         with self._lock:
-            rows, epochs = self._rows[name], self._epochs[name]
+            rows, epochs = self._gauges.registry.count(JOB_ROWS, name), self._epochs[name]
             rate = self._past.told_per_second(name)
         return {
             "epoch": None if latest is None else latest.epoch,
@@ -352,6 +354,17 @@ class Host:
     def aside(self, stream: str, why: str, most: int) -> list[dict[str, Any]]:
         """The latest records of a stream that were put aside, the latest first."""
         return put_aside(self.state / why / self.stream(stream).name, self.committed, most)
+
+    def exported(self, service: Mapping[str, Any], responses: Mapping[int, int]) -> str:
+        """All metrics of the engine, the unit and the service as Prometheus' text."""
+        jobs = [] if self.phase == "starting" else self.jobs()
+        now, counted = Registry(), self._gauges.registry
+        set_engine(now, self.engine())
+        if (unit := self.unit()) is not None:
+            set_unit(now, unit)
+        set_service(now, service, jobs, responses)
+        counted.retain("job", {job["name"] for job in jobs})
+        return expose(now, counted)
 
     def status(self) -> dict[str, Any]:
         """The engine in numbers."""

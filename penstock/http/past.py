@@ -1,6 +1,6 @@
 """The last epochs in figures, for charts and rates. Bounded, and filled by the epochs themselves.
 
-Receives the report of every epoch; hands points, and what jobs told and streams brought a second.
+Receives the figures of every epoch; returns points, and what jobs emitted and streams brought a second.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.engine.epoch import EpochReport
 from penstock.engine.gauges import RECENT_SECONDS
+from penstock.metrics.epoch import EpochFigures
 
 #: epochs that are remembered: five minutes of epochs of a second
 KEPT_EPOCHS = 300
@@ -27,24 +27,24 @@ class Past:
         self._recent: deque[tuple[float, Mapping[str, int], Mapping[str, int]]] = deque()
         self._began = clock()
 
-    def add(self, report: EpochReport, told: Mapping[str, int], backlog: int) -> None:
+    def add(self, epoch: EpochFigures, backlog: int) -> None:
         """Take in an epoch."""
-        ages = [None if t is None else report.committed_at - t / 1e6 for t in (report.newest, report.oldest)]
+        newest, oldest = epoch.ages
         self._points.append(
             {
-                "epoch": report.epoch,
-                "at": report.committed_at,
-                "events": report.events,
-                "seconds": report.seconds,
-                "newest_age_seconds": ages[0],
-                "oldest_age_seconds": ages[1],
-                "late": report.late,
-                "dead": report.bad,
+                "epoch": epoch.epoch,
+                "at": epoch.committed_at,
+                "events": epoch.events,
+                "seconds": epoch.seconds,
+                "newest_age_seconds": newest,
+                "oldest_age_seconds": oldest,
+                "late": epoch.late,
+                "dead": epoch.bad,
                 "backlog": backlog,
-                "state_bytes": report.state_bytes,
+                "state_bytes": epoch.state_bytes,
             }
         )
-        self._recent.append((report.committed_at, told, report.units))
+        self._recent.append((epoch.committed_at, epoch.rows, epoch.units))
         self._forget()
 
     def points(self, most: int) -> list[dict[str, Any]]:

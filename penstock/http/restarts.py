@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.epoch import EpochReport
+from penstock.metrics.epoch import EpochFigures
 from penstock.state.durable import write_whole
 
 #: restarts that are remembered
@@ -55,14 +55,14 @@ class Restarts:
         self._open = True
         self._write(ended=False)
 
-    def epoch(self, report: EpochReport) -> None:
+    def epoch(self, epoch: EpochFigures) -> None:
         """An epoch is committed."""
         if not self._waiting:
             return
         self._waiting, last = False, self.restarts[-1]
-        before, now = last["last_result_at"], report.committed_at
+        before, now = last["last_result_at"], epoch.committed_at
         gap = None if before is None else max(now - before, 0.0)
-        self.restarts[-1] = {**last, "first_epoch": report.epoch, "first_result_at": now, "gap_seconds": gap}
+        self.restarts[-1] = {**last, "first_epoch": epoch.epoch, "first_result_at": now, "gap_seconds": gap}
         self._write(ended=False)
 
     def ended(self) -> None:

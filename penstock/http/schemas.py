@@ -171,8 +171,6 @@ class SubQueryFacts(BaseModel):
     long what waits takes is not known before the first epochs that are warm."""
 
     utilisation: float
-    input_rate: float
-    processing_rate: float
     rows_per_second: float
     backlog_seconds: float | None
     imbalance: float
@@ -221,6 +219,10 @@ class EngineFacts(BaseModel):
     measured: bool
     epoch_seconds: float | None = None
     epoch_target_seconds: float | None = None
+    #: events of the whole engine that arrived in the logs, and that were executed, a second
+    input_rate: float | None = None
+    processing_rate: float | None = None
+    backlog_seconds: float | None = None
     sub_queries: dict[str, SubQueryFacts] = {}
     executors: dict[str, ExecutorFacts] = {}
     spare: list[str] = []

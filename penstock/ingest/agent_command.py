@@ -28,6 +28,8 @@ from penstock.ingest.reducing import Reduce, Reducing
 from penstock.ingest.shipper import Shipper
 from penstock.ingest.tail import TailInlet
 from penstock.ingest.tell import tell
+from penstock.metrics import Registry, expose
+from penstock.metrics.facts import set_agent
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, PenstockError, UserError
 from penstock.words.token_file import token_in
@@ -35,6 +37,8 @@ from penstock.words.token_file import token_in
 if TYPE_CHECKING:
     import ssl
 
+#: how often metrics are written, in seconds
+METRICS_SECONDS = 5.0
 _WHEN_FULL: tuple[WhenFull, ...] = ("block", "drop-oldest", "drop-newest")
 
 
@@ -81,6 +85,11 @@ def parser() -> argparse.ArgumentParser:
         help="speak TLS; this authority (PEM) must have signed the gateway's certificate",
     )
     say("--token-file", metavar="FILE", help="the gateway's token")
+    say(
+        "--metrics-file",
+        metavar="FILE",
+        help="write metrics for Prometheus there, every five seconds and at the end",
+    )
     return made
 
 
@@ -235,9 +244,13 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
             raise _unwritable(spool, error) from None
         for source in sources:
             source.start()
+        measured_at = -METRICS_SECONDS
         tell("started", to=given.to, stream=given.stream, producers=[one.shipped.producer for one in sources])
         while not stop.is_set() and not all(one.ended.is_set() for one in sources) and not _failed(sources):
             stop.wait(0.5)
+            if given.metrics_file and time.monotonic() >= measured_at + METRICS_SECONDS:
+                measured_at = time.monotonic()
+                _write_metrics(Path(given.metrics_file), sources)
         stop.set()
         until = time.monotonic() + microseconds(given.drain) / 1e6
         while (
@@ -247,6 +260,8 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
         left = [one for one in sources if not one.close()]
         for one in sources:
             tell("ended", **one.told())
+        if given.metrics_file:
+            _write_metrics(Path(given.metrics_file), sources)
         if failure := _failed(sources):
             if isinstance(failure, PenstockError):
                 raise failure
@@ -265,6 +280,18 @@ def main(arguments: Sequence[str], reducers: Reducers | None = None) -> int:
                 "FILE_MISSING", f"there is no {missing[0]}", hint="Without --once the agent waits for it."
             )
     return 0
+
+
+def _write_metrics(file: Path, sources: Sequence[_Source]) -> None:
+    """Replace the file with what the sources have shipped so far. An agent that cannot write it goes on."""
+    registry = Registry()
+    set_agent(registry, [one.told() for one in sources])
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        new.write_text(expose(registry))
+        new.replace(file)
+    except OSError as error:
+        tell("metrics not written", file=str(file), error=str(error))
 
 
 def _reduce_of(given: argparse.Namespace, reducers: Reducers | None) -> Reduce | None:

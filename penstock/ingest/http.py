@@ -2,6 +2,7 @@
 
     POST /streams/NAME/events   lines as they are; with Content-Type application/json an array of events, or one
     GET  /status                what the gateway has counted
+    GET  /metrics               the same for Prometheus
     GET  /health                200 while it runs
 
 Receives requests; hands frames to the committer. The answer comes when the lines are on disk. With the headers
@@ -26,6 +27,8 @@ from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.tell import tell
+from penstock.metrics import CONTENT_TYPE, Registry, expose
+from penstock.metrics.facts import set_gateway
 from penstock.words.errors import ExternalError, PenstockError, UserError
 
 _MOST_HEAD_BYTES = 16 << 10
@@ -113,7 +116,9 @@ class HttpDoor:
         )
         await _say(writer, status, answer, close=True)
 
-    async def _answer(self, request: _Request, reader: asyncio.StreamReader) -> tuple[int, dict[str, object]]:
+    async def _answer(
+        self, request: _Request, reader: asyncio.StreamReader
+    ) -> tuple[int, dict[str, object] | str]:
         if request.path == "/health":
             return 200, {"ok": True}
         self._gateway.check_token(
@@ -122,6 +127,10 @@ class HttpDoor:
         )
         if request.path == "/status":
             return 200, self._gateway.figures()
+        if request.path == "/metrics":
+            registry = Registry()
+            set_gateway(registry, self._gateway.figures())
+            return 200, expose(registry)
         found = _EVENTS.fullmatch(request.path.partition("?")[0])
         if not found:
             raise UserError("NOT_FOUND", "there is nothing here", hint="POST /streams/NAME/events")
@@ -212,11 +221,12 @@ def _refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
 
 
 async def _say(
-    writer: asyncio.StreamWriter, status: int, answer: dict[str, object], *, close: bool = True
+    writer: asyncio.StreamWriter, status: int, answer: dict[str, object] | str, *, close: bool = True
 ) -> None:
-    body = json.dumps(answer).encode() + b"\n"
+    kind = CONTENT_TYPE if isinstance(answer, str) else "application/json"
+    body = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode() + b"\n"
     head = (
-        f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: {'close' if close else 'keep-alive'}\r\n\r\n"
     )
     writer.write(head.encode() + body)

@@ -6,7 +6,6 @@ need to read this one.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ import polars as pl
 
 from penstock.jobs.standard import Standard, calls_python, said_by, standard
 from penstock.operators.group_top import GroupTop, columns_of
+from penstock.operators.identity import Json, digest_of
 from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import forms
@@ -153,9 +153,6 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
 
 
 def _signature(plan: Plan, prefix: str) -> str:
-    """What the state's shape depends on: the operators with memory, and from where they are fed."""
-    parts = []
-    for sub in plan.subqueries.values():
-        sources = sorted(edge.source.removeprefix(prefix) for edge in plan.edges if edge.target == sub.id)
-        parts.append(f"{sub.id.removeprefix(prefix)}|{sub.operator!r}|{sources}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else "stateless"
+    """What its state depends on: the operators with memory, what they keep, and from where they are fed."""
+    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.subqueries.values()}
+    return digest_of(operators) if plan.subqueries else "stateless"

@@ -5,7 +5,6 @@ Receives compiled jobs and how their lives stand; hands the plan of an epoch.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +15,15 @@ from penstock.ha.schemes import Semantics
 from penstock.jobs.compiled import Compiled
 from penstock.jobs.master import Life
 from penstock.jobs.standard import Aggregated, Standard
+from penstock.operators.identity import Json, digest_of
 from penstock.query.crowd import Chosen, Crowd, Group, JobsPlan, Member
+from penstock.query.format_1 import former_group_id
 from penstock.query.logical import StreamDefinition
 from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Step, SubQuery
 from penstock.sinks.contract import Sink
 
+#: begins the names of sub-queries that work on jobs of one form
+_GROUP = "template-group-"
 #: from so many jobs on that differ in constants only, a join with their constants finds their events
 FEW = 4
 
@@ -144,6 +147,8 @@ class _Planning:
             self._members,
             self._owners,
             _previous(placed.job for placed in self._jobs if placed.life == "running"),
+            {id_: frozenset({number}) for id_, number in self._owners.items()}
+            | {group: frozenset(one.job.number for one in members) for group, members in groups.items()},
         )
         outputs = {placed.job.name: _output(placed) for placed in self._jobs if placed.life == "running"}
         return Plan(
@@ -174,7 +179,17 @@ class _Planning:
         windows = tuple(sorted((job.number, *_window(job)) for job in running))
         operator = said.aggregated.operator(windows)
         streams = (said.source.stream.name,)
-        self._subqueries[group] = SubQuery(group, 1, operator, streams, said.source.origin)
+        self._subqueries[group] = SubQuery(
+            group,
+            1,
+            operator,
+            streams,
+            said.source.origin,
+            identity=group.removeprefix(_GROUP),
+            former_id=former_group_id(
+                streams[0], said.aggregated.key_types, said.aggregated.aggregates, said.aggregated.overlapping
+            ),
+        )
         self._members[group] = {}
         for job in running:
             self._choose(job, group)
@@ -192,8 +207,8 @@ class _Planning:
 def group_of(said: Standard) -> str:
     """The name of the sub-query that works on jobs of this form."""
     assert said.aggregated is not None
-    shape = f"{said.source.stream.name}|{said.aggregated.shape}"
-    return f"jobs-{hashlib.sha256(shape.encode()).hexdigest()[:12]}"
+    shape: Json = [said.source.stream.name, said.aggregated.shape]
+    return f"{_GROUP}{digest_of(shape)}"
 
 
 def _window(job: Compiled) -> tuple[int, int]:

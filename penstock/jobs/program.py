@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -71,8 +72,9 @@ class Jobs(Asking):
         shared: bool = False,
     ) -> None:
         self.name, self.fingerprint, self.summary = name, f"jobs:{name}", "jobs that come and go"
+        self.former_fingerprint = self.fingerprint
         given = Given(streams or {}, queries or {}, functions or {}, deliver or {})
-        self._deliver = given.deliver
+        self._deliver, self._given = given.deliver, given
         self._lock = threading.RLock()
         self._known, self._failures, self._code = Known(state), Failures(state), CodeStore(state)
         self._workshop = Workshop(given, CodeLibrary(self._code))
@@ -90,6 +92,11 @@ class Jobs(Asking):
         #: what was answered to the text it began with
         self.answers: list[Answered] = []
         self._first, self._file = begin, file
+
+    @cached_property
+    def code(self) -> Mapping[str, str]:
+        """The digests of the code that Python gave; that of statements is in the commands, which all engines have."""
+        return self._given.code()
 
     # -- commands --------------------------------------------------------------------------------
 

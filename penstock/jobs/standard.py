@@ -20,6 +20,7 @@ from penstock.operators.functions.count_sum import Count
 from penstock.operators.functions.extremes import Max, Min
 from penstock.operators.functions.summary import ROWS, Summary, of_column, summed_up, taken
 from penstock.operators.functions.user import User
+from penstock.operators.identity import Json, digest_of, encode
 from penstock.operators.job_hops import JobGaps, JobHops
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
@@ -49,10 +50,18 @@ class Aggregated:
         return (JOB, *(f"k{number}" for number in range(len(self.key_types))))
 
     @property
-    def shape(self) -> str:
+    def overlapping(self) -> TimeWindow | None:
+        """The window, if others share events with it or there are gaps between them."""
+        return None if self.window.size == self.window.advance else self.window
+
+    @property
+    def shape(self) -> Json:
         """What jobs have in common that can be worked on together; windows may differ where none overlap."""
-        window = "" if self.window.size == self.window.advance else repr(self.window)
-        return f"{self.key_types}|{self.aggregates!r}|{window}"
+        return {
+            "keys": encode(self.key_types),
+            "aggregates": encode(self.aggregates),
+            "window": encode(self.overlapping),
+        }
 
     @property
     def ordered(self) -> bool:
@@ -106,9 +115,9 @@ class Standard:
         """What its state depends on: kept as long as this stays the same."""
         if self.aggregated is None:
             return "stateless"
-        asked = [_said(step) for step in (*self.steps, self.after[0])]
-        said = [self.aggregated.shape, repr(self.aggregated.window), *asked]
-        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+        steps: list[Json] = [_encoded(step) for step in (*self.steps, self.after[0])]
+        stream = self.source.stream.name
+        return digest_of([stream, self.aggregated.shape, encode(self.aggregated.window), *steps])
 
     @property
     def projection(self) -> Hashable:
@@ -333,12 +342,20 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
     return None
 
 
-def _said(step: Step) -> str:
+def _encoded(step: Step) -> Json:
+    """What a step does. It is compared with others in one process only, so every detail of an expression counts."""
     match step:
         case MapStep():
-            return f"map {[(name, str(expr)) for name, expr in step.columns]}"
+            return ["map", {name: _exactly(expr) for name, expr in step.columns}]
         case KeepStep():
-            return f"keep {step.names}"
+            return ["keep", *step.names]
         case FilterStep():
-            return f"filter {step.predicate}"
-    return repr(step)
+            return ["filter", _exactly(step.predicate)]
+    raise AssertionError(f"{step} is no step of a job in standard form")
+
+
+def _exactly(expr: pl.Expr) -> str:
+    try:
+        return hashlib.sha256(expr.meta.serialize()).hexdigest()
+    except pl.exceptions.PolarsError:  # a function of Python's
+        return str(expr)

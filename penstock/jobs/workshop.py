@@ -24,6 +24,8 @@ from penstock.jobs.names import JobScope
 from penstock.jobs.resolve import resolve_names
 from penstock.jobs.sendable import check_sendable, may_call
 from penstock.query import logical
+from penstock.query.code import code_of_all
+from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
 from penstock.sql.define import sinks_of, stream_of
@@ -43,6 +45,18 @@ class Given:
     queries: Mapping[str, Stream]
     functions: Mapping[str, UserFunction]
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
+
+    def code(self) -> Mapping[str, str]:
+        """The digests of all code in it, by names (see `penstock.query.code`)."""
+        functions = {f"function: {name}": function for name, function in self.functions.items()}
+        functions |= {f"message: {name}": function for name, function in self.deliver.items()}
+        nodes = [stream.node for stream in self.streams.values()]
+        sources = [node.stream for node in nodes if isinstance(node, logical.Source)]
+        plans = {
+            name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
+            for name, rows in self.queries.items()
+        }
+        return code_of_all(functions, sources, plans)
 
 
 #: a job, and columns that another declares of it

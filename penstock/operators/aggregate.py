@@ -8,6 +8,7 @@ State: `open`, a journal of partial answers (inserting reads nothing).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -22,9 +23,12 @@ from penstock.state.buckets import HASH
 class Aggregation(PaneOperator):
     """Aggregates per key over windows of time of which no two overlap, told when a window closes."""
 
+    kind: ClassVar[str] = "time-window-aggregate"
+    state_version: ClassVar[int] = 1
+
     window: TimeWindow
 
-    def over_by(self, watermark: int) -> int:
+    def over_by(self, watermark: int) -> int | None:
         return int(self.window.end(self.window.first_open(watermark)))
 
     def process(

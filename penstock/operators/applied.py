@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,9 @@ MOST_TICKS = 1_000_000
 @dataclass(frozen=True)
 class Applied(Operator):
     """The user's `operator` per bucket of these keys. `ordering` says how it is given its rows."""
+
+    kind: ClassVar[str] = "custom-operator"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     operator: CustomOperator

@@ -8,6 +8,7 @@ State: `waiting`, the events not yet in order; `answers`, a table of the partial
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,9 @@ class Changes(StrictOperator):
 
     `running`: there is one window, all of time, and rows do not name it.
     """
+
+    kind: ClassVar[str] = "window-changes"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     window: TimeWindow

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -138,6 +139,11 @@ class Operator(ABC):
     still take them in. An operator with one port has `process`, one with several has `run`.
     """
 
+    #: what it is, in the ids and the identity of its state; stays when the class is renamed
+    kind: ClassVar[str]
+    #: the form in which it keeps its state; another one is refused, but for those in `reads_versions`
+    state_version: ClassVar[int]
+    reads_versions: ClassVar[frozenset[int]] = frozenset()
     #: the columns that decide which bucket a row is worked on in (of the first port, if they differ)
     keys: tuple[str, ...]
     #: how many inputs it tells apart (a join has two)

@@ -9,6 +9,7 @@ port and one table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -42,6 +43,9 @@ class CountJoin(Operator):
     `ports` is 1 for a join of a stream with itself by the same keys: a row comes left, then right. `distinct`:
     of such a join each row, as the right one, meets the n rows before it.
     """
+
+    kind: ClassVar[str] = "count-window-join"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]

@@ -11,6 +11,7 @@ State: per key how many events it has had, and the partial answers of the panes 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -41,6 +42,9 @@ class CountWindows(EventWindows):
     `partial` tells windows that are not full once the log has ended for good. A key silent for `forget_after`
     microseconds begins anew.
     """
+
+    kind: ClassVar[str] = "count-window"
+    state_version: ClassVar[int] = 1
 
     size: int
     every: int

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -27,7 +27,8 @@ from penstock.words.errors import PenstockError, UserError
 from penstock.words.origin import innermost_line
 
 Schema = Mapping[str, pl.DataType]
-_PLAIN = (str, int, float, bool, type(None), list, tuple, dict, timedelta)
+#: attributes of these types are parameters that tell one operator's state from another's
+PLAIN = (str, int, float, bool, type(None), list, tuple, dict, timedelta)
 
 
 class CustomOperator:
@@ -50,6 +51,11 @@ class CustomOperator:
     states, which are merged into the bucket's at the next tick. It then tells nothing; `on_watermark` does.
     """
 
+    #: what its state is known by, whatever the class is called; without it, by the class's name
+    kind: ClassVar[str | None] = None
+    #: the form of its state: a state of another version is refused, but for those in `reads_versions`
+    state_version: ClassVar[int] = 1
+    reads_versions: ClassVar[frozenset[int]] = frozenset()
     #: neither the order of events nor where batches are cut matters
     commutative: bool = False
     #: the time between two calls of `on_watermark`
@@ -91,8 +97,8 @@ class CustomOperator:
         return plain.from_bytes(data)
 
     def __repr__(self) -> str:
-        """What tells one operator's state from another's: the class and its plain parameters."""
-        told = (f"{n}={v!r}" if isinstance(v, _PLAIN) else n for n, v in sorted(vars(self).items()))
+        """The class and its plain parameters."""
+        told = (f"{n}={v!r}" if isinstance(v, PLAIN) else n for n, v in sorted(vars(self).items()))
         return f"{type(self).__qualname__}({', '.join(told)})"
 
 

@@ -7,6 +7,7 @@ State: `kept`, per key the time of the event that was kept last; forgotten once 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ _KEPT = "_kept"
 @dataclass(frozen=True)
 class Distinct(StrictOperator):
     """Keeps an event if none of equal key was kept less than `within` microseconds before it (None: ever)."""
+
+    kind: ClassVar[str] = "deduplicate"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     within: int | None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -27,6 +28,9 @@ _BEST, _RANK, _ANSWER = "_best", "rank", "_answer"
 @dataclass(frozen=True)
 class GroupTop(Operator):
     """What `top` says, for each value of `keys`; `columns` are those of the incoming rows."""
+
+    kind: ClassVar[str] = "group-top"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     top: TopK

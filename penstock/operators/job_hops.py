@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import polars as pl
 
@@ -45,6 +46,9 @@ class _Flushed(Aggregation):
 class JobGaps(_Flushed):
     """Aggregates per job and key over windows with gaps between them."""
 
+    kind: ClassVar[str] = "template-gap-window-aggregate"
+    state_version: ClassVar[int] = 1
+
     def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
         open_ = self.window.start(self.window.first_open(after))
         counted = state.journal("open", time=PANE).counted(open_)
@@ -54,6 +58,9 @@ class JobGaps(_Flushed):
 @dataclass(frozen=True)
 class JobHops(_Flushed, SlidingAggregation):
     """Aggregates per job and key over windows that overlap."""
+
+    kind: ClassVar[str] = "template-sliding-window-aggregate"
+    state_version: ClassVar[int] = 1
 
     def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
         """What it takes to tell a window: the rows merged back from its end, those merged up to it, and what is new in

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,9 @@ def lots(jobs: pl.Series) -> npt.NDArray[np.uint32]:
 @dataclass(frozen=True)
 class JobTimes:
     """The windows of many jobs, one after the other: a job's number (ascending), its windows' size and offset."""
+
+    kind: ClassVar[str] = "template-windows"
+    state_version: ClassVar[int] = 1
 
     windows: tuple[tuple[int, int, int], ...]
 
@@ -89,6 +93,9 @@ class JobTimes:
 @dataclass(frozen=True)
 class JobAggregation(PaneOperator):
     """Aggregates per job and key over windows of time, told when a window closes. The first key is the job."""
+
+    kind: ClassVar[str] = "template-window-aggregate"
+    state_version: ClassVar[int] = 1
 
     window: JobTimes
 

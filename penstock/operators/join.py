@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -54,6 +55,9 @@ class TimeJoin(Operator):
     `ports` is 1 for an inner join of a stream with itself by the same keys: both sides are then the same rows.
     `distinct`: of such a join every two different rows once, the earlier one (in total order) left.
     """
+
+    kind: ClassVar[str] = "interval-join"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.operators.identity import NOT_STATE
 from penstock.words.errors import UserError
 
 Schema = Mapping[str, pl.DataType]
@@ -26,6 +27,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 @dataclass(frozen=True)
 class Columns:
     """The columns of a result: those of the left side, then those of the right with the names they get there."""
+
+    kind: ClassVar[str] = "joined-columns"
+    state_version: ClassVar[int] = 1
 
     left: tuple[tuple[str, pl.DataType], ...]
     #: name, name in the result, type
@@ -87,8 +91,11 @@ class Columns:
 class Condition:
     """A condition over the columns of a pair, known by what it says."""
 
+    kind: ClassVar[str] = "condition"
+    state_version: ClassVar[int] = 1
+
     text: str
-    expr: pl.Expr = field(repr=False, compare=False)
+    expr: pl.Expr = field(repr=False, compare=False, metadata=NOT_STATE)
 
     @staticmethod
     def of(expr: pl.Expr | None) -> Condition | None:

@@ -13,6 +13,7 @@ closed leaves a row that says so, until all runs with rows of its key have been 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -42,6 +43,9 @@ _FROM = "_from"
 @dataclass(frozen=True)
 class LandmarkWindows(EventWindows):
     """Windows from an event that opens to the next that closes, at the latest `longest` microseconds after."""
+
+    kind: ClassVar[str] = "landmark-window"
+    state_version: ClassVar[int] = 1
 
     longest: int | None = None
 

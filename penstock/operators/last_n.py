@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ from penstock.state.buckets import HASH
 @dataclass(frozen=True)
 class LastN(StrictOperator):
     """`values` of the last `n` events per key. `partial` also gives rows for a key's first n-1 events."""
+
+    kind: ClassVar[str] = "last-n"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     n: int

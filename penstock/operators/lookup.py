@@ -11,6 +11,7 @@ need not lie by the table's key.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -41,6 +42,9 @@ _ROW = "_row"
 class Lookup(Operator):
     """Events with the latest row of a table; `how` is left or inner. Rows whose column `deleted` is true remove
     their key."""
+
+    kind: ClassVar[str] = "lookup-join"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]

@@ -7,6 +7,7 @@ State: `waiting`, the events after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -18,6 +19,9 @@ from penstock.state.buckets import HASH
 @dataclass(frozen=True)
 class Ordering(StrictOperator):
     """Puts the events of each key in strict order and hands on these columns."""
+
+    kind: ClassVar[str] = "event-time-order"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -18,6 +18,9 @@ from penstock.words.errors import UserError
 @dataclass(frozen=True)
 class ByRange:
     """Keys from one bound up to the next lie together; `bounds` are in order. Null is with the least."""
+
+    kind: ClassVar[str] = "range-partitioner"
+    state_version: ClassVar[int] = 1
 
     column: str
     bounds: tuple[Any, ...]
@@ -37,6 +40,9 @@ class ByRange:
 @dataclass(frozen=True, repr=False)
 class ByFunction:
     """The user's function says the part of each row of key columns."""
+
+    kind: ClassVar[str] = "function-partitioner"
+    state_version: ClassVar[int] = 1
 
     function: Callable[[pl.DataFrame], pl.Series]
     parts: int

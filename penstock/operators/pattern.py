@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -41,6 +42,9 @@ class Pattern(Operator):
     key do not overlap; else every event that fits the first step begins one. `timeouts`: starts that came to
     nothing are told too. `columns` of every event are told.
     """
+
+    kind: ClassVar[str] = "pattern"
+    state_version: ClassVar[int] = 1
 
     keys: tuple[str, ...]
     steps: tuple[PatternStep, ...]

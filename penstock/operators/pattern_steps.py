@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -15,6 +16,9 @@ import polars as pl
 class PatternStep:
     """A condition on an event; `absent`: no such event may come here. `"step.column"` names a column of the
     event that an earlier step took."""
+
+    kind: ClassVar[str] = "pattern-step"
+    state_version: ClassVar[int] = 1
 
     name: str
     condition: pl.Expr

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -60,6 +61,9 @@ class Product(Operator):
     `left` and `right` are the columns of both, no name in both. With `distinct` the left row comes before the
     right one in the total order.
     """
+
+    kind: ClassVar[str] = "interval-cross-join"
+    state_version: ClassVar[int] = 1
 
     left: tuple[str, ...]
     right: tuple[str, ...]

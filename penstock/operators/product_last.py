@@ -11,6 +11,7 @@ pairs a row. At one place in the total order the left row comes first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,9 @@ class LastProduct(Operator):
     `left` and `right` are the columns of both, no name in both. With `distinct` only right rows look back: the
     left row comes before the right one in the total order.
     """
+
+    kind: ClassVar[str] = "count-window-cross-join"
+    state_version: ClassVar[int] = 1
 
     left: tuple[str, ...]
     right: tuple[str, ...]

@@ -6,6 +6,7 @@ Receives rows as they come; hands them on, in the order they would have had with
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -18,6 +19,9 @@ from penstock.state.buckets import HASH
 @dataclass(frozen=True)
 class Relay(Operator):
     """Rows dealt out round-robin."""
+
+    kind: ClassVar[str] = "round-robin"
+    state_version: ClassVar[int] = 1
 
     columns: tuple[str, ...]
     keys: tuple[str, ...] = ()

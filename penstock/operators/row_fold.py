@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.custom import failed, not_serializable
+from penstock.operators.identity import NOT_STATE
 from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of, told_apart
 from penstock.state import plain
 from penstock.state.buckets import HASH
@@ -33,8 +34,11 @@ class RowFold(StrictOperator):
     """Calls `function` for every event with its key's state, which is `initial` at first, and again when the key
     was not seen for longer than `forget_after` microseconds."""
 
+    kind: ClassVar[str] = "row-fold"
+    state_version: ClassVar[int] = 1
+
     keys: tuple[str, ...]
-    function: RowFunction = field(repr=False)
+    function: RowFunction = field(repr=False, metadata=NOT_STATE)
     name: str
     initial: Any
     columns: tuple[str, ...]

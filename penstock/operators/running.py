@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -34,6 +35,9 @@ class RunningAggregation(PaneOperator):
 
     The windows come one after the other.
     """
+
+    kind: ClassVar[str] = "running-aggregate"
+    state_version: ClassVar[int] = 1
 
     window: TimeWindow
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -40,6 +41,9 @@ from penstock.words.duration import spelled
 @dataclass(frozen=True)
 class SessionWindows(EventWindows):
     """Sessions that end when the key is silent for `gap` microseconds, at the latest `longest` after they began."""
+
+    kind: ClassVar[str] = "session-window"
+    state_version: ClassVar[int] = 1
 
     gap: int
     longest: int | None = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,13 @@ _GROUP = "_group"
 @dataclass(frozen=True)
 class SlidingAggregation(Aggregation):
     """Aggregates per key over windows of time that overlap, told when a window closes."""
+
+    kind: ClassVar[str] = "sliding-window-aggregate"
+    state_version: ClassVar[int] = 1
+
+    def over_by(self, watermark: int) -> int | None:
+        """Never: when a window ends, others that hold some of its events are open."""
+        return None
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress

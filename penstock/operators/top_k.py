@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -29,6 +30,9 @@ class TopK:
     `keys` tell rows apart. `running`: rows are totals that replace their key's former row; else every
     window stands for itself. `changes_only`: an answer equal to the one before it is not told again.
     """
+
+    kind: ClassVar[str] = "top"
+    state_version: ClassVar[int] = 1
 
     k: int
     by: str

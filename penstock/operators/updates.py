@@ -9,7 +9,7 @@ every key and open window. Telling costs what is told, not what is remembered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,9 @@ class Updates(PaneOperator):
     A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
     the last such instant.
     """
+
+    kind: ClassVar[str] = "periodic-window-aggregate"
+    state_version: ClassVar[int] = 1
 
     window: TimeWindow
     every: int

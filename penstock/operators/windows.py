@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,9 @@ class Panes(Protocol):
 @dataclass(frozen=True)
 class TimeWindow:
     """Windows of `size` microseconds, one beginning every `advance`, aligned to the clock plus `offset`."""
+
+    kind: ClassVar[str] = "time-window"
+    state_version: ClassVar[int] = 1
 
     size: int
     advance: int

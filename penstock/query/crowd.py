@@ -179,3 +179,5 @@ class JobsPlan:
     members: Mapping[str, Mapping[int, Member]]
     owners: Mapping[str, int]
     previous: Mapping[str, Mapping[str, pl.DataType]] = field(default_factory=dict)
+    #: the numbers of all jobs whose state each sub-query keeps, also of those that are paused or failed
+    numbers: Mapping[str, frozenset[int]] = field(default_factory=dict)

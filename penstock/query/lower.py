@@ -7,13 +7,16 @@ beginning of a query rides on the scan.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import polars as pl
+
 from penstock.operators.group_top import GroupTop, columns_of
+from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
+from penstock.query.format_1 import former_fingerprint, former_id
 from penstock.query.physical import (
     Edge,
     ExplodeStep,
@@ -76,7 +79,7 @@ class _Lowering:
         self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
-        self._kept: dict[str, dict[str, str]] = {}
+        self._kept: dict[str, dict[str, pl.DataType]] = {}
         self._flows: dict[logical.Node, list[_Flow]] = {}
         self._edges: list[_Leg] = []
         self._outputs: dict[str, OutputPlan] = {}
@@ -105,9 +108,16 @@ class _Lowering:
         levels = max((sub.level for sub in self._subqueries.values()), default=0)
         given = {source: node.level for source, node in self._jobs.items()}
         plan = Plan(
-            self._app.name, scans, self._subqueries, tuple(edges), self._outputs, "", summary, levels, given
+            self._app.name,
+            scans,
+            self._subqueries,
+            tuple(edges),
+            self._outputs,
+            summary=summary,
+            levels=levels,
+            given=given,
         )
-        return replace(plan, fingerprint=_fingerprint(plan, self._kept))
+        return _identified(plan, self._kept, self._prefix)
 
     # -- nodes to flows --------------------------------------------------------------------------
 
@@ -176,7 +186,7 @@ class _Lowering:
         ports = [self._flow(part) for part in node.parts]
         flows = [flow for port in ports for flow in port]
         level = 1 + max(self._level(flow.source) for flow in flows)
-        name = f"{self._prefix}{len(self._subqueries) + 1}-{type(operator).__name__.lower()}"
+        name = f"{self._prefix}{len(self._subqueries) + 1}-{operator.kind}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
         if not streams:
             raise UserError(
@@ -186,7 +196,7 @@ class _Lowering:
                 hint="Read a stream beside it, as in FROM clicks JOIN LATEST(PREVIOUS(job, '...')) ON ....",
             )
         self._kept[name] = {
-            column if not port else f"{port}.{column}": str(part.schema[column])
+            column if not port else f"{port}.{column}": part.schema[column]
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
@@ -274,12 +284,50 @@ def _path(node: logical.Node) -> str:
     return f"{before} -> {node.describe()}" if before else node.describe().split(":")[0]
 
 
-def _fingerprint(plan: Plan, kept: Mapping[str, Mapping[str, str]]) -> str:
-    """What the state's shape depends on: the stateful operators, the types they keep, and what feeds them."""
-    parts = [plan.name, *sorted(plan.scans)]
-    for sub in plan.subqueries.values():
-        sources = sorted(edge.source for edge in plan.edges if edge.target == sub.id)
-        by = f"|{sub.partitioners!r}" if sub.partitioners else ""
-        parts.append(f"{sub.id}|{sub.operator!r}|{sources}|{kept[sub.id]}{by}")
-    parts += [f"{out.name}|{out.top!r}" for out in plan.outputs.values()]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefix: str) -> Plan:
+    """The plan with what tells its state from that of others: the stateful operators, the types they keep, and what
+    feeds them; and with what did in a state directory of format 1. Jobs are known by other names than their ids."""
+    sources = {id_: sorted(e.source for e in plan.edges if e.target == id_) for id_ in plan.subqueries}
+    former = {id_: former_id(id_, sub.operator) for id_, sub in plan.subqueries.items()}
+    subqueries = {
+        id_: replace(
+            sub,
+            identity=digest_of(_encoded(sub, [one.removeprefix(prefix) for one in sources[id_]], kept[id_])),
+            former_id=former[id_],
+        )
+        for id_, sub in plan.subqueries.items()
+    }
+    outputs = [(output.name, output.top) for output in plan.outputs.values()]
+    shape: Json = {
+        "app": plan.name,
+        "streams": [*sorted(plan.scans)],
+        "operators": {id_: sub.identity for id_, sub in subqueries.items()},
+        "outputs": {name: encode(top) for name, top in outputs},
+    }
+    fed = [
+        (
+            former[id_],
+            sub.operator,
+            [former.get(one, one) for one in sources[id_]],
+            {name: str(dtype) for name, dtype in kept[id_].items()},
+            sub.partitioners,
+        )
+        for id_, sub in plan.subqueries.items()
+    ]
+    return replace(
+        plan,
+        subqueries=subqueries,
+        fingerprint=digest_of(shape),
+        former_fingerprint=former_fingerprint(plan.name, plan.scans, fed, outputs),
+    )
+
+
+def _encoded(sub: SubQuery, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
+    """What the state of a sub-query depends on."""
+    partitioners = [encode(one) if kind_of(one) else encode_own(one) for one in sub.partitioners]
+    return {
+        "operator": encode(sub.operator),
+        "sources": [*sources],
+        "columns": {name: encode(dtype) for name, dtype in kept.items()},
+        "partitioners": [*partitioners],
+    }

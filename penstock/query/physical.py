@@ -18,6 +18,7 @@ import polars as pl
 
 from penstock.ha.schemes import Semantics
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
+from penstock.operators.identity import digest_of, encode, read_by, versions_of
 from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
@@ -27,6 +28,7 @@ from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
+from penstock.state.continuity import Identities, state_of_output
 from penstock.words.errors import PenstockError, UserError
 from penstock.words.origin import innermost_line
 
@@ -186,6 +188,10 @@ class SubQuery:
     origin: Origin
     #: the user's own, a port each; none where rows go by their hash
     partitioners: tuple[Partitioner, ...] = ()
+    #: what tells its state from that of others: the digest of all that this depends on
+    identity: str = ""
+    #: its id in a state directory of format 1
+    former_id: str = ""
 
     def route(self, port: int = 0) -> Route:
         """How rows find their buckets, by the user's own partitioner where there is one."""
@@ -245,6 +251,8 @@ class Plan:
     edges: tuple[Edge, ...]
     outputs: Mapping[str, OutputPlan]
     fingerprint: str = ""
+    #: the fingerprint that it had in a state directory of format 1
+    former_fingerprint: str = ""
     summary: str = ""
     levels: int = field(default=0)
     given: Mapping[str, int] = field(default_factory=dict)
@@ -262,6 +270,27 @@ class Plan:
 
     def at_level(self, level: int) -> list[SubQuery]:
         return [sub for sub in self.subqueries.values() if sub.level == level]
+
+    @cached_property
+    def identities(self) -> Identities:
+        """What tells the state of each sub-query, and of each output's ranking, from other state: by their ids."""
+        states = {sub.id: sub.identity for sub in self.subqueries.values()}
+        for name, output in self.outputs.items():
+            if output.top is not None:
+                states[state_of_output(name)] = digest_of(encode(output.top))
+        versions = {sub.id: versions_of(sub.operator) for sub in self.subqueries.values()}
+        readable = {sub.id: read_by(sub.operator) for sub in self.subqueries.values()}
+        return Identities(
+            states,
+            {id_: found for id_, found in versions.items() if found},
+            {id_: found for id_, found in readable.items() if found},
+            None if self.jobs is None else self.jobs.numbers,
+        )
+
+    @cached_property
+    def former_ids(self) -> Mapping[str, str]:
+        """The id that has become of each id in a state directory of format 1."""
+        return {sub.former_id: sub.id for sub in self.subqueries.values() if sub.former_id}
 
     @cached_property
     def recoveries(self) -> Mapping[str, Semantics | None]:

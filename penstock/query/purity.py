@@ -25,6 +25,7 @@ import polars as pl
 
 from penstock.query.origin import Origin
 from penstock.words.errors import UserError
+from penstock.words.origin import is_demo
 
 T = TypeVar("T")
 
@@ -260,7 +261,8 @@ def _with_helpers(function: Callable[..., object]) -> list[Callable[..., object]
 
 def _users(function: types.FunctionType) -> bool:
     file = function.__code__.co_filename
-    return "site-packages" not in file and not file.startswith((_LIBRARY, _PENSTOCK))
+    installed = "site-packages" in file or file.startswith((_LIBRARY, _PENSTOCK))
+    return is_demo(file) or not installed
 
 
 def _fickle_calls(function: Callable[..., object]) -> Iterator[str]:

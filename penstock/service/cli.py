@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.bench.cli import bench_app
 from penstock.main import light
+from penstock.service.bench import bench
 from penstock.service.cluster import cluster_app
 from penstock.service.coordinator import coordinator
 from penstock.service.demo import demo
@@ -54,7 +54,7 @@ app.add_typer(jobs_app, name="jobs")
 app.add_typer(state_app, name="state")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(elastic_app, name="elastic")
-app.add_typer(bench_app, name="bench")
+app.command(hidden=True, context_settings=_PASSED_ON, add_help_option=False)(bench)
 
 
 @app.command(context_settings=_PASSED_ON, add_help_option=False)

@@ -1,4 +1,4 @@
-"""`penstock demo NAME`: an application of `apps/` on a log it makes up, or on files of your own.
+"""`penstock demo NAME`: an application of `penstock.demos` on a log it makes up, or on files of your own.
 
 Receives the module of that name, which has `generated` (its log) and `build` (the app over a log).
 """
@@ -145,7 +145,7 @@ def application(
     drain: bool = False,
 ) -> tuple[App | JobsApp, bool]:
     """The demo's app, and whether it ends with its log."""
-    module = importlib.import_module(f"apps.{name.value}")
+    module = importlib.import_module(f"penstock.demos.{name.value}")
     source: Log = FileLog(log, finished=drain) if log else module.generated(rate, profile.value)
     options: dict[str, Any] = {}
     if lateness or log:

@@ -17,13 +17,13 @@ from rich.text import Text
 
 from penstock.elastic.decisions import told
 from penstock.elastic.manager import Manager
-from penstock.elastic.model import ModelSettings
-from penstock.elastic.pictures import picture
 from penstock.elastic.record import Entry, Outcome
 from penstock.elastic.settings import ElasticSettings, parsed
-from penstock.elastic.simulate import Run, Simulated, simulate
-from penstock.elastic.traces import NAMES, SPREADS, Trace, trace_of
 from penstock.service.figures import clock, seconds
+from penstock.simulate.cluster_model import ModelSettings
+from penstock.simulate.loads import FORMS, SPREADS, Trace, find_trace
+from penstock.simulate.scaling import ScalingResult, ScalingRun, simulate_scaling
+from penstock.simulate.scaling_charts import draw_scaling
 from penstock.words.errors import UserError
 
 elastic_app = typer.Typer(help="Try what the elastic loop would do.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def _elastic() -> None:
 @elastic_app.command("simulate")
 def simulate_(
     trace: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(NAMES)}, or a CSV file of time,rate.")
+        str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(FORMS)}, or a CSV file of time,rate.")
     ] = "sine",
     settings: Annotated[
         list[str] | None,
@@ -103,19 +103,18 @@ def simulate_(
         dies_in_move=dies_in_move,
         dies_an_hour=dies_an_hour,
         slow_executors=slow,
-        hot_key_share=0.8 if spread == "hot-key" else 0.0,
     )
     if period is None:
         period = 5.0 if hours <= _LONG_HOURS else 10.0
-    form = trace_of(trace, Trace(rate=rate, noise=noise, factor=factor, cycles=cycles))
-    run = Run(form, chosen, model, hours, period, seed, spread, start)
+    form = find_trace(trace, Trace(rate=rate, noise=noise, factor=factor, cycles=cycles))
+    run = ScalingRun(form, chosen, model, hours, period, seed, spread, start)
     one = _progressed(run, None if manager is None else load_manager(manager))
     other = None if against is None else _progressed(_against(run, against), None)
     if svg is not None:
         names = ("as set", against or "")
         title = title or f"{form.name}, {hours:g} h"
         svg.write_text(
-            picture(one, title, other, ("with the loop", "without") if against == "off" else names)
+            draw_scaling(one, title, other, ("with the loop", "without") if against == "off" else names)
         )
     if json:
         print(one.record.lines(), end="")
@@ -128,11 +127,11 @@ def simulate_(
         console.print(f"drawn in {svg}", markup=False)
 
 
-def _progressed(run: Run, manager: Manager | None) -> Simulated:
+def _progressed(run: ScalingRun, manager: Manager | None) -> ScalingResult:
     """Simulate; on a terminal, what takes more than a second shows how far it is."""
     began, people = time.monotonic(), Console(stderr=True)
     columns = (TextColumn("simulating"), BarColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=people, transient=True, disable=not people.is_terminal)
+    progress = Progress(*columns, console=people, transient=True, disable=not people.is_interactive)
     task = progress.add_task("simulating", total=1.0)
 
     def tell(share: float) -> None:
@@ -141,7 +140,7 @@ def _progressed(run: Run, manager: Manager | None) -> Simulated:
             progress.update(task, completed=share)
 
     try:
-        return simulate(run, manager, tell)
+        return simulate_scaling(run, manager, tell)
     finally:
         if time.monotonic() - began > 1.0:
             progress.stop()
@@ -165,7 +164,7 @@ def _enough_buckets(settings: ElasticSettings) -> int:
     return int(max(64, 1 << (8 * settings.most_executors - 1).bit_length()))
 
 
-def _against(run: Run, text: str) -> Run:
+def _against(run: ScalingRun, text: str) -> ScalingRun:
     if text == "off":
         return replace(run, elastic=False)
     return replace(run, settings=parsed([text], run.settings))
@@ -203,11 +202,11 @@ def load_manager(file: Path) -> Manager:
 # ---------------------------------------------------------------- what is shown
 
 
-def _rounded(one: Simulated) -> dict[str, float]:
+def _rounded(one: ScalingResult) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in one.figures().items()}
 
 
-def _decisions(one: Simulated) -> Table:
+def _decisions(one: ScalingResult) -> Table:
     entries = one.record.entries
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("at", "decision", "outcome"):
@@ -230,7 +229,7 @@ def _outcome(entry: Entry) -> Text:
     return Text(f"{entry.outcome}{why}", style=styles.get(entry.outcome, "dim"))
 
 
-def _figures(one: Simulated, other: Simulated | None, against: str) -> Table:
+def _figures(one: ScalingResult, other: ScalingResult | None, against: str) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=other is not None)
     table.add_column("", style="dim")
     table.add_column("as set", justify="right")
@@ -243,11 +242,9 @@ def _figures(one: Simulated, other: Simulated | None, against: str) -> Table:
     return table
 
 
-def _told_figures(one: Simulated) -> dict[str, str]:
+def _told_figures(one: ScalingResult) -> dict[str, str]:
     figures = one.figures()
-    counts = {
-        name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves", "split_keys")
-    }
+    counts = {name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves")}
     ends = ", ".join(
         f"{figures[name.replace(' ', '_')]:.0f} {name}"
         for name in ("helped", "did not help", "failed", "undone")
@@ -264,7 +261,6 @@ def _told_figures(one: Simulated) -> dict[str, str]:
         "provisions": counts["provisions"],
         "decommissions": counts["decommissions"],
         "moves": f"{counts['moves']} ({figures['moved_buckets']:,.0f} buckets)",
-        "keys split": counts["split_keys"],
         "outcomes": ends or "none",
         "executors that died": f"{figures['lost_executors']:.0f}",
     }

@@ -21,14 +21,14 @@ from penstock.words.errors import PenstockError
 UNEXPECTED = 5
 
 
-def entered(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
+def entered(app: typer.Typer, arguments: Sequence[str] | None = None, name: str = "penstock") -> None:
     """Carry out the command that the arguments name. Always leaves with SystemExit."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     if debug:
         given = ["--debug", *(word for word in given if word != "--debug")]
     try:
-        app(args=given, prog_name="penstock")
+        app(args=given, prog_name=name)
     except PenstockError as error:
         if debug:
             traceback.print_exc()
@@ -44,7 +44,7 @@ def entered(app: typer.Typer, arguments: Sequence[str] | None = None) -> None:
             sys.exit(UNEXPECTED)
         _tell(
             f"[UNEXPECTED] {type(failure).__name__}: {failure}. This is a defect of Penstock.",
-            f"Hint: The traceback is in {_kept_traceback()}; `penstock --debug ...` shows it.",
+            f"Hint: The traceback is in {_kept_traceback()}; `{name} --debug ...` shows it.",
         )
         sys.exit(UNEXPECTED)
 

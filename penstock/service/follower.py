@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from penstock.engine.recent import report_of
 from penstock.ha.unit import Unit
 from penstock.http.host import Host
 from penstock.http.logs import log
-from penstock.service.status import asked
+from penstock.metrics.epoch import EpochFigures
+from penstock.service.question import asked
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import PenstockError
 
@@ -156,9 +156,9 @@ class Follower:
         directory = self._directory
         with contextlib.suppress(PenstockError):  # it has no time, is elsewhere, or is gone
             for figures in asked(directory, f"epochs {self._counted + 1}", _PATIENCE_SECONDS):
-                report, told = report_of(figures)
-                if report.epoch > self._counted:
-                    self._hosted.counted(report, told)
-                    self._counted = report.epoch
+                epoch = EpochFigures.from_plain(figures)
+                if epoch.epoch > self._counted:
+                    self._hosted.counted(epoch)
+                    self._counted = epoch.epoch
             if directory == self._directory:
                 self._status = asked(directory, patience=_PATIENCE_SECONDS)

@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.ha import pictures, sweep
 from penstock.ha.cost import RESOURCES, weights_of
-from penstock.ha.loads import NAMES
-from penstock.ha.model import Truth
 from penstock.ha.schemes import SCHEMES, SEMANTICS, Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
-from penstock.ha.simulate import Run, Simulated, simulate
 from penstock.service.figures import clock, size
 from penstock.service.options import as_seconds
+from penstock.simulate import failure_charts, sweeps
+from penstock.simulate.engine_model import Truth
+from penstock.simulate.failures import FailureResult, FailureRun, simulate_failures
+from penstock.simulate.loads import DRAWN
 from penstock.words.duration import microseconds
 from penstock.words.errors import ExternalError, UserError
 from penstock.words.size import byte_count
@@ -36,7 +36,7 @@ ha_app = typer.Typer(
 _SHOWN = 8
 
 TraceOption = Annotated[
-    str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(NAMES)}, or a CSV file of time,rate.")
+    str, typer.Option(metavar="NAME|FILE", help=f"{', '.join(DRAWN)}, or a CSV file of time,rate.")
 ]
 CostsOption = Annotated[
     str, typer.Option(help="all-costs, cloud-vm, or weights such as cpu=1,memory=0.2,engines=2.")
@@ -90,7 +90,7 @@ def simulate_(
         weights=weights_of(costs),
         checkpoint_choices=_choices(checkpoint_every),
     )
-    run = Run(
+    run = FailureRun(
         trace,
         settings,
         Truth(start_seconds=microseconds(start_up) / 1e6),
@@ -102,11 +102,11 @@ def simulate_(
         kills=kills,
         seed=seed,
     )
-    done = simulate(run)
-    beside = sweep.constants(run) if compare else []
+    done = simulate_failures(run)
+    beside = sweeps.constants(run) if compare else []
     if svg is not None:
         told = f"{trace}, threshold {threshold}, {semantics}, costs {costs}, state {state}"
-        _write(svg, pictures.over_time(done, told))
+        _write(svg, failure_charts.over_time(done, told))
     if json:
         for decision in done.decisions:
             print(json_text.dumps(decision.to_plain()))
@@ -142,7 +142,9 @@ def sweep_(
         semantics=semantics, weights=weights_of(costs), checkpoint_choices=_choices(checkpoint_every)
     )
     truth = Truth(start_seconds=microseconds(start_up) / 1e6)
-    run = Run(trace, settings, truth, hours, 5.0, rate, float(byte_count(state)), kills=kills, seed=seed)
+    run = FailureRun(
+        trace, settings, truth, hours, 5.0, rate, float(byte_count(state)), kills=kills, seed=seed
+    )
     rows, drawn = _SWEEPS[by](run)
     if svg is not None:
         _write(svg, drawn)
@@ -181,33 +183,33 @@ def schemes(json: JsonOption = False) -> None:
 Swept = tuple[list[dict[str, Any]], str]
 
 
-def _threshold(run: Run) -> Swept:
-    rows = sweep.by_threshold(run)
-    return rows, pictures.against_threshold(rows, "Overhead against the threshold")
+def _threshold(run: FailureRun) -> Swept:
+    rows = sweeps.by_threshold(run)
+    return rows, failure_charts.against_threshold(rows, "Overhead against the threshold")
 
 
-def _costs(run: Run) -> Swept:
-    rows = sweep.by_costs(run)
-    return rows, pictures.in_schemes(rows, "costs", "Time in each scheme, by cost model")
+def _costs(run: FailureRun) -> Swept:
+    rows = sweeps.by_costs(run)
+    return rows, failure_charts.in_schemes(rows, "costs", "Time in each scheme, by cost model")
 
 
-def _semantics(run: Run) -> Swept:
-    rows = sweep.by_semantics(run)
-    return rows, pictures.in_schemes(rows, "semantics", "Time in each scheme, precise against gap")
+def _semantics(run: FailureRun) -> Swept:
+    rows = sweeps.by_semantics(run)
+    return rows, failure_charts.in_schemes(rows, "semantics", "Time in each scheme, precise against gap")
 
 
-def _state(run: Run) -> Swept:
-    rows = sweep.by_state(replace(run, trace="steady", hours=min(run.hours, 0.1), kills=0))
-    return rows, pictures.by_state(rows, "The least threshold that saves, by state size")
+def _state(run: FailureRun) -> Swept:
+    rows = sweeps.by_state(replace(run, trace="steady", hours=min(run.hours, 0.1), kills=0))
+    return rows, failure_charts.by_state(rows, "The least threshold that saves, by state size")
 
 
-def _interval(run: Run) -> Swept:
+def _interval(run: FailureRun) -> Swept:
     passive = (Scheme.passive_hot, Scheme.passive_cold, Scheme.deployed)
-    rows = sweep.by_interval(replace(run, trace="steady"), passive)
-    return rows, pictures.by_interval(rows, "Recovery time and overhead by checkpoint interval")
+    rows = sweeps.by_interval(replace(run, trace="steady"), passive)
+    return rows, failure_charts.by_interval(rows, "Recovery time and overhead by checkpoint interval")
 
 
-_SWEEPS: dict[By, Callable[[Run], Swept]] = {
+_SWEEPS: dict[By, Callable[[FailureRun], Swept]] = {
     By.threshold: _threshold,
     By.costs: _costs,
     By.semantics: _semantics,
@@ -246,7 +248,7 @@ def _rounded(value: Any) -> Any:
     return [_rounded(one) for one in value] if isinstance(value, list) else value
 
 
-def _decisions(done: Simulated) -> Table:
+def _decisions(done: FailureResult) -> Table:
     switches = [decision for decision in done.decisions if decision.switched]
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("at", "switch", "because"):
@@ -262,7 +264,7 @@ def _decisions(done: Simulated) -> Table:
     return table
 
 
-def _figures(done: Simulated) -> Table:
+def _figures(done: FailureResult) -> Table:
     figures = done.figures()
     shares = {name: share for name, share in figures["time_shares"].items() if share}
     within = f"{figures['kept']} of {figures['recoveries']}"
@@ -285,7 +287,7 @@ def _figures(done: Simulated) -> Table:
     return table
 
 
-def _constants(done: Simulated, rows: list[dict[str, Any]]) -> Table:
+def _constants(done: FailureResult, rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("for good", "cost", "within", "longest"):
         table.add_column(column, justify="left" if column == "for good" else "right")

@@ -89,6 +89,15 @@ Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget what earlier starts have left in the state directory.")
 ]
 
+DropState = Annotated[
+    bool,
+    typer.Option(
+        "--drop-state",
+        help="Start a changed query on its state directory: operators that are unchanged keep their state, that of "
+        "others is dropped.",
+    ),
+]
+
 Conf = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.elastic.sizes import Proposal, proposed, warnings
-from penstock.engine.collect import COLD_EPOCHS, SCAN
+from penstock.engine.collect import COLD_EPOCHS
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
+from penstock.engine.report import SCAN, EpochReport
 from penstock.engine.settings import Settings
 from penstock.jobs.app import JobsApp
 from penstock.query.logical import App

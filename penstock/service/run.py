@@ -27,6 +27,7 @@ from penstock.service.options import (
     Coordination,
     Costs,
     Drain,
+    DropState,
     Elastic,
     Epoch,
     ExecutorCount,
@@ -56,7 +57,7 @@ from penstock.words.errors import ExternalError, UserError
 
 LOCAL = "local[*]"
 #: what going on with a run does not need
-_ONCE = ("for_", "fresh")
+_ONCE = ("for_", "fresh", "drop_state")
 
 
 def run(
@@ -82,6 +83,7 @@ def run(
     elastic: Elastic = None,
     manager: ManagerFile = None,
     reduced: Reduced = None,
+    drop_state: DropState = False,
     conf: Conf = None,
 ) -> None:
     """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
@@ -104,6 +106,12 @@ def run(
     place = state or default_state(app.name)
     if fresh:
         forget(place)
+    if ha and drop_state:
+        raise UserError(
+            "BAD_OPTION",
+            "--drop-state is for an engine by itself: the engines of a unit would have to agree on it",
+            hint="Start the unit on another directory, or with --fresh.",
+        )
     if ha:
         refuse_executors(elastic, manager, executors)
         refuse_reduced(reduced)
@@ -127,6 +135,7 @@ def run(
         drain=drain,
         checkpoint_every=every or 1,
         semantics=semantics,
+        drop_state=drop_state,
         spark=spark,
         **following(master, executors, elastic, manager),
     )

@@ -68,7 +68,7 @@ def serve_ha(
     """Coordinate a unit and serve what it does, until it is done or somebody stops it."""
     _refuse_unserved(place)
     program = app.on(place, follows=True) if isinstance(app, JobsApp) else _kept(app, place)
-    StateDirectory(place).refuse_another(program.fingerprint, program.summary)
+    StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
     hosted = Host(program, place, guard)
     hosted.unit = watched(place)
     to_lines()

@@ -119,7 +119,7 @@ class Show:
         spike = factor if master.startswith("spark:") else 1.0
         made = f"rate={self._rate!r}, spike={spike!r}, at_seconds={at!r}, for_seconds={lasting!r}"
         (self._place / "show.py").write_text(
-            f"from apps.show import build, generated\n\napp = build(generated({made}))\n"
+            f"from penstock.demos.show import build, generated\n\napp = build(generated({made}))\n"
         )
         arguments = ["serve", "show.py", "--state", "state", "--master", master]
         arguments += ["--listen", self._url.removeprefix("http://")]

@@ -27,6 +27,7 @@ from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import check_all, last_good, rolled_back
 from penstock.state.run_file import read_run
+from penstock.state.upgrade import BACKUP
 from penstock.words.errors import InternalError, UserError
 
 state_app = typer.Typer(no_args_is_help=True, help="Look at a state directory, check it, go back in it.")
@@ -43,6 +44,7 @@ _OWN = [
     "epochs",
     "manifests",
     "runs",
+    BACKUP,
     "dead",
     "late",
     "leaped",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,13 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.job_client import running_state
-from penstock.engine.job_server import socket_of
 from penstock.service.figures import clock, seconds, size, sparkline
 from penstock.service.jobs import State as RunningState
+from penstock.service.question import asked
 from penstock.service.unit import status as unit_status
 from penstock.service.unit_view import counted, of_jobs
 from penstock.state.directory import SHARED
-from penstock.words.errors import ExternalError
 
 #: how often a watched status is asked for, in seconds
 _AGAIN_SECONDS = 1.0
@@ -41,12 +38,12 @@ def status(
     state: RunningState = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every second until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, all figures.")] = False,
-    metrics: Annotated[bool, typer.Option("--metrics", help="In Prometheus' text format.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="All metrics for Prometheus.")] = False,
 ) -> None:
     """Show what a running engine does: sub-queries, executors, backlog, buckets, decisions; or an HA unit's engines."""
     place, console = running_state(state, "status"), Console(highlight=False)
     if (place / SHARED / "unit.json").exists():
-        unit_status(place, as_json)
+        unit_status(place, as_json, metrics)
         return
     if metrics:
         console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
@@ -60,30 +57,15 @@ def status(
         console.print(drawn(asked(place), console.width))
         return
     try:
+        while not console.is_interactive:  # a pipe or a dumb terminal, where nothing can be drawn over
+            time.sleep(_AGAIN_SECONDS)
+            console.print(drawn(asked(place), console.width))
         with Live(drawn(asked(place), console.width), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_AGAIN_SECONDS)
                 live.update(drawn(asked(place), console.width), refresh=True)
     except KeyboardInterrupt:
         return
-
-
-def asked(state: Path, question: str = "status", patience: float | None = None) -> Any:
-    """What the engine on a state directory answers; within so many seconds, if that is said."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(patience)
-            line.connect(socket_of(state, "status"))
-            with line.makefile("rwb") as file:
-                file.write(question.encode() + b"\n")
-                file.flush()
-                return json.loads(file.readline())
-    except (OSError, ValueError):
-        raise ExternalError(
-            "ENGINE_NOT_RUNNING",
-            f"no engine runs on {state}",
-            hint=f"Start one: penstock run app.py --state {state}.",
-        ) from None
 
 
 def drawn(said: dict[str, Any], width: int = 80) -> RenderableType:
@@ -117,23 +99,23 @@ def _came_back(said: dict[str, Any]) -> str:
 def _lengths(said: dict[str, Any]) -> RenderableType:
     took = f"epochs of {seconds(said['epoch_seconds'])}" if said["epoch_seconds"] else "no epoch of late"
     waiting = ", ".join(f"{name} {units:,}" for name, units in said["backlog"].items() if units)
-    known = [b for one in said["sub_queries"].values() if (b := one["backlog_seconds"]) is not None]
-    work = f"{seconds(max(known))} of work" if known else "how long that takes is not known yet"
+    known = said["backlog_seconds"]
+    work = "how long that takes is not known yet" if known is None else f"{seconds(known)} of work"
     told = f"; waiting: {waiting} ({work})" if waiting else ""
     ago = said.get("measured_seconds_ago", 0.0)
     old = f"; measured {seconds(ago)} ago" if ago > _OLD_SECONDS else ""
-    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted{told}{old}", style="dim")
+    rates = f"{said['input_rate']:,.0f} events/s arrive, {said['processing_rate']:,.0f} are executed"
+    return Text(f"{took}, {seconds(said['epoch_target_seconds'])} wanted; {rates}{told}{old}", style="dim")
 
 
 def _sub_queries(said: dict[str, Any], places: int) -> RenderableType:
-    table = _table("sub-query", "used", "in/s", "done/s", "imbalance", "sent/s", "state", "buckets")
+    table = _table("sub-query", "used", "rows/s", "imbalance", "sent/s", "state", "buckets")
     for name, one in said["sub_queries"].items():
         heat = sparkline(_heat(one["bucket_seconds"], places), places) if any(one["bucket_seconds"]) else ""
         table.add_row(
             name,
             f"{one['utilisation']:.0%}",
-            f"{one['input_rate']:,.0f}",
-            f"{one['processing_rate']:,.0f}",
+            f"{one['rows_per_second']:,.0f}",
             f"{one['imbalance']:.0%}" if one["bucket_map"] else "-",
             size(one["exchange_bytes"]),
             size(one["state_bytes"]),

@@ -18,18 +18,25 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.ha.claim import asked, claimed
+from penstock.ha.claim import asked as asked_scheme
+from penstock.ha.claim import claimed
 from penstock.ha.coordinator import Coordinator, wait_for
 from penstock.ha.launch import Launch
 from penstock.ha.nodes import given_up, on_nodes
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
+from penstock.metrics import Registry, expose
+from penstock.metrics.facts import set_unit
+from penstock.service.question import asked
 from penstock.service.unit_view import drawn
 from penstock.state.directory import StateDirectory
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: what a unit's phase comes to when nothing of it is up
 _DOWN = {"running": "down", "stopping": "stopped"}
+
+#: how long the engine that leads may take to answer, in seconds
+_PATIENCE_SECONDS = 2.0
 
 UnitState = Annotated[Path, typer.Option(help="The state directory the unit was started on.", metavar="DIR")]
 
@@ -44,7 +51,7 @@ def serve_unit(
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
     with begun_unit(place, launch, scheme) as unit:
         _say(told(unit))
-        coordinator = Coordinator(unit, on_nodes, _say, given_up, asked(unit, scheme))
+        coordinator = Coordinator(unit, on_nodes, _say, given_up, asked_scheme(unit, scheme))
         stop_by_signal(coordinator)
         ended = coordinator.run(for_seconds)
     check_ended(unit, ended)
@@ -78,6 +85,7 @@ def check_ended(unit: Unit, ended: UnitRecord) -> None:
 def status(
     state: UnitState,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="All metrics for Prometheus.")] = False,
 ) -> None:
     """Show an HA unit: scheme, engines, who leads, how far each is, and its recoveries."""
     unit = Unit.at(state)
@@ -88,8 +96,20 @@ def status(
     if json:
         print(json_text.dumps(said, indent=1))
         return
+    if metrics:
+        print(exported(said), end="")
+        return
     console = Console(highlight=False) if Console().is_terminal else Console(highlight=False, width=160)
     console.print(drawn(said), soft_wrap=True)
+
+
+def exported(unit: dict[str, Any]) -> str:
+    """All metrics of a unit and, where it can be asked, of the engine that leads."""
+    registry, of_engine = Registry(), ""
+    set_unit(registry, unit)
+    with contextlib.suppress(ExternalError):  # it is on another host, or has no time
+        of_engine = str(asked(Path(unit["directory"]), "metrics", _PATIENCE_SECONDS))
+    return expose(registry) + of_engine
 
 
 def switch(

@@ -38,7 +38,7 @@ _PHASES = {
 def view_for(engine: Engine, console: Console, for_seconds: float | None) -> Lines | Screen:
     """The view that fits the console and the app's own sinks."""
     shows_itself = any(isinstance(s, ConsoleSink) for out in engine.plan.outputs.values() for s in out.sinks)
-    if console.is_terminal and not shows_itself:
+    if console.is_interactive and not shows_itself:
         return Screen(engine, console, for_seconds)
     return Lines(engine, console, quiet=shows_itself)
 

@@ -1,6 +1,7 @@
 """A sink for people at a terminal: the latest epoch's rows as a table that replaces the one before.
 
-Receives an epoch's rows; hands a table to a terminal, or one plain line a row to a pipe or a file.
+Receives an epoch's rows; writes a table to a terminal, or one plain line a row to a pipe, a file or a terminal
+without cursor movement (TERM=dumb), where a table could not replace the one before.
 
 Guarantees: within one process an epoch is shown once, and in one piece.
 Does not guarantee: anything across a restart; what was printed is not remembered.
@@ -45,7 +46,7 @@ class Console(Sink):
         if not rows.is_empty():
             output = self._output or sys.stdout
             try:
-                if output.isatty():
+                if _can_replace(output):
                     self._replace_table(output, epoch, rows)
                 else:
                     output.write("".join(f"{line}\n" for line in _plain_lines(epoch, rows)))
@@ -77,6 +78,15 @@ class Console(Sink):
             self._live = Live(console=Terminal(file=output), auto_refresh=False)
             self._live.start()
         self._live.update(_table(self._job, epoch, rows, self._most_rows), refresh=True)
+
+
+def _can_replace(output: TextIO) -> bool:
+    """Whether the output is a terminal on which the cursor can go up."""
+    if not output.isatty():
+        return False
+    from rich.console import Console as Terminal
+
+    return Terminal(file=output).is_interactive
 
 
 def _table(job: str, epoch: int, rows: pl.DataFrame, most_rows: int) -> Table:

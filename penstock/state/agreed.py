@@ -1,6 +1,7 @@
 """The book of an HA unit: what each epoch consists of, agreed once for all engines and all their state directories.
 
     PLACE/epochs/         one epoch record each, written by the leader before the epoch runs anywhere
+    PLACE/code.json       the digests of the code that the leader runs, by names
     PLACE/generations/    of two engines that believe they lead, which one writes (see `generation`)
 
 Receives the leader's records; hands them to every engine of the unit, which repeats them as they are.
@@ -15,9 +16,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.state.epoch_record import EpochRecord
+from penstock.state.format import FORMAT, KEY
 from penstock.state.generation import Ground, fenced
 from penstock.state.run_file import unwritable
 from penstock.words.errors import InternalError
@@ -50,39 +55,60 @@ class Agreed:
         except OSError as failure:
             raise unwritable(self.path, failure) from failure
 
-    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+    def declare_code(self, code: Mapping[str, str]) -> None:
+        """Write down what code the leader runs; replicas run the same."""
+        said = {KEY: FORMAT, "generation": self.generation, "code": dict(code)}
+        path = self.path / "code.json"
+        try:
+            self.ground.write_whole(path, json.dumps(said, separators=(",", ":")).encode())
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+
+    def code(self, generation: int | None = None) -> Mapping[str, str] | None:
+        """What code the leader said it runs; None if it said nothing, or not as this generation."""
+        try:
+            said: dict[str, Any] = json.loads((self.path / "code.json").read_bytes())
+            code: dict[str, str] = said["code"]
+            return code if generation in (None, said["generation"]) else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            raise InternalError(
+                "STATE_DAMAGED",
+                "what code the leader of the unit runs cannot be read",
+                detail=f"{failure!r} ({self.path / 'code.json'})",
+            ) from failure
+
+    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """Write an epoch's record unless it has one; returns the one in force."""
         path = self._path(epoch)
         found = self.recorded(epoch)
         if found is None:
             if not self.generation:
                 raise fenced(self.path, 0, self.newest_generation)
-            said = {**content, "generation": self.generation}
             try:
-                self.ground.write_once(path, json.dumps(said, separators=(",", ":")).encode())
+                self.ground.write_once(path, replace(record, generation=self.generation).to_bytes())
             except OSError as failure:
                 raise unwritable(path, failure) from failure
             found = self.recorded(epoch)
             assert found is not None
-        if self.generation and found.get("generation", 0) > self.generation:
-            raise fenced(self.path, self.generation, found["generation"])
+        if self.generation and found.generation > self.generation:
+            raise fenced(self.path, self.generation, found.generation)
         return found
 
-    def recorded(self, epoch: int) -> dict[str, Any] | None:
+    def recorded(self, epoch: int) -> EpochRecord | None:
         """An epoch's record; None when it has none."""
         path = self._path(epoch)
         try:
-            record: dict[str, Any] = json.loads(path.read_bytes())
-            _ = record["start"], record["end"]
+            return EpochRecord.from_bytes(path.read_bytes(), f"the agreed record of epoch {epoch}")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+        except (OSError, ValueError) as failure:
             raise InternalError(
                 "STATE_DAMAGED",
                 f"the agreed record of epoch {epoch} is damaged",
                 detail=f"{failure!r} ({path})",
             ) from failure
-        return record
 
     def has(self, epoch: int) -> bool:
         """Whether an epoch has a record."""

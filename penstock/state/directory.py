@@ -1,6 +1,6 @@
 """The state directory: one query's epoch records, manifests and runs, and who may write them.
 
-    DIR/penstock.json     format, the query's fingerprint, what logs must remember
+    DIR/penstock.json     format, the query's fingerprint, what logs must remember, what was dropped
     DIR/engine.lock       held by the engine that writes
     DIR/generations/      of two engines that believe they may write, which one does (see `generation`)
     DIR/epochs/           one epoch record each: what an epoch consists of, written before it runs
@@ -8,6 +8,7 @@
     DIR/runs/             the runs the manifests name
     DIR/dead/, DIR/late/  rows put aside, by stream
     DIR/ha/               what the engines of an HA unit share
+    DIR/backup-format-1/  what the directory was before it was upgraded (see `upgrade`)
 
 Guarantees: records and manifests are written once per epoch and never replaced; one engine at a time writes, that of
 the highest generation. The lock is there to tell a second engine so at its start; generations hold without it.
@@ -22,21 +23,31 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.state.agreed import Agreed, numbered
+from penstock.state.continuity import (
+    Continuity,
+    Identities,
+    compare,
+    drop_states,
+    find_unreadable,
+    rename_ids,
+)
 from penstock.state.difference import first_difference
 from penstock.state.durable import sync_directory
+from penstock.state.epoch_record import EpochRecord, Offset, PerPartition
+from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.generation import Ground, fenced
 from penstock.state.manifest import Manifest
 from penstock.state.run import epoch_of
 from penstock.state.run_file import check_run, unwritable
+from penstock.state.upgrade import upgrade
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
-FORMAT = 1
 #: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
 _FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "service.json"}
 #: where, below the directory a unit was started on, its engines find what they share
@@ -57,6 +68,10 @@ class StateDirectory:
         self.runs = path / "runs"
         self._ground = Ground(path / "generations")
         self._lock: int | None = None
+        #: the ids that have become of those in manifests of format 1
+        self._former_ids: Mapping[str, str] | None = None
+        #: up to which epoch manifests count without which states
+        self._dropped: list[tuple[int, frozenset[str]]] | None = None
 
     @property
     def generation(self) -> int:
@@ -75,10 +90,21 @@ class StateDirectory:
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def claim(self, query: str, summary: str, generation: int | None = None) -> dict[str, Any]:
+    def claim(
+        self,
+        query: str,
+        summary: str,
+        generation: int | None = None,
+        *,
+        former: str | None = None,
+        drops_state: bool = False,
+        use: Identities | None = None,
+    ) -> dict[str, Any]:
         """Take the directory for an engine that runs the query with this fingerprint; returns its facts.
 
-        With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free.
+        With the generation of a lease it is taken from any engine of a lower one; otherwise only when it is free. One
+        of format 1 is upgraded if it belongs to the query by its `former` fingerprint. With `drops_state` the query may
+        be another one: `continue_as` says what is dropped. The refusal says what the query could `use`.
         """
         self._refuse_alone()
         try:
@@ -86,12 +112,16 @@ class StateDirectory:
                 self.facts()  # refuse another's directory before a lock is left in it
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock(must=generation is None)
-            self.refuse_another(query, summary)
+            facts = self.facts()
+            if not drops_state or (facts is not None and facts[KEY] < FORMAT):
+                self.refuse_another(query, summary, former, use)
             self._ground.take(generation)
             facts = self.facts()
+            if facts is not None and facts[KEY] < FORMAT:
+                facts = upgrade(self.path, self._ground, facts, query, summary)
             if facts is None:
                 facts = {
-                    "format": FORMAT,
+                    KEY: FORMAT,
                     "id": uuid.uuid4().hex[:8],
                     "query": query,
                     "summary": summary,
@@ -104,7 +134,46 @@ class StateDirectory:
         except PenstockError:
             self.release()
             raise
+        self._dropped = _dropped_in(facts)
         return facts
+
+    def continue_as(
+        self,
+        facts: dict[str, Any],
+        query: Identities,
+        former_ids: Mapping[str, str],
+        *,
+        same_query: bool = True,
+        drops_state: bool = False,
+    ) -> Continuity:
+        """Continue with the newest manifest as the state of a query: ids of format 1 become its own, and what it has no
+        use for is dropped if that was allowed; else that is refused."""
+        self._former_ids = former_ids
+        newest = self.latest()
+        found = compare(newest, query, same_query=same_query)
+        if found.dropped and not drops_state:
+            raise UserError(
+                "PLAN_DROPS_STATE",
+                f"the query has no use for some of the state in {self.path}",
+                detail=found.describe(),
+                hint="Start with --drop-state to go on without what would be dropped, or name another directory with "
+                "--state.",
+            )
+        strange = find_unreadable(drop_states(newest, frozenset(found.dropped)), query)
+        if strange and not drops_state:
+            first = next(iter(strange))
+            raise UserError(
+                "OPERATOR_STATE_OF_OTHER_VERSION",
+                f"the state of {first} in {self.path} has another form than this Penstock keeps it in",
+                detail=strange[first],
+                hint="Use the Penstock that wrote it, start with --drop-state to have it start empty, or name another "
+                "directory with --state.",
+            )
+        found = found.also_without(strange)
+        if found.dropped:
+            self._dropped = [*(self._dropped or ()), (newest.epoch, frozenset(found.dropped))]
+            facts["dropped"] = [{"upto": upto, "states": sorted(ids)} for upto, ids in self._dropped]
+        return found
 
     def take(self, generation: int) -> None:
         """Write as this generation from now on: the engine has come to lead."""
@@ -123,23 +192,36 @@ class StateDirectory:
                 hint="Start it with --ha (--scheme passive-replication runs one engine), or name another directory.",
             )
 
-    def refuse_another(self, query: str, summary: str) -> None:
-        """Raise if the directory belongs to another query, or is no state directory."""
+    def refuse_another(
+        self, query: str, summary: str, former: str | None = None, use: Identities | None = None
+    ) -> None:
+        """Raise if the directory belongs to another query, or is no state directory; `former`: the query's fingerprint
+        in a directory of format 1; `use`: the state that it could use."""
         facts = self.facts()
-        if facts is not None and facts["query"] != query:
+        held = None if facts is None else facts["query"]
+        if facts is not None and held != query and not (facts[KEY] == 1 and held == former):
             raise UserError(
                 "STATE_OF_ANOTHER_QUERY",
                 f"the state directory {self.path} belongs to another query",
-                detail=first_difference(str(facts.get("summary", "?")), summary),
-                hint="Choose another directory with --state, or remove this one to start from the beginning.",
+                detail=self._another(facts, summary, use),
+                hint="Choose another directory with --state, or start it with `penstock run APP --drop-state` to keep "
+                "what state the query can use and drop the rest."
+                if use is not None and facts[KEY] == FORMAT
+                else "Choose another directory with --state, or remove this one to start from the beginning.",
             )
+
+    def _another(self, facts: dict[str, Any], summary: str, use: Identities | None) -> str:
+        """How another query differs and, where that is known, what would become of each state."""
+        differs = first_difference(str(facts.get("summary", "?")), summary)
+        if use is None or facts[KEY] < FORMAT:
+            return differs
+        return f"{differs}. With --drop-state, {compare(self.latest(), use, same_query=False).describe()}"
 
     def facts(self) -> dict[str, Any] | None:
         """What penstock.json says; None for a new directory."""
         try:
             facts: dict[str, Any] = json.loads((self.path / "penstock.json").read_bytes())
-            newer = facts["format"] > FORMAT
-            _ = facts["query"], facts["logs"]
+            _ = facts[KEY] > FORMAT, facts["query"], facts["logs"]
         except FileNotFoundError:
             if self.path.exists() and any(p.name not in _FIRST for p in self.path.iterdir()):
                 raise UserError(
@@ -152,13 +234,7 @@ class StateDirectory:
             raise InternalError(
                 "STATE_DAMAGED", f"{self.path / 'penstock.json'} is damaged", detail=repr(failure)
             ) from failure
-        if newer:
-            raise UserError(
-                "STATE_OF_NEWER_FORMAT",
-                f"the state directory {self.path} was written by a newer Penstock",
-                detail=f"its format is {facts['format']}, this Penstock knows up to {FORMAT}",
-                hint="Use the newer Penstock, or another directory.",
-            )
+        refuse_newer(f"the state directory {self.path}", facts)
         return facts
 
     def remember(self, facts: dict[str, Any]) -> None:
@@ -218,29 +294,29 @@ class StateDirectory:
 
     # -- epoch records and manifests -------------------------------------------------------------
 
-    def record(self, epoch: int, content: dict[str, Any]) -> dict[str, Any]:
+    def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
         if self.agreed is not None:
-            content = self.agreed.record(epoch, self._recorded(path) if path.exists() else content)
+            record = self.agreed.record(epoch, self._recorded(path) if path.exists() else record)
         try:
             if not path.exists():
                 if self.generation and self.agreed is None:
-                    content = {**content, "generation": self.generation}
-                self._ground.write_once(path, json.dumps(content, separators=(",", ":")).encode())
+                    record = replace(record, generation=self.generation)
+                self._ground.write_once(path, record.to_bytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
         found = self._recorded(path)
-        if self.agreed is None and found.get("generation", 0) > self.generation > 0:
-            raise fenced(self.path, self.generation, found["generation"])
+        if self.agreed is None and found.generation > self.generation > 0:
+            raise fenced(self.path, self.generation, found.generation)
         return found
 
-    def recorded_end(self, epoch: int) -> dict[str, Any] | None:
+    def recorded_end(self, epoch: int) -> Offset | None:
         """The end offset an epoch was recorded with; None when it has no record."""
         found = self.recorded(epoch)
-        return None if found is None else found["end"]
+        return None if found is None else found.end
 
-    def recorded(self, epoch: int) -> dict[str, Any] | None:
+    def recorded(self, epoch: int) -> EpochRecord | None:
         """An epoch's record, its own or the unit's; None when it has none."""
         path = self._record_path(epoch)
         if path.exists():
@@ -256,41 +332,40 @@ class StateDirectory:
         """How many commands the newest epoch record takes in, its own or the unit's."""
         newest = self.newest_epoch()
         end = None if newest < 0 else self.recorded_end(newest)
-        return 0 if end is None else int(end.get("commands", 0))
+        return 0 if end is None else end.commands
 
     def last_maps_version(self) -> int:
         """The version of the bucket maps that the newest epoch record names; -1 before the first."""
         newest = self._newest_record()
-        return -1 if newest is None else int(newest.get("maps", {}).get("version", 0))
+        if newest is None:
+            return -1
+        return 0 if newest.maps is None else newest.maps.version
 
-    def last_offsets(self) -> dict[str, dict[str, int]]:
+    def last_offsets(self) -> PerPartition:
         """The offsets that the newest epoch record reaches, its own or the unit's, per stream."""
         newest = self.recorded(self.newest_epoch())
-        reached: dict[str, dict[str, int]] = {} if newest is None else newest["end"]["at"]
-        return reached
+        return {} if newest is None else newest.end.at
 
-    def _newest_record(self) -> dict[str, Any] | None:
+    def _newest_record(self) -> EpochRecord | None:
         epochs = numbered(self.path / "epochs")
         return self._recorded(self._record_path(epochs[-1])) if epochs else None
 
-    def _recorded(self, path: Path) -> dict[str, Any]:
+    def _recorded(self, path: Path) -> EpochRecord:
         try:
-            record: dict[str, Any] = json.loads(path.read_bytes())
-            _ = record["end"]
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+            return EpochRecord.from_bytes(path.read_bytes(), f"the epoch record {path.name}")
+        except (OSError, ValueError) as failure:
             raise InternalError(
                 "STATE_DAMAGED",
                 f"the epoch record {path.name} is damaged",
                 detail=f"{failure!r} ({path})",
                 hint="Run `penstock state rollback DIR` to go back to the last good epoch.",
             ) from failure
-        return record
 
     def commit(self, manifest: Manifest) -> None:
         """Put the manifest of an epoch in place."""
         path = self._manifest_path(manifest.epoch)
         try:
-            manifest = replace(manifest, generation=self.generation)
+            manifest = replace(manifest, generation=self.generation, format=FORMAT)
             fresh = self._ground.write_once(path, manifest.to_bytes())
         except OSError as failure:
             raise unwritable(path, failure) from failure
@@ -311,7 +386,7 @@ class StateDirectory:
                 self._manifest_path(later).unlink()
         sync_directory(self.path / "manifests")
 
-    def committed_end(self) -> dict[str, Any] | None:
+    def committed_end(self) -> Offset | None:
         """The end offset of the last committed epoch; None before the first."""
         epoch = self.latest().epoch
         end = self.recorded_end(epoch)
@@ -334,7 +409,7 @@ class StateDirectory:
             return Manifest()
         path = self._manifest_path(epoch)
         try:
-            return Manifest.from_bytes(path.read_bytes())
+            return self._continued(Manifest.from_bytes(path.read_bytes()))
         except (OSError, ValueError, KeyError) as failure:
             raise InternalError(
                 "STATE_DAMAGED",
@@ -343,6 +418,19 @@ class StateDirectory:
                 hint="Run `penstock state verify DIR`, then `penstock state rollback DIR` to go back to the "
                 "last good epoch.",
             ) from failure
+
+    def _continued(self, manifest: Manifest) -> Manifest:
+        """A manifest as the query sees it that the directory was taken for."""
+        if manifest.format == 1 and self._former_ids is not None:
+            manifest = replace(rename_ids(manifest, self._former_ids), format=FORMAT)
+        if self._dropped is None:  # it was not taken, but is looked at
+            self._dropped = []
+            with contextlib.suppress(PenstockError):
+                self._dropped = _dropped_in(self.facts() or {})
+        for upto, ids in self._dropped:
+            if manifest.epoch <= upto:
+                manifest = drop_states(manifest, ids)
+        return manifest
 
     def latest(self) -> Manifest:
         """The newest manifest, or the empty state."""
@@ -403,3 +491,8 @@ class StateDirectory:
 
     def _manifest_path(self, epoch: int) -> Path:
         return self.path / "manifests" / f"{epoch:012d}.json"
+
+
+def _dropped_in(facts: Mapping[str, Any]) -> list[tuple[int, frozenset[str]]]:
+    """Up to which epoch manifests count without which states, as penstock.json says."""
+    return [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]

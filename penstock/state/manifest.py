@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.state.collection import Changes
+from penstock.state.format import FORMAT, KEY, refuse_newer
 from penstock.state.run import RunEntry
 
 #: operator id -> collection name -> entries, oldest first
@@ -59,7 +60,9 @@ class Manifest:
     `answers` holds, per output, the last answer shown (Arrow IPC, base64): what change-only output compares with.
     `counters` are totals since the beginning, by name. `generation` is that of the engine that wrote it.
     `gap`: where epochs were left out, how far the watermark of each stream had come by then: what is decided by it
-    before that has been told, or is lost.
+    before that has been told, or is lost. Of each state, by its id: `identities` says what tells it from others,
+    `versions` those of its form that are not the first, `jobs` the numbers of jobs that it belongs to, where they come
+    and go (see `continuity`). `format` is that of the file it was read from.
     """
 
     epoch: int = -1
@@ -69,6 +72,10 @@ class Manifest:
     counters: Mapping[str, int] = field(default_factory=dict)
     generation: int = 0
     gap: Mapping[str, int] = field(default_factory=dict)
+    identities: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
 
     def entries(self, operator: str, collection: str) -> tuple[RunEntry, ...]:
         return self.collections.get(operator, {}).get(collection, ())
@@ -150,6 +157,14 @@ class Manifest:
         }
         if self.gap:
             body["gap"] = dict(self.gap)
+        if self.format > 1:
+            body[KEY] = self.format
+        if self.identities:
+            body["identities"] = dict(self.identities)
+        if self.versions:
+            body["versions"] = {id_: dict(versions) for id_, versions in self.versions.items()}
+        if self.jobs:
+            body["jobs"] = dict(self.jobs)
         text = json.dumps(body, separators=(",", ":")).encode()
         return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
@@ -160,6 +175,7 @@ class Manifest:
         if not check or zlib.crc32(text) != int(check, 16):
             raise ValueError("the checksum does not match")
         body = json.loads(text)
+        refuse_newer("the manifest", body)
         return Manifest(
             epoch=body["epoch"],
             collections={
@@ -172,6 +188,10 @@ class Manifest:
             answers=body["answers"],
             generation=body.get("generation", 0),
             gap=body.get("gap", {}),
+            identities=body.get("identities", {}),
+            versions=body.get("versions", {}),
+            jobs=body.get("jobs", {}),
+            format=body.get(KEY, 1),
             **Manifest.times_from_json(body),
         )
 

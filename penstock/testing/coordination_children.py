@@ -22,7 +22,7 @@ from penstock.words.errors import ExternalError
 Opened = Callable[[str], Store]
 DEADLINE_SECONDS = 60.0
 #: long enough for a busy machine, short enough to wait for
-SESSION_SECONDS = 2.0
+SESSION_SECONDS = 5.0
 
 
 class Child:

@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.engine.admission import Admission
 from penstock.engine.closing import Closing
 from penstock.engine.comeback import come_back
+from penstock.engine.continuity import continue_state
 from penstock.engine.epoch import EpochReport, EpochRunner, Shape
 from penstock.engine.estimate import Rules
 from penstock.engine.housing import state_place
@@ -28,6 +29,7 @@ from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
 
 
@@ -50,13 +52,22 @@ class InlineEngine:
         checkpoint_every: int = 1,
         semantics: Semantics = Semantics.precise,
         closing: Closing | None = None,
+        drop_state: bool = False,
     ) -> None:
         self._program, self._slices = program, slices
         self._directory = StateDirectory(state)
         generation = None if fence is None else fence.generation
-        facts = self._directory.claim(program.fingerprint, program.summary, generation)
+        facts = self._directory.claim(
+            program.fingerprint,
+            program.summary,
+            generation,
+            former=program.former_fingerprint,
+            drops_state=drop_state,
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+        )
         try:
             program.begun(ground=self._directory.ground)
+            continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
             taken = self._directory.last_commands()
@@ -89,7 +100,7 @@ class InlineEngine:
             checkpoint_every=checkpoint_every,
             fates=self.comeback.fates,
         )
-        self._start = self._directory.committed_end() or self._admission.initial()
+        self._start = self._directory.committed_end() or Offset()
 
     def _place(self, state: Path, cache: Path | None, checkpoint_every: int) -> StatePlace:
         """Where runs are; the memory of an engine begins empty, as after a loss."""
@@ -103,8 +114,7 @@ class InlineEngine:
     @property
     def next_epoch(self) -> int:
         """The number of the epoch that comes next."""
-        epoch: int = self._start["epoch"] + 1
-        return epoch
+        return self._start.epoch + 1
 
     def step(self) -> EpochReport | None:
         """Run one epoch if there is a reason for one; None when everything is read for now."""
@@ -115,8 +125,8 @@ class InlineEngine:
                 return None
             end = self._admission.latest(self._start)
         if callable(self._slices):
-            self.runner.resliced(self._slices(end["epoch"]))
-        report = self.runner.run(end["epoch"], self._start, end)
+            self.runner.resliced(self._slices(end.epoch))
+        report = self.runner.run(end.epoch, self._start, end)
         self.comeback.count(report)
         self._admission.observed(report.units, report.seconds, report.due)
         self._start = end
@@ -153,6 +163,7 @@ def run_inline(
     fence: Fence | None = None,
     checkpoint_every: int = 1,
     closing: Closing | None = None,
+    drop_state: bool = False,
 ) -> list[EpochReport]:
     """Run an app until its logs are read to their ends (or for some epochs), from where `state` stands.
 
@@ -168,6 +179,7 @@ def run_inline(
         fence=fence,
         checkpoint_every=checkpoint_every,
         closing=closing,
+        drop_state=drop_state,
     )
     reports: list[EpochReport] = []
     try:

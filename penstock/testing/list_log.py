@@ -5,7 +5,10 @@ Receives lines per partition; hands them out like any log. Its offsets count rec
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, SupportsIndex
+from weakref import WeakValueDictionary
 
 from penstock.logs.contract import Chunk, Log, Partition, Span
 
@@ -17,11 +20,18 @@ class ListLog(Log):
     """
 
     unit = "records"
+    #: those of this process, by their keys: one that was pickled finds the lines that were added since
+    _here: ClassVar[WeakValueDictionary[str, ListLog]] = WeakValueDictionary()
 
     def __init__(self, lines: Sequence[str] | Mapping[str, Sequence[str]], *, finished: bool = True) -> None:
         parts = dict(lines) if isinstance(lines, Mapping) else {"p0": lines}
         self._lines = {name: list(part) for name, part in parts.items()}
         self._finished = finished
+        self._key = uuid.uuid4().hex
+        self._here[self._key] = self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return _found, (self._key, type(self), self.__dict__)
 
     def add(self, partition: str, *lines: str) -> None:
         """Append to a partition, or begin a new one."""
@@ -56,3 +66,12 @@ class ListLog(Log):
 
     def describe(self) -> str:
         return f"{sum(map(len, self._lines.values()))} lines in {len(self._lines)} lists"
+
+
+def _found(key: str, kind: type[ListLog], state: dict[str, Any]) -> ListLog:
+    """The log itself where it lives, as a file is for whoever opens it; elsewhere a copy."""
+    if (here := ListLog._here.get(key)) is not None:
+        return here
+    copy = kind.__new__(kind)
+    copy.__dict__.update(state)
+    return copy

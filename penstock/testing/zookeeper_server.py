@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from penstock.engine.java import java_home
+from penstock.testing.ports import free_port
 
 _JAR = Path(os.environ.get("PENSTOCK_ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))
 _START_SECONDS = 60.0
@@ -42,7 +43,7 @@ class ZooKeeperServer:
 
     def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         self._folder, self._address = folder, address
-        self._port = _free_port(address)
+        self._port = free_port(address)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
@@ -92,9 +93,3 @@ class ZooKeeperServer:
                 return b"Mode:" in asked.makefile("rb").read()
         except OSError:
             return False
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])

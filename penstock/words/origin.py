@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+_DEMOS = _PACKAGE + "demos" + os.sep
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,25 @@ def _ours(frame: FrameType) -> bool:
     """Whether this is Penstock's code, also what a dataclass has made for it."""
     file = frame.f_code.co_filename
     made = file == "<string>" and str(frame.f_globals.get("__name__")).startswith("penstock.")
-    return made or file.startswith(_PACKAGE)
+    return made or (file.startswith(_PACKAGE) and not is_demo(file))
+
+
+def is_demo(file: str) -> bool:
+    """Whether a file is one of the demos, which come with Penstock and are written as a user's programs are."""
+    return file.startswith(_DEMOS)
 
 
 def _pythons(frame: FrameType) -> bool:
     """Whether this is code of Python itself: a thread's, a decorator's."""
     file = frame.f_code.co_filename
-    return file.startswith(("<frozen ", _PYTHON)) and not _library(file)
+    return file.startswith(("<frozen ", _PYTHON)) and not _installed(file)
 
 
 def _library(file: str) -> bool:
+    return _installed(file) and not is_demo(file)
+
+
+def _installed(file: str) -> bool:
     return any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages"))
 
 

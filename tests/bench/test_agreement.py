@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import reference
-from penstock.bench.dataset import Dataset, Parameters, materialised
-from penstock.bench.decode import decoded
-from penstock.bench.outcome import Outcome, agree, read
-from penstock.bench.worker import Task, main, performed
+from bench import reference
+from bench.dataset import Dataset, Parameters, materialised
+from bench.decode import decoded
+from bench.outcome import Outcome, agree, read
+from bench.worker import Task, main, performed
 from penstock.words.errors import InternalError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.api_load import Asked, Heard, asked, loaded, subscribed, told_since
+from bench.api_load import Asked, Heard, asked, loaded, subscribed, told_since
 from penstock.words.errors import ExternalError
 from tests.http import kit
 

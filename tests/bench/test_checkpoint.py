@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.bench.checkpoint import Checkpoint, Size
+from bench.checkpoint import Checkpoint, Size
 
 
 def test_a_longer_interval_writes_less_and_repeats_more() -> None:

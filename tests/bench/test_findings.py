@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from penstock.bench.cli import sized, spelled, stage_lines, table
-from penstock.bench.findings import Finding, Target, ratio
+from bench.cli import sized, spelled, stage_lines, table
+from bench.findings import Finding, Target, ratio
 
 
 def finding(

@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.bench import jobs_reference as reference
-from penstock.bench.dataset import Dataset, Parameters, materialised
-from penstock.bench.job_queries import Aggregate, Condition, Job, Words, answer, jobs_of
-from penstock.bench.pyspark_jobs import outcome
-from penstock.bench.worker import Task, performed
+from bench import jobs_reference as reference
+from bench.dataset import Dataset, Parameters, materialised
+from bench.job_queries import Aggregate, Condition, Job, Words, answer, jobs_of
+from bench.pyspark_jobs import outcome
+from bench.worker import Task, performed
 from penstock.words.errors import InternalError
 
 WORDS = Words(

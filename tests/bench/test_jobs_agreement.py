@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock.bench import jobs_reference as reference
-from penstock.bench.dataset import Parameters, materialised
-from penstock.bench.job_queries import FAMILIES, STREAM, Family, answer, jobs_of
-from penstock.bench.penstock_jobs import name_of, script
-from penstock.bench.penstock_runs import clicks, files_of
+from bench import jobs_reference as reference
+from bench.dataset import Parameters, materialised
+from bench.job_queries import FAMILIES, STREAM, Family, answer, jobs_of
+from bench.penstock_jobs import name_of, script
+from bench.penstock_runs import clicks, files_of
 from penstock.jobs.program import Jobs
 from penstock.testing.inline import InlineEngine
 

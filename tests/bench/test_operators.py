@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import operators
-from penstock.bench import operators_reference as reference
-from penstock.bench.cli import OperatorCase, operators_sized
-from penstock.bench.findings import Finding
-from penstock.bench.operator_queries import Query, answer
-from penstock.bench.operators import CASES, QUICK, Operators, Size
-from penstock.bench.outcome import Outcome
-from penstock.bench.worker import Task
+from bench import operators
+from bench import operators_reference as reference
+from bench.cli import OperatorCase, operators_sized
+from bench.findings import Finding
+from bench.operator_queries import Query, answer
+from bench.operators import CASES, QUICK, Operators, Size
+from bench.outcome import Outcome
+from bench.worker import Task
 from penstock.words.errors import InternalError
 
 SMALL = Size(

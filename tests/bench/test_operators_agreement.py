@@ -10,16 +10,16 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.bench import operators_reference as reference
-from penstock.bench.call_data import CallParameters
-from penstock.bench.dataset import Dataset, materialised
-from penstock.bench.operator_queries import Query, answer
-from penstock.bench.operators import ORDERS
-from penstock.bench.outcome import Outcome, agree, read
-from penstock.bench.penstock_operators import condition, kilometres, operator_app
-from penstock.bench.penstock_runs import files_of
-from penstock.bench.pyspark_operators import refused_product
-from penstock.bench.worker import Task, main, performed
+from bench import operators_reference as reference
+from bench.call_data import CallParameters
+from bench.dataset import Dataset, materialised
+from bench.operator_queries import Query, answer
+from bench.operators import ORDERS
+from bench.outcome import Outcome, agree, read
+from bench.penstock_operators import condition, kilometres, operator_app
+from bench.penstock_runs import files_of
+from bench.pyspark_operators import refused_product
+from bench.worker import Task, main, performed
 from penstock.decode import call_lines
 from penstock.logs.calls import COLUMNS
 from penstock.logs.contract import Chunk

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from penstock.bench import operators_reference as reference
-from penstock.bench.call_data import CLOSING_CALLER, CallParameters
-from penstock.bench.dataset import Dataset, materialised
-from penstock.bench.operator_queries import Query, answer
+from bench import operators_reference as reference
+from bench.call_data import CLOSING_CALLER, CallParameters
+from bench.dataset import Dataset, materialised
+from bench.operator_queries import Query, answer
 from penstock.logs.calls import COLUMNS
 
 SECOND = 1_000_000

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.bench.peers import growth, plots, raw
-from penstock.bench.peers.comparison import chosen, gaps, why
-from penstock.bench.peers.growth_report import slope
-from penstock.bench.peers.raw import Run, agreement, kept
-from penstock.bench.peers.report import report
-from penstock.bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
-from penstock.service.cli import app
+from bench.cli import bench_app
+from bench.peers import growth, raw
+from bench.peers.comparison import chosen, gaps, why
+from bench.peers.growth_report import slope
+from bench.peers.raw import Run, agreement, kept
+from bench.peers.report import report
+from bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
+from penstock.simulate import charts as plots
 from penstock.words.errors import UserError
 
 RIGHT = {"rows": 2, "digest": "00000000000000aa", "few": ["1|/a|3", "2|/b|2"]}
@@ -59,10 +60,12 @@ POINTS = [{"axis": "keys", "at": 10**n, "cost": 2.0 * 10 ** (n * 0.5), "others":
 
 def test_the_report_tells_medians_and_where_penstock_loses() -> None:
     page, pictures = report(RUNS, MACHINE, POINTS)
-    assert "| **Penstock** | 500,000 |" in page
-    assert "| PySpark Structured Streaming | 125,000 |" in page
-    assert "25% of the faster batch program; slower than Bytewax (2.0 times, on 1,000,000 events)" in page
-    assert "| Penstock | 500,000 (250,000 to 1,000,000) | 1.00 |" in page
+    assert "| PySpark Structured Streaming | 4.00, 1.00 (1M) |" in page
+    assert "| Bytewax | 0.50, 0.40 (1M) |" in page
+    assert "| Penstock | 1,000,000 | 500,000 (250,000 to 1,000,000) |" in page
+    assert "| Bytewax | 1,000,000 | 1,000,000 | 500,000 | 0.50 | 2.0 s | 5.0 s | 0.40 |" in page
+    assert "25% of the faster batch program; slower than Bytewax (2.00 times, on 1,000,000 events)" in page
+    assert "by the whole process slower than Bytewax (2.50 times, on 1,000,000 events)" in page
     assert "| Penstock | 0.20 s | 0.30 s | 5,000 | 1% | 3.0 s | 2.00 GB | 12 | 1 |" in page
     assert "- **latency**: 0.20 s at 5,000 events/s; nobody has less." in page
     assert "Nothing else took more than 0.3 of a core" in page
@@ -88,12 +91,20 @@ def test_engines_are_compared_on_the_same_events() -> None:
     few = [run("windows", name, events=100_000, seconds=0.5) for name in ("polars", "bytewax")]
     page, _ = report([*RUNS[:5], *few], MACHINE)
     assert "not compared on the same events: Bytewax" in page
-    assert "no streaming peer that was run is faster" in page
-    slow = run("windows", "penstock", events=100_000, seconds=1.0)
+    assert "no streaming peer that was run is faster by either clock" in page
+    assert "| Bytewax | –, – (100k) |" in page
+    assert "| Bytewax | 100,000 | 200,000 | – | – | 5.0 s | – | – |" in page
+    slow = run("windows", "penstock", events=100_000, seconds=1.0, wall=10.0)
     page, _ = report([*RUNS[:5], *few, slow], MACHINE)
-    assert "slower than Bytewax (2.0 times, on 100,000 events)" in page
-    assert "| Bytewax | 200,000 | 2.00 |" in page
-    assert "| **Penstock** | 500,000 |" in page
+    assert "slower than Bytewax (2.00 times, on 100,000 events)" in page
+    assert "| Bytewax | 0.50, 0.50 (100k) |" in page
+    assert "| Bytewax | 100,000 | 200,000 | 100,000 | 0.50 | 5.0 s | 10.0 s | 0.50 |" in page
+
+
+def test_a_difference_that_is_not_printed_is_none() -> None:
+    equal = [run("windows", "penstock", wall=5.01), run("windows", "bytewax", seconds=2.001)]
+    page, _ = report([RUNS[0], *equal], MACHINE)
+    assert "no streaming peer that was run is faster by either clock" in page
 
 
 def test_penstock_without_a_figure_is_told_too() -> None:
@@ -142,7 +153,7 @@ def test_a_folder_of_raw_runs_becomes_a_page(tmp_path: Path) -> None:
         RUNS, key=lambda one: one.name
     )
     done = CliRunner().invoke(
-        app, ["bench", "peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
+        bench_app, ["peers", "--report", str(tmp_path / "raw"), "--to", str(tmp_path / "docs")]
     )
     assert done.exit_code == 0, done.output
     page = (tmp_path / "docs" / "benchmarks.md").read_text()

@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from penstock.bench.cli import RecoveryCase
-from penstock.bench.recovery import QUICK, Recovery
-from penstock.bench.recovery_controlled import Ledger, in_force
-from penstock.bench.recovery_load import Feeder, query
-from penstock.bench.recovery_unit import Kill, LoadedUnit, outage
+from bench.cli import RecoveryCase
+from bench.recovery import QUICK, Recovery
+from bench.recovery_controlled import Ledger, in_force
+from bench.recovery_load import Feeder, query
+from bench.recovery_unit import Kill, LoadedUnit, outage
 from penstock.ha.cost import CostWeights, Use
 from penstock.ha.history import Load
 from penstock.ha.processes import taken

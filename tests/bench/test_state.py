@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import state
-from penstock.bench.findings import Finding
-from penstock.bench.held import Held, file_bytes
-from penstock.bench.key_stream import BYTES, PAGE, KeyStream
-from penstock.bench.state_sides import COUNT, SUM, Collections, Plain, Reduced, Side, State, Taken, measured
+from bench import state
+from bench.findings import Finding
+from bench.held import Held, file_bytes
+from bench.key_stream import BYTES, PAGE, KeyStream
+from bench.state_sides import COUNT, SUM, Collections, Plain, Reduced, Side, State, Taken, measured
 from penstock.words.errors import InternalError
 
 SMALL = KeyStream(500, batch_events=100)

@@ -26,7 +26,7 @@ def begun(tmp_path: Path) -> Iterator[Begin]:
         directory.mkdir()
         marks.append(mark)
         facts.written(directory, Facts(mark, "none", 1, 1024))
-        command = ["/bin/sh", "-c", "exec sleep 60"]
+        command = ["sleep", "60"]  # which has begun when it was started: a shell would first become it
         process = processes.start(command, dict(os.environ), f"{mark}/master", directory / "log", None)
         return LocalCluster(directory), process
 

@@ -14,6 +14,8 @@ import pytest
 from penstock.cluster.processes import Process, alive, end, identity, kill, marked, start
 from penstock.words.errors import ExternalError
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def mark() -> Iterator[str]:

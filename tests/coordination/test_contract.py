@@ -12,6 +12,8 @@ from penstock.coordination.zookeeper import ZooKeeperStore
 from penstock.testing.coordination_contract import CoordinationContract
 from penstock.testing.zookeeper_server import ZooKeeperServer
 
+pytestmark = pytest.mark.process
+
 
 class TestFileStore(CoordinationContract):
     @pytest.fixture

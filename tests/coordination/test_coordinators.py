@@ -66,7 +66,7 @@ def test_one_whose_session_ended_comes_back(tmp_path: Path) -> None:
     def session() -> str | None:
         return str(json.loads(member.read_bytes().partition(b"\n")[0])) if member.exists() else None
 
-    with Coordinators(store, "state", Coordinator("one", ""), timeout_seconds=1.0) as one:
+    with Coordinators(store, "state", Coordinator("one", ""), timeout_seconds=5.0) as one:
         assert one.wait_joined(WAIT)
         before = session()
         assert before is not None

@@ -41,7 +41,7 @@ def test_whoever_is_not_wanted_any_more_does_not_wait_on(tmp_path: Path) -> None
 
 def test_who_was_fenced_leaves_the_office_to_the_other(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=0.5) as lease:
+    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=5.0) as lease:
         assert lease is not None
         record = store.get(office("unit"))
         assert record is not None

@@ -15,6 +15,8 @@ from penstock.coordination.zookeeper import ZooKeeperStore
 from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
 from penstock.words.errors import ExternalError
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:

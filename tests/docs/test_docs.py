@@ -11,13 +11,20 @@ from typer.testing import CliRunner
 
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Store
+from penstock.jobs import jobs_app
 from penstock.query.explain import explained
 from penstock.service.cli import app as cli
 from penstock.service.load import load_app as load_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "apps" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "penstock" / "demos" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LINE = (
     '10.0.0.{user} - - [15/Nov/2026:09:{minute:02}:{second:02} +0000] "GET /p{page} HTTP/1.1" 200 5 "-" "a"\n'
 )
@@ -65,6 +72,37 @@ def test_every_command_shown_exists() -> None:
     for command in shown - {"test", "check"}:
         answer = CliRunner().invoke(cli, [command, "--help"])
         assert answer.exit_code == 0, command
+
+
+@pytest.mark.parametrize("text", re.findall(r"```sql\n(.*?)```", (ROOT / "README.md").read_text(), re.S))
+def test_the_sql_of_the_readme_is_planned(text: str) -> None:
+    assert jobs_app("readme", text).explained()
+
+
+def test_every_path_that_contributors_are_shown_exists() -> None:
+    shown = re.findall(r"`((?:penstock|tests|docs|\.ci)/[^`*]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(shown) > 40
+    assert [path for path in shown if not (ROOT / path).exists()] == []
+
+
+def test_every_package_is_in_the_map_for_contributors() -> None:
+    shown = (ROOT / "CONTRIBUTING.md").read_text()
+    packages = [path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py")]
+    assert [name for name in packages if f"`penstock/{name}/`" not in shown] == []
+
+
+def test_the_readme_compares_engines_as_the_report_does() -> None:
+    """Cell by cell: a ratio in the README is one of the report, on the events that it says."""
+    mine, theirs = (comparison(ROOT / name) for name in ("README.md", "docs/benchmarks.md"))
+    assert len(mine) > 20
+    assert mine.items() <= theirs.items()
+
+
+def comparison(page: Path) -> dict[tuple[str, str], str]:
+    """The cells of the page's table of ratios, by engine and workload."""
+    (table,) = re.findall(r"^\| engine \| windows \|.*\n(?:\|.*\n)+", page.read_text(), re.M)
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {(row[0], name): cell for row in rows for name, cell in zip(head[1:], row[1:], strict=True)}
 
 
 def test_links_lead_to_files_that_exist() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.elastic.decide import Situation
 from penstock.elastic.history import History
-from penstock.elastic.measurements import Fleet, HotKey, Measured, Snapshot
+from penstock.elastic.measurements import Fleet, Measured, Snapshot
 from penstock.elastic.record import Record
 from penstock.elastic.settings import ElasticSettings
 
@@ -24,8 +24,6 @@ def measured(
     input_rate: float | None = None,
     backlog: float = 0.0,
     slowness: dict[str, float] | None = None,
-    hot_keys: tuple[HotKey, ...] = (),
-    mergeable: bool = False,
     state_bytes: float = 1e6,
     name: str = "q1",
 ) -> Measured:
@@ -47,8 +45,6 @@ def measured(
         np.full(len(seconds), state_bytes),
         places,
         tuple(executors),
-        hot_keys=hot_keys,
-        mergeable=mergeable,
     )
 
 

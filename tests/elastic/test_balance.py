@@ -19,8 +19,7 @@ def some_slices(draw: st.DrawFn) -> Slices:
         speeds[0] = 1.0
     live = [at for at, speed in enumerate(speeds) if speed]
     places = draw(st.lists(st.sampled_from(live), min_size=buckets, max_size=buckets))
-    fixed = [draw(st.floats(0, 1)) if speed else 0.0 for speed in speeds]
-    return Slices(np.array(loads), np.array(places, dtype=np.int64), np.array(speeds), np.array(fixed))
+    return Slices(np.array(loads), np.array(places, dtype=np.int64), np.array(speeds))
 
 
 def right(slices: Slices, moves: dict[int, tuple[int, int]]) -> None:
@@ -60,7 +59,7 @@ def test_what_leaves_is_emptied_and_nothing_else_is_touched(slices: Slices, data
 
 
 def plain(loads: list[float], places: list[int], count: int) -> Slices:
-    return Slices(np.array(loads), np.array(places), np.ones(count), np.zeros(count))
+    return Slices(np.array(loads), np.array(places), np.ones(count))
 
 
 def test_one_slice_with_all_gives_until_all_are_even() -> None:
@@ -87,20 +86,20 @@ def test_a_step_must_gain_enough() -> None:
 
 
 def test_a_slow_slice_gets_less() -> None:
-    slices = Slices(np.full(30, 0.05), np.arange(30) % 3, np.array([1.0, 1.0, 1 / 3]), np.zeros(3))
+    slices = Slices(np.full(30, 0.05), np.arange(30) % 3, np.array([1.0, 1.0, 1 / 3]))
     after = slices.moved(balanced(slices))
     kept = np.bincount(after.bucket_map, minlength=3)
     assert kept[2] < kept[0] / 2
 
 
 def test_a_vacant_slice_gets_nothing() -> None:
-    slices = Slices(np.full(8, 0.1), np.zeros(8, dtype=np.int64), np.array([1.0, 0.0, 1.0]), np.zeros(3))
+    slices = Slices(np.full(8, 0.1), np.zeros(8, dtype=np.int64), np.array([1.0, 0.0, 1.0]))
     assert {to for _, to in balanced(slices).values()} == {2}
 
 
 def test_of_a_thousand_slices_one_step_is_enough_to_go_on() -> None:
     loads = np.full(8000, 0.6 / 8)
     loads[:80] *= 2
-    slices = Slices(loads, np.arange(8000) // 8, np.ones(1000), np.zeros(1000))
+    slices = Slices(loads, np.arange(8000) // 8, np.ones(1000))
     after = slices.moved(balanced(slices, 0.05))
     assert after.deviation() < 0.5 * slices.deviation()

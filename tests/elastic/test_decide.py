@@ -17,13 +17,11 @@ from penstock.elastic.decisions import (
     Move,
     Nothing,
     Provision,
-    SplitKey,
     to_plain,
     told,
 )
 from penstock.elastic.evaluate import Condition, evaluate
 from penstock.elastic.history import History
-from penstock.elastic.measurements import HotKey
 from penstock.elastic.record import Outcome, Record
 from penstock.elastic.settings import ElasticSettings
 from tests.elastic.kit import PERIOD, even, lasting, measured, snapshot, with_past
@@ -198,19 +196,8 @@ def test_buckets_leave_a_slow_worker() -> None:
     assert {old for old, _ in decision.buckets.values()} == {0}
 
 
-HOT = {"loads": [0.9, 0.1, 0.1, 0.1], "bucket_map": [0, 1, 2, 3], "executors": list("abcd")}
-
-
-def test_a_hot_key_that_can_be_merged_is_split() -> None:
-    hot = measured(**HOT, hot_keys=(HotKey(0, 77, 0.9),), mergeable=True)  # type: ignore[arg-type]
-    decision = decided(lasting(SETTINGS, hot))
-    assert isinstance(decision, SplitKey)
-    assert (decision.key_hash, decision.ways) == (77, 4)
-
-
-@pytest.mark.parametrize(("share", "mergeable"), [(0.9, False), (0.3, True)])
-def test_a_key_that_cannot_or_need_not_be_split_is_not(share: float, mergeable: bool) -> None:
-    hot = measured(**HOT, hot_keys=(HotKey(0, 77, share),), mergeable=mergeable)  # type: ignore[arg-type]
+def test_one_bucket_that_is_most_of_the_work_is_left_where_it_is() -> None:
+    hot = measured([0.9, 0.1, 0.1, 0.1], [0, 1, 2, 3], list("abcd"))
     decision = decided(lasting(ElasticSettings(least_executors=4), hot))
     assert isinstance(decision, Nothing)
     assert "no move of buckets would lower it enough" in decision.reason
@@ -264,7 +251,7 @@ SITUATIONS = st.sampled_from(
 @settings(max_examples=100, deadline=None)
 @given(SITUATIONS, st.floats(0, 400))
 def test_nothing_is_decided_in_the_cool_down(now: Situation, changed_at: float) -> None:
-    earlier = with_past(now, past(SplitKey("q9", 1, 2, ""), changed_at, Outcome.helped))
+    earlier = with_past(now, past(Move("q9", {1: (0, 1)}, ""), changed_at, Outcome.helped))
     cooling = now.snapshot.at - changed_at < SETTINGS.cool_down_seconds
     assert isinstance(decided(earlier), Nothing) == cooling
     for one in (Provision(1, "mine"), Decommission(("e1", "a"), "mine")):
@@ -313,7 +300,6 @@ def test_nonsense_of_a_manager_is_refused() -> None:
         Move("q1", {0: (5, 1)}, "not there"),
         Move("q1", {0: (0, 99)}, "no such slice"),
         Decommission(("nobody",), "no such executor"),
-        SplitKey("q1", 1, 3, "cannot be merged"),
         Provision(0, "none"),
     ]
     for decision in nonsense:

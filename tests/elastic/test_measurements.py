@@ -1,24 +1,16 @@
-"""Measurements are declared once, folded without change, and exported under names that say their unit."""
+"""What is measured of a period is what its tasks did, and is smoothed without change."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from penstock.elastic.history import History
-from penstock.elastic.measurements import MEASUREMENTS, VACANT, Measured
-from penstock.elastic.prometheus import exported_name, exposition
+from penstock.elastic.measurements import VACANT, Measured
 from tests.elastic.kit import PERIOD, even, measured, snapshot
-
-
-def test_every_measurement_has_one_name_a_unit_and_a_meaning() -> None:
-    names = [one.name for one in MEASUREMENTS]
-    assert len(set(names)) == len(names)
-    assert all(one.unit and one.meaning for one in MEASUREMENTS)
 
 
 def test_utilisation_is_of_the_slices_that_have_an_executor() -> None:
@@ -39,7 +31,6 @@ def test_how_long_a_backlog_takes_is_not_known_before_the_speed_is() -> None:
     assert replace(one, speed=5_000.0).backlog_seconds == pytest.approx(4.0)
     assert math.isnan(replace(one, speed=0.0).backlog_seconds)
     assert replace(one, speed=0.0, backlog_events=0.0).backlog_seconds == 0
-    assert "nan" in exposition(snapshot(5, replace(one, speed=0.0)))
 
 
 def test_what_is_fixed_does_not_grow_with_the_input() -> None:
@@ -109,28 +100,3 @@ def test_slowness_stays_with_its_executor_when_the_fleet_changes() -> None:
     fewer = measured([0.3, 0.1], [0, 1], list("ac"), slowness={"a": 3.0})
     history = History(30, 300).add(snapshot(5, one)).add(snapshot(10, fewer))
     assert list(history.smoothed["q1"].slow(1.5)) == ["a"]
-
-
-def test_the_export_is_prometheus_text() -> None:
-    text = exposition(snapshot(5, even(1.0, 2, name='q"1\\'), even(1.0, 2, name="q2")))
-    line = re.compile(r'^penstock_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})? -?[\d.e+-]+$')
-    for one in text.splitlines():
-        assert one.startswith("# ") or line.match(one), one
-    for measurement in MEASUREMENTS:
-        assert f"# HELP {exported_name(measurement)} {measurement.meaning}\n" in text
-        assert f"\n{exported_name(measurement)}" in text
-    assert 'penstock_utilisation_ratio{sub_query="q2"} 0.5' in text
-    assert 'penstock_bucket_bytes{sub_query="q2",bucket="0"} 1000000' in text
-    assert "penstock_executors 2\n" in text
-    assert text.endswith("\n")
-
-
-def test_exported_names_say_their_unit_once() -> None:
-    names = {exported_name(one) for one in MEASUREMENTS}
-    assert len(names) == len(MEASUREMENTS)
-    assert {
-        "penstock_backlog_seconds",
-        "penstock_exchange_bytes_per_second",
-        "penstock_executor_cpu_ratio",
-    } <= names
-    assert not [name for name in names if "seconds_seconds" in name or "bytes_bytes" in name]

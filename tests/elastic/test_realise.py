@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic.decisions import Decision, Decommission, Move, Nothing, Provision, SplitKey
+from penstock.elastic.decisions import Decision, Decommission, Move, Nothing, Provision
 from penstock.elastic.realise import (
     Arrived,
     Ask,
@@ -22,7 +22,6 @@ from penstock.elastic.realise import (
     Passed,
     Refused,
     Release,
-    Split,
     Stage,
     Withdraw,
     abandoned,
@@ -242,13 +241,10 @@ def test_a_decommission_whose_moves_fail_leaves_the_executors_at_work() -> None:
     assert (order.stage, order.why, told) == (Stage.undone, "broken", [])
 
 
-def test_a_move_and_a_split_are_one_step() -> None:
+def test_a_move_is_one_step() -> None:
     order, told = with_moves(opened(0, Move("q1", MOVES["q1"], ""), 0.0)[0], MOVES, 0.0)
     assert told == (MoveBuckets("q1", MOVES["q1"]),)
     assert after(order, Moved("q2"), Moved("q1"))[0].stage == Stage.done
-    order, told = with_moves(opened(0, SplitKey("q1", 7, 3, ""), 0.0)[0], {}, 0.0)
-    assert told == (Split("q1", 7, 3),)
-    assert after(order, Moved("q1"))[0].stage == Stage.done
 
 
 def test_nothing_is_done_at_once() -> None:
@@ -271,7 +267,7 @@ EVENTS = st.one_of(
     st.builds(Left, st.sampled_from("abcd")),
     st.just(Passed()),
 )
-DECISIONS = st.sampled_from([GROW, SHRINK, Move("q1", MOVES["q1"], ""), SplitKey("q1", 7, 2, "")])
+DECISIONS = st.sampled_from([GROW, SHRINK, Move("q1", MOVES["q1"], "")])
 
 
 @settings(max_examples=200, deadline=None)

@@ -57,7 +57,6 @@ BAD = [
     ("tolerated_backlog_seconds", 0.0),
     ("drain_seconds", 0.0),
     ("slow_factor", 1.0),
-    ("hot_key_share", 1.5),
     ("start_timeout_seconds", 0.0),
     ("move_timeout_seconds", float("nan")),
     ("retries", -1),

@@ -250,11 +250,15 @@ DESCRIBED: dict[str, Any] = {
 
 def expected(name: str) -> tuple[list[dict[str, Any]], bool]:
     """The rows of an output worked out by the oracle, and whether they are sure."""
-    logs = {
+    return oracle.answers(DESCRIBED[name], logs())
+
+
+def logs() -> dict[str, oracle.Log]:
+    """Both streams, for the oracle."""
+    return {
         "events": _log(lines(), LATENESS),
         "other": _log(lines(seed=8, count=60, partitions=1), 60),
     }
-    return oracle.answers(DESCRIBED[name], logs)
 
 
 def _log(source: dict[str, list[str]], lateness: int) -> oracle.Log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from penstock import col
 from penstock.engine import admission, epoch, moves, slices, stages
 from penstock.engine.epoch import EpochReport
 from penstock.engine.estimate import Rules
-from penstock.engine.moves import Change
+from penstock.engine.moves import Change, Moved
 from penstock.engine.program import Fixed
 from penstock.query.compile import compiled
 from penstock.state.bucket_map import Maps, Place
@@ -112,8 +113,10 @@ def life(
     wishes: list[Wish] | None = None,
     settled: bool = True,
     rules: Rules | None = None,
+    tickets: list[Future[Moved]] | None = None,
 ) -> list[EpochReport]:
-    """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch."""
+    """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch.
+    `tickets` gets what the wishes were answered with."""
     engine = InlineEngine(
         Fixed(compiled(app)),
         folder / "state",
@@ -127,7 +130,9 @@ def life(
     try:
         while True:
             while waiting and waiting[0][0] <= engine.next_epoch:
-                engine.runner.remap(waiting.pop(0)[1](engine.runner.maps))
+                ticket = engine.runner.remap(waiting.pop(0)[1](engine.runner.maps))
+                if tickets is not None:
+                    tickets.append(ticket)
             report = engine.step()
             if report is None:
                 return reports

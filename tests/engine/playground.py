@@ -11,10 +11,10 @@ from pathlib import Path
 import penstock as ps
 from penstock.elastic.settings import ElasticSettings
 from penstock.engine import moves
-from penstock.engine.collect import COLD_EPOCHS, SCAN, Meter, Worker
+from penstock.engine.collect import COLD_EPOCHS, Meter, Worker
 from penstock.engine.elasticity import Elasticity
-from penstock.engine.epoch import EpochReport
 from penstock.engine.maps import resolved
+from penstock.engine.report import SCAN, EpochReport
 from penstock.engine.work import TaskWork, Work
 from penstock.query.compile import forms
 from penstock.query.physical import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.admission import Admission, Offset, spans_between
+from penstock.engine.admission import Admission
 from penstock.engine.closing import Due
 from penstock.engine.program import Fixed
 from penstock.engine.rate import RateControl
 from penstock.logs.contract import Log, Partition
 from penstock.query.compile import compiled
+from penstock.state.epoch_record import Offset
 from penstock.testing.list_log import ListLog
 from penstock.testing.manual_clock import ManualClock
 
@@ -52,7 +53,7 @@ def admission(
     *logs: Log,
     budget: int = 10,
     clock: Callable[[], float] | None = None,
-    recorded: Callable[[int], Mapping[str, Any] | None] = lambda epoch: None,
+    recorded: Callable[[int], Offset | None] = lambda epoch: None,
     interval: float = 0.0,
     idle_after: str | None = "5s",
     target: float = float("inf"),
@@ -72,39 +73,39 @@ def admission(
 
 def test_an_empty_log_is_a_reason_for_one_epoch_that_knows_its_partitions_and_no_more() -> None:
     desk = admission(GrowingLog(a=0))
-    first = desk.latest(desk.initial())
-    assert first["at"] == {"s0": {"a": 0}}
-    assert spans_between(desk.initial(), first) == []
+    first = desk.latest(Offset())
+    assert first.at == {"s0": {"a": 0}}
+    assert list(Offset().spans_until(first)) == []
     assert desk.latest(first) == first
 
 
 def test_a_log_is_taken_in_budgets_and_then_there_is_nothing() -> None:
     log = GrowingLog(a=25)
     desk = admission(log, idle_after=None)
-    seen, start = [], desk.initial()
+    seen, start = [], Offset()
     while (at := desk.latest(start)) != start:
-        seen.append((at["epoch"], at["at"]["s0"]["a"]))
+        seen.append((at.epoch, at.at["s0"]["a"]))
         start = at
     assert seen == [(0, 10), (1, 20), (2, 25)]
     assert desk.drained.is_set(), "it may still grow, but all that it holds is read"
     log.add("a", "x", "x")
     start = desk.latest(start)
-    assert (start["epoch"], start["at"]) == (3, {"s0": {"a": 27}})
+    assert (start.epoch, start.at) == (3, {"s0": {"a": 27}})
 
 
 def test_reading_ends_when_every_partition_is_finished_and_read() -> None:
     log = GrowingLog(a=15, b=3)
     desk = admission(log, idle_after=None)
-    start = desk.latest(desk.latest(desk.initial()))
+    start = desk.latest(desk.latest(Offset()))
     log.ended.add("a")
     ended = desk.latest(start)
-    assert ended["finished"] == {"s0": ["a"]}
+    assert ended.finished == {"s0": ("a",)}
     log.finish()
     assert desk.latest(ended) != ended
     assert not desk.drained.is_set(), "a log that will be finished is waited for"
     log.ended.add("b")
     ended = desk.latest(ended)
-    assert ended["finished"] == {"s0": ["a", "b"]}
+    assert ended.finished == {"s0": ("a", "b")}
     assert desk.latest(ended) == ended
     assert desk.drained.is_set()
 
@@ -113,100 +114,94 @@ def test_a_finished_partition_is_not_called_finished_before_it_is_read() -> None
     log = GrowingLog(a=15)
     log.ended.add("a")
     desk = admission(log)
-    first = desk.latest(desk.initial())
-    assert first["finished"] == {"s0": []}
-    assert desk.latest(first)["finished"] == {"s0": ["a"]}
+    first = desk.latest(Offset())
+    assert first.finished == {"s0": ()}
+    assert desk.latest(first).finished == {"s0": ("a",)}
 
 
 def test_a_silent_partition_is_idle_after_its_time_and_wakes_with_an_event() -> None:
     log, clock = GrowingLog(a=1, b=1), PassingClock()
     desk = admission(log, clock=clock)
-    start = desk.latest(desk.initial())
-    assert start["idle"] == {"s0": []}
+    start = desk.latest(Offset())
+    assert start.idle == {"s0": ()}
     assert desk.latest(start) == start
     clock.turn(4)
     log.add("a", "x")
     start = desk.latest(start)
     clock.turn(2)
     start = desk.latest(start)
-    assert start["idle"] == {"s0": ["b"]}
+    assert start.idle == {"s0": ("b",)}
     log.add("b", "x")
     start = desk.latest(start)
-    assert start["idle"] == {"s0": []}
+    assert start.idle == {"s0": ()}
     clock.turn(60)
-    assert desk.latest(start)["idle"] == {"s0": ["a", "b"]}
+    assert desk.latest(start).idle == {"s0": ("a", "b")}
 
 
 def test_a_partition_with_a_backlog_is_not_idle_however_long_it_takes() -> None:
     log, clock = GrowingLog(a=100), PassingClock()
     desk = admission(log, clock=clock)
-    start = desk.initial()
+    start = Offset()
     for _ in range(9):
         start = desk.latest(start)
         clock.turn(60)
-        assert start["idle"] == {"s0": []}
+        assert start.idle == {"s0": ()}
 
 
 def test_without_a_time_to_be_idle_a_partition_always_holds() -> None:
     clock = PassingClock()
     desk = admission(GrowingLog(a=1), clock=clock, idle_after=None)
-    start = desk.latest(desk.initial())
+    start = desk.latest(Offset())
     clock.turn(10**6)
     assert desk.latest(start) == start
 
 
 def test_an_epoch_with_a_record_is_repeated_as_recorded() -> None:
-    recorded: Offset = {
-        "epoch": 1,
-        "at": {"s0": {"a": 7}},
-        "from": {},
-        "finished": {"s0": []},
-        "idle": {"s0": []},
-    }
+    recorded = Offset(1, at={"s0": {"a": 7}}, finished={"s0": ()}, idle={"s0": ()})
     desk = admission(GrowingLog(a=100), recorded={1: recorded}.get, interval=1000)
-    first = desk.latest(desk.initial())
+    first = desk.latest(Offset())
     assert desk.latest(first) == recorded, "at once: a repeated epoch waits for nothing"
 
 
 def test_epochs_keep_their_distance() -> None:
     clock = PassingClock()
     desk = admission(GrowingLog(a=100), clock=clock, interval=3)
-    first = desk.latest(desk.initial())
+    first = desk.latest(Offset())
     assert desk.latest(first) == first
     clock.turn(3)
-    assert desk.latest(first)["epoch"] == 1
+    assert desk.latest(first).epoch == 1
 
 
 def test_epochs_keep_a_longer_distance_while_somebody_has_to_keep_up() -> None:
     clock = PassingClock()
     desk = admission(GrowingLog(a=100), clock=clock, interval=3)
-    first = desk.latest(desk.initial())
+    first = desk.latest(Offset())
     desk.pace_seconds = 10
     clock.turn(3)
     assert desk.latest(first) == first
     clock.turn(7)
-    assert desk.latest(first)["epoch"] == 1
+    assert desk.latest(first).epoch == 1
 
 
 def test_a_partition_that_begins_later_or_appears_later_is_read_from_its_beginning() -> None:
     log = GrowingLog(a=5)
     log.earliest["b"] = 40
     desk = admission(log, budget=100)
-    first = desk.latest(desk.initial())
+    first = desk.latest(Offset())
     log.add("b", *["x"] * 45)
     second = desk.latest(first)
-    assert [(span.partition, span.start, span.end) for _, span in spans_between(first, second)] == [
+    assert [(span.partition, span.start, span.end) for _, span in list(first.spans_until(second))] == [
         ("b", 40, 45)
     ]
 
 
 def test_two_streams_together_fill_one_epoch_not_one_each() -> None:
     desk = admission(GrowingLog(a=10**7), GrowingLog(a=10**7), budget=1_000, target=1.0, idle_after=None)
-    start, lengths = desk.initial(), []
+    start, lengths = Offset(), []
     for _ in range(60):
         end = desk.latest(start)
         units: Counter[str] = Counter()
-        for stream, span in spans_between(start, end):
+        for stream, span in list(start.spans_until(end)):
             units[stream] += span.end - span.start
         lengths.append(0.1 + sum(units.values()) * 1e-5)
         desk.observed(units, lengths[-1])
@@ -231,17 +226,17 @@ def test_every_record_is_in_exactly_one_epoch(
 ) -> None:
     log, clock = GrowingLog(), PassingClock()
     desk = admission(log, clock=clock, budget=budget)
-    start, seen = desk.initial(), Counter[tuple[str, int]]()
+    start, seen = Offset(), Counter[tuple[str, int]]()
 
     def take() -> bool:
         nonlocal start
         end = desk.latest(start)
         if end == start:
             return False
-        assert end["epoch"] == start["epoch"] + 1
-        for stream, at in start["at"].items():
-            assert all(end["at"][stream][partition] >= offset for partition, offset in at.items())
-        spans = spans_between(start, end)
+        assert end.epoch == start.epoch + 1
+        for stream, at in start.at.items():
+            assert all(end.at[stream][partition] >= offset for partition, offset in at.items())
+        spans = list(start.spans_until(end))
         assert sum(span.end - span.start for _, span in spans) <= max(budget, 4)
         seen.update((span.partition, at) for _, span in spans for at in range(span.start, span.end))
         start = end
@@ -267,28 +262,28 @@ def test_a_partition_that_its_log_no_longer_has_stops_holding_the_others_back(id
     """logrotate removes the oldest file: windows must go on closing."""
     log, clock = GrowingLog(a=1, b=1), PassingClock()
     desk = admission(log, clock=clock, idle_after=idle_after)
-    start = desk.latest(desk.initial())
+    start = desk.latest(Offset())
     log.remove("a")
     log.add("b", "x")
     start = desk.latest(start)
-    assert start["idle"] == {"s0": []}, "it may be away for a moment only"
+    assert start.idle == {"s0": ()}, "it may be away for a moment only"
     clock.turn(6)
     log.add("b", "x")
     start = desk.latest(start)
-    assert start["idle"] == {"s0": ["a"]}
-    assert start["at"]["s0"]["a"] == 1
+    assert start.idle == {"s0": ("a",)}
+    assert start.at["s0"]["a"] == 1
 
 
 def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
     desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
-    start = desk.latest(desk.initial())
+    start = desk.latest(Offset())
     desk.observed({"s0": 5}, 0.1, {"s0": Due(0, 50, rows={10: (0, 10**6), 20: (0, 10**6)})})
     held = desk.latest(start)
-    assert spans_between(start, held) == []
-    assert held["upto"] == {"s0": [19, 0]}
+    assert list(start.spans_until(held)) == []
+    assert held.watermark_limits == {"s0": (19, 0)}
     desk.observed({}, 4.0, {"s0": Due(19, 50, rows={20: (0, 10**6)})})
     freed = desk.latest(held)
-    assert (freed["epoch"], "upto" in freed) == (2, False)
+    assert (freed.epoch, freed.watermark_limits) == (2, {})
     assert not desk.drained.is_set()
     desk.observed({}, 4.0, {"s0": Due(50, 50)})
     assert desk.latest(freed) == freed
@@ -297,26 +292,26 @@ def test_what_is_held_is_a_reason_for_an_epoch_until_it_is_told() -> None:
 
 def test_less_is_read_beside_what_is_told() -> None:
     desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
-    start = desk.latest(desk.initial())
+    start = desk.latest(Offset())
     desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 125_000)})})
     beside = desk.latest(start)
-    assert 450 <= beside["at"]["s0"]["a"] - 1_000 <= 550, "half a second is left"
+    assert 450 <= beside.at["s0"]["a"] - 1_000 <= 550, "half a second is left"
     desk.observed({"s0": 500}, 1.0, {"s0": Due(50, 50)})
-    assert desk.latest(beside)["at"]["s0"]["a"] - beside["at"]["s0"]["a"] >= 900, "and then all of it again"
+    assert desk.latest(beside).at["s0"]["a"] - beside.at["s0"]["a"] >= 900, "and then all of it again"
 
 
 def test_who_comes_back_repeats_the_bound_before_it_lets_more_be_told() -> None:
     desk = admission(GrowingLog(a=5), idle_after=None, target=1.0)
-    before = {**desk.latest(desk.initial()), "upto": {"s0": [19, 3]}}
+    before = replace(desk.latest(Offset()), watermark_limits={"s0": (19, 3)})
     again = desk.latest(before)
-    assert (again["epoch"], again["upto"]) == (1, {"s0": [19, 3]})
+    assert (again.epoch, again.watermark_limits) == (1, {"s0": (19, 3)})
     desk.observed({}, 0.1, {"s0": Due(19, 50, 3)})
-    assert "upto" not in desk.latest(again)
+    assert not desk.latest(again).watermark_limits
 
 
 def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_ones_small() -> None:
     desk = admission(GrowingLog(a=10_000), budget=1_000, idle_after=None, target=1.0)
-    start = desk.latest(desk.initial())
+    start = desk.latest(Offset())
     desk.observed({"s0": 1_000}, 1.0, {"s0": Due(0, 50, rows={10: (0, 300_000)})})
     before = desk.budget("s0")
     desk.latest(start)
@@ -326,7 +321,7 @@ def test_an_epoch_that_read_little_beside_what_it_told_does_not_make_the_next_on
 
 def test_a_few_rows_that_are_told_do_not_keep_epochs_from_getting_shorter() -> None:
     desk = admission(GrowingLog(a=10**6), budget=1_000, idle_after=None, target=1.0)
-    at = desk.initial()
+    at = Offset()
     for instant in range(0, 50, 10):
         at = desk.latest(at)
         desk.observed({"s0": 450}, 4.5, {"s0": Due(instant, instant, rows={instant + 10: (1, 0)})})
@@ -337,22 +332,22 @@ def test_a_live_stream_with_little_to_tell_learns_nothing_wrong_of_rows() -> Non
     """The fixed part of small epochs is not what telling takes: a minute that ends later is not held for it."""
     log = GrowingLog(a=10)
     desk = admission(log, budget=10**6, idle_after=None, target=1.0)
-    at = desk.initial()
+    at = Offset()
     for second in range(60):
         log.add("a", "x")
         at = desk.latest(at)
         desk.observed({"s0": 1}, 0.4, {"s0": Due(second, second, rows={second + 1: (100, 0)})})
     desk.observed({"s0": 1}, 0.4, {"s0": Due(60, 90, rows={70: (10_000, 0)})})
     log.add("a", "x")
-    assert "upto" not in desk.latest(at)
+    assert not desk.latest(at).watermark_limits
 
 
 def test_streams_share_the_time_there_is_for_telling() -> None:
     due = Due(0, 50, rows={10: (160_000, 0)})  # 0.64 s each
     desk = admission(GrowingLog(a=5), GrowingLog(a=5), idle_after=None, target=1.0)
-    at = desk.latest(desk.initial())
+    at = desk.latest(Offset())
     desk.observed({"s0": 5, "s1": 5}, 0.1, {"s0": due, "s1": due})
-    upto = desk.latest(at)["upto"]
-    assert "s0" not in upto
-    assert upto["s1"][0] == 9
-    assert 0 < upto["s1"][1] < 10
+    limits = desk.latest(at).watermark_limits
+    assert "s0" not in limits
+    assert limits["s1"][0] == 9
+    assert 0 < limits["s1"][1] < 10

@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from penstock.engine.admission import spans_between
 from penstock.engine.copies import MOST_NAMED, Hearing, Reporter, replicated_in
 from penstock.engine.epoch import EpochReport
 from penstock.engine.program import Fixed
@@ -21,6 +20,7 @@ from penstock.logs.contract import Log, Partition, Span
 from penstock.query.compile import compiled
 from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.testing.inline import InlineEngine
 from penstock.testing.manual_clock import ManualClock
 from tests.engine import golden
@@ -94,7 +94,7 @@ def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp
     assert rows(reports) == expected
     state = StateDirectory(tmp_path / "leader")
     records = [state.recorded(epoch) for epoch in range(len(reports))]
-    named = [record["end"].get("copies", {}).get("events", {}) for record in records if record]
+    named = [record.end.copies.get("events", {}) for record in records if record]
     assert {copy for copies in named for copy in copies.values()} == {0, 1}
     assert all(set(copies) <= {"p0", "p1"} for copies in named)
 
@@ -231,8 +231,8 @@ def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_p
     hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
     assert said[1:] == [{}]
     assert rows(reports) == straight(tmp_path)
-    ends = [state.recorded_end(report.epoch) or {} for report in reports]
-    named = [end["copies"] for end in ends if "copies" in end]
+    ends = [state.recorded_end(report.epoch) or Offset() for report in reports]
+    named = [end.copies for end in ends if end.copies]
     assert named == [{"events": {"p0": 0}}, {"events": {"p1": 0}}, {"events": {"p0": 1, "p1": 1}}]
 
 
@@ -242,18 +242,18 @@ def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> No
     log.clock = patience
     log.heard({"e2": {"a": {0: Extent(0, 10)}}})
     desk = admission(log, budget=100, clock=clock)
-    first = desk.latest(desk.initial())
-    assert first["at"] == {"s0": {"a": 10, "b": 0}}
+    first = desk.latest(Offset())
+    assert first.at == {"s0": {"a": 10, "b": 0}}
     clock.turn(60)
     silent = desk.latest(first)
-    assert silent["idle"] == {"s0": ["a"]}
+    assert silent.idle == {"s0": ("a",)}
     assert desk.latest(silent) == silent
     assert not desk.drained.is_set()
     patience.turn(6)
     last = desk.latest(silent)
-    assert last["at"] == {"s0": {"a": 10, "b": 10}}
-    assert last["idle"] == {"s0": ["a"]}
-    assert [span for _, span in spans_between(silent, last)] == [Span("b", 0, 10, 0)]
+    assert last.at == {"s0": {"a": 10, "b": 10}}
+    assert last.idle == {"s0": ("a",)}
+    assert [span for _, span in silent.spans_until(last)] == [Span("b", 0, 10, 0)]
     desk.latest(last)
     assert desk.drained.is_set()
 
@@ -281,8 +281,8 @@ def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
     reporter = Reporter(program(ps.replicated(*copies)), Agreed(tmp_path), lambda **told: None)
     reporter.look()
     (tmp_path / "epochs").mkdir()
-    end = {"at": {"events": {"p0": 7}}}
-    (tmp_path / "epochs" / f"{3:012d}.json").write_text(json.dumps({"start": {}, "end": end}))
+    record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))
+    (tmp_path / "epochs" / f"{3:012d}.json").write_bytes(record.to_bytes())
     reporter.look()
     assert asked[-1] == {"p0": 7}
     (tmp_path / "epochs" / f"{4:012d}.json").write_text("nonsense")

@@ -26,6 +26,7 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.store import Store
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, Way, rows_below, three_ways
 from tests.engine import golden
@@ -164,5 +165,5 @@ def child(folder: str) -> None:
 def named(folder: Path) -> set[int]:
     """The copies that epoch records name."""
     state = StateDirectory(folder / "state")
-    ends = [state.recorded_end(epoch) or {} for epoch in range(state.newest_epoch() + 1)]
-    return {copy for end in ends for copy in end.get("copies", {}).get("events", {}).values()}
+    ends = [state.recorded_end(epoch) or Offset() for epoch in range(state.newest_epoch() + 1)]
+    return {copy for end in ends for copy in end.copies.get("events", {}).values()}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.elastic.record import Outcome
-from penstock.engine.collect import COLD_EPOCHS, SCAN, Meter, Waiting, Worker, held, snapshot
+from penstock.engine.collect import COLD_EPOCHS, Meter, Waiting, Worker, held, snapshot
+from penstock.engine.report import SCAN
 from penstock.engine.whereabouts import memory
 from penstock.engine.work import tasks_of
 from penstock.state.bucket_map import Place, evenly

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.elastic.cost import Costs
-from penstock.elastic.decisions import Decommission, Move, Provision, SplitKey
+from penstock.elastic.decisions import Decommission, Move, Provision
 from penstock.elastic.record import Outcome, Record
 from penstock.engine.past import COSTS, DECISIONS
 from tests.engine.playground import BUCKETS, SETTINGS, SUB, Playground, overload
@@ -82,10 +82,9 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
         Provision(2, "because", {"load_cores": 1.5}),
         Decommission(("a", "b"), "because", {}),
         Move("q", {3: (0, 1), 7: (2, 0)}, "because", {"imbalance": 0.25}),
-        SplitKey("q", (1 << 64) - 1, 3, "because", {"bucket_load": 2.0}),
     ],
 )
-def test_every_decision_is_read_back_as_it_was(decision: Provision | Decommission | Move | SplitKey) -> None:
+def test_every_decision_is_read_back_as_it_was(decision: Provision | Decommission | Move) -> None:
     record = Record().added(decision, 10.0).over(0, Outcome.failed, 12.0, "no", 3.0)
     (entry,) = Record.from_lines(record.lines(1_000.0), 1_000.0, now=50.0).entries
     assert entry == replace(record.entries[0], backlog_seconds=0.0)

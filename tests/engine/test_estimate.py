@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.estimate import Circumstances, Rules, chosen, estimated
+from penstock.words.errors import UserError
 
 MB = 1_000_000
 RULES = Rules(pause_seconds=0.1, patience_seconds=30, most_rounds=4)
@@ -77,7 +79,12 @@ def test_what_is_asked_for_is_done_if_it_can_be() -> None:
     refused = chosen(replace(GROWING, placed=False), RULES, "warm")
     assert refused.protocol == "immediate"
     assert "warm is not possible" in refused.reason
-    assert "recreate is not possible" in chosen(GROWING, RULES, "recreate").reason
+
+
+def test_recreation_that_is_asked_for_and_not_possible_is_refused() -> None:
+    with pytest.raises(UserError) as refused:
+        chosen(GROWING, RULES, "recreate")
+    assert refused.value.condition == "RECREATION_IMPOSSIBLE"
 
 
 @given(

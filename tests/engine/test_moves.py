@@ -19,6 +19,12 @@ from penstock.engine.moves import Change, Moved, Moves
 from penstock.engine.program import Fixed
 from penstock.engine.steps import MOVE_STEPS, STEPS
 from penstock.engine.task import StatePlace, Warmed, kept_store
+from penstock.operators.aggregate import Aggregation
+from penstock.operators.functions.count_sum import Count
+from penstock.operators.job_hops import JobGaps, JobHops
+from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.windows import TimeWindow
 from penstock.query.compile import compiled
 from penstock.state import run as run_module
 from penstock.state.bucket_map import Maps, Place, evenly
@@ -27,6 +33,7 @@ from penstock.state.run import Piece
 from penstock.state.run_file import Ranges, read_rows, read_run
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
+from penstock.words.errors import UserError
 from tests.engine import map_changes
 from tests.engine.map_changes import PLACES, Killed, Wish, build, dying_at, every, life, rows_of, steady
 from tests.operators.harness import BUCKETS, STRAIGHT, events_stream, fast_directory, modestly
@@ -75,7 +82,7 @@ class Reads:
         return sum(size for thread, size in self.seen if not thread.startswith("penstock-warm-up"))
 
 
-@pytest.mark.parametrize("protocol", ["immediate", "warm", "recreate", None])
+@pytest.mark.parametrize("protocol", ["immediate", "warm", None])
 def test_growing_and_shrinking_under_load_does_not_show(
     straight: dict[str, list[str]], tmp_path: Path, protocol: Protocol | None
 ) -> None:
@@ -94,8 +101,6 @@ def test_growing_and_shrinking_under_load_does_not_show(
         assert grown.protocol == "warm"
         assert grown.rounds >= 1
         assert grown.bytes > 0
-    if protocol == "recreate":
-        assert "not possible" in grown.reason, "sliding windows never end"
     if protocol in (None, "immediate"):
         assert (grown.protocol, grown.switched_epoch) == ("immediate", 4)
 
@@ -146,6 +151,40 @@ def test_windows_that_do_not_end_in_time_are_not_waited_for(tmp_path: Path) -> N
     assert moved.done
     assert moved.protocol != "recreate"
     assert "not over within" in moved.reason
+
+
+def sliding(sink: ListSink) -> ps.App:
+    events = events_stream(HISTORY, CUTTING)
+    sums = events.key_by("user").window("8s", every="2s").sum("n", "sum")
+    return ps.app("sliding", ps.output("sums", sums, sink))
+
+
+def test_only_windows_that_do_not_overlap_say_when_all_that_is_open_is_over() -> None:
+    tumbling, hopping, gaps = TimeWindow(10, 10), TimeWindow(10, 5), TimeWindow(10, 20)
+    counts = (Count("n", None),)
+    assert Aggregation(("k",), tumbling, counts).over_by(13) == 20
+    assert Aggregation(("k",), gaps, counts).over_by(13) == 30
+    assert JobGaps((JOB, "k"), gaps, counts).over_by(13) == 30
+    assert SlidingAggregation(("k",), hopping, counts).over_by(13) is None
+    assert JobHops((JOB, "k"), hopping, counts).over_by(13) is None
+    assert JobAggregation((JOB, "k"), JobTimes(((1, 10, 0), (2, 15, 0))), counts).over_by(13) is None
+
+
+def test_windows_that_overlap_are_never_recreated(tmp_path: Path) -> None:
+    straight, sink = ListSink(), ListSink()
+    life(sliding(straight), tmp_path / "straight", slices=1)
+    tickets: list[Future[Moved]] = []
+    rules = Rules(pause_seconds=0.0)  # so that no protocol is good enough at once
+    wishes: list[Wish] = [(0, to(AT_A)), (4, to(AT_BOTH, "recreate")), (4, to(AT_BOTH))]
+    reports = life(sliding(sink), tmp_path / "moved", wishes=wishes, rules=rules, tickets=tickets)
+    assert sink.rows() == straight.rows()
+    with pytest.raises(UserError) as refused:
+        tickets[1].result(timeout=0)
+    assert refused.value.condition == "RECREATION_IMPOSSIBLE"
+    _, moved = moved_in(reports)
+    assert moved.done, "the move behind the one that was refused"
+    assert moved.asked_epoch == 4, "nothing waited for the refusal"
+    assert {one.protocol for one in moved.estimates} == {"immediate", "warm"}
 
 
 @pytest.mark.parametrize(

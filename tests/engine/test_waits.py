@@ -13,6 +13,7 @@ from penstock.engine.seat import Seat
 from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
 from penstock.state.agreed import Agreed
+from penstock.state.epoch_record import EpochRecord, Offset
 
 
 class Lease:
@@ -34,7 +35,7 @@ def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: boo
     book = Agreed(tmp_path / "state" / "ha" / "agreed")
     book.take(1)
     for epoch in range(3):
-        book.record(epoch, {"start": {}, "end": {"epoch": epoch, "at": {}, "commands": epoch}})
+        book.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
     duty = Duty("e2", Agreed(book.path), tmp_path, follows=Leader(lambda: 1, dict))
     program = Jobs("few", tmp_path / "state") if jobs else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.console import Console
 from penstock.ha.schemes import Scheme
 from penstock.service.unit import facts
 from penstock.service.unit_view import drawn
+from penstock.state.epoch_record import Offset
 from tests.ha.unit_kit import Kit
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
@@ -25,10 +26,10 @@ def test_a_lost_copy_and_a_lost_primary_change_nothing(scheme: Scheme, tmp_path:
         second = kit.until("there is a second", kit.secondary)
         kit.until("the second has reported", lambda: kit.members()[second].reach.get("events"))
         kit.flowing()
-        assert "copies" in newest(kit)["end"]
+        assert newest(kit).copies
         kit.feeder.lose(0)
-        at = newest(kit)["end"]["at"]["events"]
-        kit.until("the other copy is read", lambda: newest(kit)["end"]["at"]["events"] != at)
+        at = newest(kit).at["events"]
+        kit.until("the other copy is read", lambda: newest(kit).at["events"] != at)
         kit.until("it is the second", lambda: set(copies(kit).values()) == {1})
         kit.kill(first)
         kit.until("another leads", lambda: kit.leader() not in (None, first))
@@ -59,7 +60,7 @@ def test_an_engine_that_lacks_a_partition_is_passed_over_told_and_counts_again(
         (lacking,) = kit.members()[first].passed_over["e2"]
         assert lacking.startswith("events/")
         kit.flowing(5)
-        at = newest(kit)["end"]["at"]["events"]
+        at = newest(kit).at["events"]
         assert set(at) == {lacking.removeprefix("events/"), *kit.members()["e2"].reach["events"]}
         told = facts(kit.unit, kit.record(), kit.members())
         assert told["engines"]["e2"]["lacks"] == [lacking]
@@ -85,9 +86,10 @@ def caught_up(kit: Kit, scheme: Scheme) -> bool:
     return scheme is not Scheme.active_standby or kit.members()["e2"].epoch >= kit.epoch() - 3
 
 
-def newest(kit: Kit) -> dict[str, Any]:
-    return kit.unit.agreed.recorded(kit.epoch()) or {}
+def newest(kit: Kit) -> Offset:
+    record = kit.unit.agreed.recorded(kit.epoch())
+    return Offset() if record is None else record.end
 
 
-def copies(kit: Kit) -> dict[str, int]:
-    return newest(kit)["end"].get("copies", {}).get("events", {})
+def copies(kit: Kit) -> Mapping[str, int]:
+    return newest(kit).copies.get("events", {})

@@ -24,8 +24,8 @@ from penstock.ha.history import (
     Recovered,
     outlook,
 )
-from penstock.ha.model import Model, Truth
 from penstock.ha.schemes import Scheme, Semantics, steps
+from penstock.simulate.engine_model import EngineModel, Truth
 from tests.ha.given import LOAD, UNHURRIED, USUAL, floats, some_loads, some_measurements
 
 NOTHING = History()
@@ -162,7 +162,7 @@ def test_recoveries_that_took_longer_correct_the_estimate() -> None:
 def test_an_estimate_is_never_below_70_percent_of_what_a_recovery_takes(
     scheme: Scheme, every: int, semantics: Semantics, seed: int, noise: float, brought_up: int
 ) -> None:
-    model = Model(Truth(noise=noise), seed)
+    model = EngineModel(Truth(noise=noise), seed)
     load = model.load(0.0, 120_000.0, 200e6)
     history = NOTHING
     for _ in range(brought_up):

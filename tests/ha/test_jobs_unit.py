@@ -74,8 +74,7 @@ class JobsKit(Kit):
             record = self.unit.agreed.recorded(epoch)
             if record is None:  # long before the job
                 continue
-            commands = record["end"].get("commands", 0)
-            kept = [row for number, row in self.holds if number <= commands]
+            kept = [row for number, row in self.holds if number <= record.commands]
             if kept and (some := [row for row in rows if kept[-1](row)]):
                 expected[epoch] = some
         assert {epoch: ordered(rows) for epoch, rows in found.items()} == {
@@ -202,9 +201,8 @@ def test_a_job_that_fails_with_the_leader_alone_has_failed(make: Make) -> None:
     kit.flowing()
     kit.finish()
     rows, late = told(kit.out / "everything"), told(kit.extra / "late")
-    taken = {
-        epoch: (kit.unit.agreed.recorded(epoch) or {"end": {}})["end"].get("commands", 0) for epoch in rows
-    }
+    records = {epoch: kit.unit.agreed.recorded(epoch) for epoch in rows}
+    taken = {epoch: 0 if record is None else record.commands for epoch, record in records.items()}
     created = kit.holds[0][0]
     wanted = {e for e in rows if created <= taken[e] and (e < failed_in or taken[e] >= resumed)}
     assert late.keys() == wanted

@@ -170,13 +170,13 @@ def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) 
 
 def test_what_was_asked_of_a_node_that_died_is_taken_back_and_asked_of_another(world: World) -> None:
     unit = world.unit("u", Scheme.passive_replication)
-    unheeding = unit.store.session()
+    unheeding = unit.store.session(5.0)
     assert unheeding.join("nodes/up", "n0", b"{}")
     world.node("n1")
     world.coordinator(unit)
     until(lambda: unit.store.children("nodes/asked/n0") == ["u:e1"])
     silenced(unheeding)
-    until(lambda: "e2" in unit.members(), 20.0)
+    until(lambda: "e2" in unit.members(), 60.0)
     assert unit.members()["e2"].node == "n1"
     assert unit.store.children("nodes/asked/n0") == []
     assert "e1" not in unit.record().pending
@@ -186,16 +186,16 @@ def test_a_host_that_died_just_now_is_not_asked_for_its_primarys_successor(world
     world.node("n1")
     assert world.start(world.unit("v"), "e1") == "n1"
     unit = world.unit("u", Scheme.passive_replication)
-    host = unit.store.session(6.0)  # seen to be gone well after its engine
+    host = unit.store.session(12.0)  # seen to be gone well after its engine
     assert host.join("nodes/up", "n0", b"{}")
-    world.engines.seconds = 2.0
+    world.engines.seconds = 5.0
     world.coordinator(unit)
     until(lambda: unit.store.children("nodes/asked/n0") == ["u:e1"])
     Node(unit.store, "n0", world.engines).look()
     until(lambda: unit.record().pending == {})
     silenced(host)
     silenced(world.engines.sessions["u", "e1"])
-    until(lambda: "e2" in unit.members(), 20.0)
+    until(lambda: "e2" in unit.members(), 60.0)
     assert unit.members()["e2"].node == "n1"
     assert world.engines.started == [("v", "e1"), ("u", "e1"), ("u", "e2")]
 

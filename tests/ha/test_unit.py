@@ -312,3 +312,40 @@ def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp
     again = rows_below(tmp_path / "out")
     assert set(first["paths"]) <= set(again["paths"])
     assert len(again["counts"]) >= len(first["counts"])
+
+
+def test_an_engine_that_loads_another_version_of_the_file_does_not_follow(make: Make) -> None:
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.flowing()
+    leader, follower, file = kit.leader(), kit.secondary(), kit.folder / "app.py"
+    assert follower is not None
+    text = file.read_text()
+    file.write_text(text.replace('.join(">")', '.join("<")'))
+    kit.kill(follower)
+    kit.until("an engine is refused", lambda: "REPLICA_RUNS_OTHER_CODE" in kit.told())
+    assert kit.leader() == leader
+    file.write_text(text)
+    kit.until("another follows", lambda: stands(kit, Scheme.active_replication))
+    kit.finish()
+
+
+def test_other_code_leads_where_nobody_does_any_more(make: Make) -> None:
+    kit = make(Scheme.active_replication)
+    kit.feeder.go()
+    kit.until("the unit stands", lambda: stands(kit, Scheme.active_replication))
+    kit.flowing()
+    leader, follower, file = kit.leader(), kit.secondary(), kit.folder / "app.py"
+    assert leader is not None
+    assert follower is not None
+    file.write_text(file.read_text() + "\n\ndef unused() -> None:\n    pass\n")
+    changed = file.read_text().replace(
+        'ps.col("page").list.join(">")', 'ps.col("page").list.join(">", ignore_nulls=False)'
+    )
+    file.write_text(changed)
+    kit.kill(follower)
+    kit.kill(leader)
+    kit.until("another leads", lambda: kit.leader() not in (None, leader))
+    kit.until("the unit stands again", lambda: stands(kit, Scheme.active_replication))
+    kit.finish()

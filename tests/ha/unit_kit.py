@@ -80,6 +80,8 @@ CREATE JOB totals AS SELECT page, SUM(visits) AS visits FROM counts GROUP BY pag
 functions = {{"risky": lambda user: user.map_batches(risky, return_dtype=pl.String)}}
 app = ps.jobs_app("golden", SQL, streams={{"events": events}}, functions=functions)
 """
+#: longer than a busy machine stalls; who is killed is noticed at once, by who started it
+LEASE_SECONDS = 6.0
 #: what a unit is given to come to where a test waits for it, on a busy machine
 PATIENCE_SECONDS = 60.0
 
@@ -161,7 +163,7 @@ class Kit:
         count: int = 1_500,
         pause_seconds: float = 0.2,
         master: str = "inline",
-        lease_seconds: float = 2.5,
+        lease_seconds: float = LEASE_SECONDS,
         recovery: dict[str, Any] | None = None,
         coordination: str | None = None,
         environment: Mapping[str, str] | None = None,

@@ -19,6 +19,7 @@ from penstock.query.compile import compiled
 from penstock.testing.list_log import ListLog
 from penstock.testing.serving import serving
 from tests.http import kit
+from tests.metrics.text import parse
 
 
 @pytest.fixture
@@ -69,13 +70,22 @@ def test_health_and_status(shared: kit.Site) -> None:
 def test_metrics_are_prometheus_text(shared: kit.Site) -> None:
     response = shared.http.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    found = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if line[0] != "#")
-    assert found["penstock_events_total"] == "100"
-    assert found['penstock_jobs{life="running"}'] == "1"
-    assert float(found['penstock_job_rows_total{job="pages"}']) > 0
-    declared = [line.split()[2] for line in response.text.splitlines() if line.startswith("# TYPE")]
-    assert len(declared) == len(set(declared))
-    assert {name.split("{")[0] for name in found} == set(declared)
+    found = parse(response.text)
+    assert found["penstock_events_total", ()] == 100
+    assert found["penstock_jobs", (("life", "running"),)] == 1
+    assert found["penstock_job_rows_total", (("job", "pages"),)] > 0
+    epochs = found["penstock_epochs_total", ()]
+    assert found["penstock_epoch_duration_seconds_count", ()] == epochs
+    former = {name for name, _ in found if name in ("penstock_leaped_total", "penstock_http_answers_total")}
+    assert len(former) == 2, "what was renamed is there under its former name too"
+
+
+def test_metrics_of_a_job_that_is_gone_are_gone(site: kit.Site) -> None:
+    job = ("penstock_job_epochs_total", (("job", "pages"),))
+    assert parse(site.http.get("/metrics").text)[job] > 0
+    site.sql("DROP JOB pages")
+    site.epochs(1)
+    assert 'job="pages"' not in site.http.get("/metrics").text
 
 
 def test_streams_and_jobs(shared: kit.Site) -> None:

@@ -28,6 +28,8 @@ from penstock.testing.serving import serving
 from penstock.words.errors import ExternalError, UserError
 from tests.http.kit import LINES, until
 
+pytestmark = pytest.mark.process
+
 COLUMNS = {"at": ps.Datetime("us", "UTC"), "n": ps.Int64()}
 COUNT = "CREATE JOB seen AS SELECT n FROM clicks"
 

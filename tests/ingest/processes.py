@@ -67,7 +67,7 @@ class Running:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def wait(self, seconds: float = 30.0) -> int:
         try:

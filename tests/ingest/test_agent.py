@@ -15,6 +15,7 @@ import pytest
 from penstock.ingest import inlet
 from penstock.ingest.journal import Journal
 from tests.ingest.processes import Processes, numbered, token_file, until
+from tests.metrics.text import parse
 
 HEAVY = ("polars", "pyarrow", "pyspark", "numpy", "typer", "rich", "asyncio", "logging")
 
@@ -57,6 +58,27 @@ def test_lines_of_a_pipe_arrive_and_the_agent_ends_with_it(processes: Processes,
         pipe.write(b"\n".join(sent) + b"\n")
     assert agent.wait() == 0
     assert processes.lines() == processes.lines("piped") == sent
+
+
+def test_what_it_shipped_is_written_for_prometheus(processes: Processes, tmp_path: Path) -> None:
+    processes.gateway()
+    (tmp_path / "input").write_bytes(b"\n".join(numbered(0, 1_000)) + b"\n")
+    with open(tmp_path / "input", "rb") as file:
+        assert processes.agent("--metrics-file", tmp_path / "agent.prom", stdin=file).wait() == 0
+    found = {name: value for (name, _), value in parse((tmp_path / "agent.prom").read_text()).items()}
+    assert found["penstock_agent_lines_total"] == 1_000
+    assert found["penstock_agent_unacknowledged_bytes"] == 0
+    assert [file.name for file in tmp_path.glob("agent.prom*")] == ["agent.prom"]
+
+
+def test_metrics_that_cannot_be_written_stop_no_agent(processes: Processes, tmp_path: Path) -> None:
+    processes.gateway()
+    (tmp_path / "input").write_bytes(b"a\n")
+    with open(tmp_path / "input", "rb") as file:
+        agent = processes.agent("--metrics-file", tmp_path / "no" / "agent.prom", stdin=file)
+        assert agent.wait() == 0
+    assert agent.said("metrics not written")
+    assert processes.lines() == [b"a"]
 
 
 def test_the_writer_never_waits_for_a_gateway_that_is_away(processes: Processes, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.ingest.intake import Hello
 from penstock.ingest.store import Store
 from penstock.words.errors import ExternalError, UserError
 from tests.ingest.processes import Line, Processes, Running, token_file, until
+from tests.metrics.text import parse
 
 WEB1 = Hello("clicks", "web1")
 
@@ -174,6 +175,18 @@ def test_lines_and_json_come_over_http(shared: Processes) -> None:
     )
     assert request(shared, "POST", "/streams/web/events", b"") == (200, {"lines": 0})
     assert shared.lines("web") == [b"a", b"b", b'{"n":1}', b'{"n":"two\\n"}']
+
+
+def test_what_it_counts_is_exported_for_prometheus(shared: Processes) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", shared.http_port, timeout=10)
+    line.request("POST", "/streams/measured/events", body=b"a\nb\n")
+    assert line.getresponse().read() == b'{"lines": 2}\n'
+    line.request("GET", "/metrics")
+    response = line.getresponse()
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = parse(response.read().decode())
+    assert found["penstock_gateway_lines_total", ()] >= 2
+    assert found["penstock_gateway_producers", (("stream", "measured"),)] == 1
 
 
 def test_a_request_with_a_position_can_be_repeated(shared: Processes) -> None:

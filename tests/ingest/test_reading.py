@@ -21,6 +21,7 @@ from penstock.sql.define import stream_of
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateStream
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
 from penstock.testing.inline import run_inline
 from penstock.words.errors import UserError
 
@@ -93,7 +94,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     runner.recycle(3)
     reached = directory.recorded_end(directory.epochs()[0])
     assert reached is not None
-    assert floors(tmp_path / "log") == reached["at"]["sales"]
+    assert floors(tmp_path / "log") == reached.at["sales"]
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,12 @@ def test_a_silent_partition_is_leaped_once_and_only_if_others_go_on(
     before: list[str], now: list[str], count: int
 ) -> None:
     at = {"clicks": {"p0": 10, "p1": 10}}
-    start = {"at": at, "idle": {"clicks": before}, "finished": {}}
-    end = {"at": at, "idle": {"clicks": now}, "finished": {"clicks": []}}
+    start, end = (Offset(at=at, idle={"clicks": tuple(idle)}) for idle in (before, now))
     assert len(leaps(start, end)) == count
 
 
 def test_what_a_straggler_brings_when_it_is_back_is_named() -> None:
-    start = {"at": {"clicks": {"p0": 10, "p1": 10}}, "idle": {"clicks": ["p1"]}, "finished": {}}
-    end = {"at": {"clicks": {"p0": 20, "p1": 17}}, "idle": {"clicks": []}, "finished": {}}
+    start = Offset(at={"clicks": {"p0": 10, "p1": 10}}, idle={"clicks": ("p1",)})
+    end = Offset(at={"clicks": {"p0": 20, "p1": 17}})
     assert returns(start, end) == [Leap("clicks", "p1", 10, 17)]
-    assert returns(start, {**end, "at": {"clicks": {"p0": 20, "p1": 10}}}) == []
+    assert returns(start, Offset(at={"clicks": {"p0": 20, "p1": 10}})) == []

@@ -117,6 +117,8 @@ def test_a_torn_tail_is_cut_and_comes_again(
     store = Store(directory, partitions=1)
     if store.position("agent-0") == len(sent["agent-0"]):
         assert store.cut_bytes == len(torn) + len(junk) - kept
+    else:
+        assert store.position("agent-0") == len(sent["agent-0"]) + len(more), "the group is whole"
     store.append([Frame.of("agent-0", len(sent["agent-0"]), more)])
     store.close()
     assert content(directory) == sent | {"agent-0": sent["agent-0"] + more}

@@ -90,12 +90,12 @@ def test_what_python_gives_is_tried_too(tmp_path: Path) -> None:
 )
 def test_a_function_that_takes_long_does_not_hold_up_a_command(select: str, tmp_path: Path) -> None:
     def waiting(values: pl.Series) -> pl.Series:
-        time.sleep(8)
+        time.sleep(30)
         return values
 
     functions = {"waiting": _as_sql(waiting)}
     with kit.running(tmp_path, kit.clicks([]), STAY, functions=functions) as (jobs, _):
         began = time.monotonic()
         jobs.say(f"CREATE JOB slow AS {select}")
-        assert time.monotonic() - began < 7.5
+        assert time.monotonic() - began < 25
         assert life(jobs, "slow") == "running"

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
+import penstock.demos
 from penstock.jobs.messages import Delivered
 from penstock.jobs.program import Jobs
 from penstock.testing.inline import InlineEngine
 from penstock.words.errors import UserError
 
-APPS = Path(__file__).parents[2] / "apps"
+DEMOS = Path(penstock.demos.__file__).parent
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PRODUCTS = ["Angry Birds", "Chess", "Go", "Tetris", "Pong"]
 
 
 def script(name: str, folder: Path) -> str:
     """An app's SQL, reading finished files of this folder."""
-    text = (APPS / f"{name}.sql").read_text()
+    text = (DEMOS / f"{name}.sql").read_text()
     source = {"shop": "shop/*.jsonl", "spam": "posts/*.jsonl"}[name]
     return text.replace(f"files('{source}')", f"files('{folder}/*.jsonl', finished => TRUE)")
 

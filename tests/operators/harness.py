@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.closing import Closing, Due, Step
+from penstock.logs.contract import Partition
+from penstock.operators.event_windows import END_OF_TIME
 from penstock.operators.job_windows import LOTS
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -88,6 +90,8 @@ class Cutting:
     ends: tuple[frozenset[int], ...]
     slices: tuple[int, ...]
     holds: int | None = None
+    #: partitions of which nothing is seen until all of the others is read
+    idle: frozenset[int] = frozenset()
 
     @property
     def closing(self) -> Holding | None:
@@ -105,7 +109,8 @@ class Holding(Closing):
         draw: random.Random = self.draw  # type: ignore[attr-defined]
         if draw.random() < 0.3:
             return Step()
-        anywhere = [due.reached, due.sure, *(due.sure - back * SECOND for back in range(1, 30))]
+        sure = min(due.sure, END_OF_TIME - 1)  # beyond it nothing is due
+        anywhere = [due.reached, sure, *(sure - back * SECOND for back in range(1, 30))]
         at = draw.choice([*anywhere, *(at - 1 for at in due.rows for _ in range(4))])
         return Step((max(at, due.reached), draw.choice([0, 1, 5, LOTS - 1, LOTS])))
 
@@ -117,11 +122,22 @@ STRAIGHT = Cutting((), (1,))
 
 
 class CutLog(ListLog):
-    """A log whose partitions can be taken up to the given places only, one place an epoch."""
+    """A log whose partitions can be taken up to the given places only, one place an epoch; idle ones come last."""
 
-    def __init__(self, lines: Mapping[str, Sequence[str]], ends: Mapping[str, frozenset[int]]) -> None:
+    def __init__(
+        self,
+        lines: Mapping[str, Sequence[str]],
+        ends: Mapping[str, frozenset[int]],
+        idle: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(lines)
-        self._ends = ends
+        self._ends, self._idle = ends, idle
+
+    def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+        found = super().partitions(offsets)
+        if all(one.latest <= offsets.get(one.id, 0) for one in found if one.id not in self._idle):
+            return found
+        return [replace(one, latest=0, finished=False) if one.id in self._idle else one for one in found]
 
     def cut(self, partition: str, start: int, units: int) -> int:
         whole = super().cut(partition, start, units)
@@ -173,7 +189,8 @@ def events_stream(history: History, cutting: Cutting = STRAIGHT, name: str = "ev
         "x": pl.Float64(),
     }
     decoder = ps.json_lines(columns, times={"time": "us"})
-    return ps.stream(name, CutLog(lines, ends), decoder, time="time", lateness=LATENESS / SECOND)
+    idle = frozenset(f"p{at}" for at in cutting.idle)
+    return ps.stream(name, CutLog(lines, ends, idle), decoder, time="time", lateness=LATENESS / SECOND)
 
 
 def fast_directory() -> tempfile.TemporaryDirectory[str]:

@@ -80,6 +80,7 @@ def test_where_a_first_reader_begins(kafka: KafkaCluster, fill: Fill) -> None:
     assert again.partitions({})[0].earliest == 10
 
 
+@pytest.mark.may_skip("a Kafka broker of one's own")
 @pytest.mark.skipif(not REAL, reason="the mock does not look for times: needs PENSTOCK_TEST_KAFKA")
 def test_a_first_reader_may_begin_at_a_time(kafka: KafkaCluster) -> None:
     topic = kafka.topic()

@@ -59,8 +59,8 @@ class TestTrimmed(LogContract):
         server.xtrim(key, maxlen=600, approximate=False)
         return RedisLog(redis_address, key, finished=True)
 
-    @pytest.mark.skip(reason="asks with offsets that have been trimmed, which is an error")
-    def test_latest_never_goes_back(self, log: Log) -> None: ...
+    #: asks with offsets that have been trimmed, which is an error
+    test_latest_never_goes_back = None  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("id", ["0-1", "5-0", "1700000000000-7", "8796093022207-1048575"])
@@ -142,7 +142,8 @@ def test_entries_that_come_in_bursts_are_cut_near_what_was_asked_for(
     while start < partition.latest:
         end = log.cut(key, start, 1_500)
         sizes.append(read_all(log, Span(key, start, end)).count(b"\n"))
-        assert log.units(key, start, end) == pytest.approx(sizes[-1], rel=3)
+        units = log.units(key, start, end)
+        assert units / 3 <= sizes[-1] <= 3 * units, "at most three times off, either way"
         start = end
     assert sum(sizes) == 12_000
     assert max(sizes) < 4_500

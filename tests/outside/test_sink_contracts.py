@@ -17,6 +17,8 @@ from penstock.testing.sink_contract import SinkContract, epoch_rows, size
 from penstock.words.errors import ExternalError
 from tests.outside.receiver import Receiver
 
+pytestmark = pytest.mark.process
+
 NOTHING = pl.DataFrame(schema={"epoch": pl.Int64})
 
 
@@ -137,12 +139,14 @@ class TestKafka(SinkContract):
         )
 
     @pytest.mark.kill
+    @pytest.mark.may_skip("a Kafka broker of one's own")
     @pytest.mark.skipif(
         not REAL, reason="the mock shows records of open transactions: needs PENSTOCK_TEST_KAFKA"
     )
     def test_a_writer_killed_at_any_moment_leaves_whole_epochs(self, tmp_path: Path) -> None:
         super().test_a_writer_killed_at_any_moment_leaves_whole_epochs(tmp_path)
 
+    @pytest.mark.may_skip("a Kafka broker of one's own")
     @pytest.mark.skipif(not REAL, reason="the mock shuts no producer out: needs PENSTOCK_TEST_KAFKA")
     def test_the_rows_of_a_lower_generation_are_refused(self, tmp_path: Path) -> None:
         super().test_the_rows_of_a_lower_generation_are_refused(tmp_path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -73,24 +74,25 @@ def test_what_several_outputs_need_is_read_once() -> None:
 
 @dataclass(frozen=True)
 class Asking(Decoder):
-    """A decoder that notes which columns it is asked for."""
+    """A decoder that notes in a file which columns it is asked for: tasks have copies of it."""
 
     inner: Decoder
-    asked: list[list[str]] = field(default_factory=list)
+    notes: Path
 
     def schema(self) -> dict[str, pl.DataType]:
         return self.inner.schema()
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
-        self.asked.append(sorted(columns))
+        with self.notes.open("a") as file:
+            file.write(json.dumps(sorted(columns)) + "\n")
         return self.inner.decode(chunk, columns)
 
 
-def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path) -> None:
-    decoder = Asking(ps.json_lines(COLUMNS))
+def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path, tmp_path: Path) -> None:
+    decoder = Asking(ps.json_lines(COLUMNS), tmp_path / "notes")
     events = ps.stream("clicks", ListLog([LINE]), decoder, time="time")
     run_inline(ps.app("x", ps.output("out", events.key_by("user").window("1s").sum("bytes"))), state)
-    assert decoder.asked == [["bytes", "time", "user"]]
+    assert [json.loads(line) for line in decoder.notes.open()] == [["bytes", "time", "user"]]
 
 
 # -- sub-queries and levels -----------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def test_a_shared_input_is_one_sub_query() -> None:
     counts = clicks().key_by("user").window("1s").count()
     made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
     assert len(made.subqueries) == 1
-    assert sorted(edge.target for edge in made.edges_from("1-aggregation")) == [
+    assert sorted(edge.target for edge in made.edges_from("1-time-window-aggregate")) == [
         "out:out0",
         "out:out1",
         "out:out2",
@@ -127,13 +129,13 @@ def test_a_level_is_one_more_than_the_deepest_input() -> None:
     )
     made = plan(deep, events.key_by("user").window("1s").count())
     assert [(sub.id, sub.level) for sub in made.subqueries.values()] == [
-        ("1-lastn", 1),
-        ("2-aggregation", 2),
-        ("3-aggregation", 2),  # by the same key as the one it reads: no further exchange
-        ("4-aggregation", 1),
+        ("1-last-n", 1),
+        ("2-time-window-aggregate", 2),
+        ("3-time-window-aggregate", 2),  # by the same key as the one it reads: no further exchange
+        ("4-time-window-aggregate", 1),
     ]
     assert made.levels == 2
-    assert [sub.id for sub in made.at_level(1)] == ["1-lastn", "4-aggregation"]
+    assert [sub.id for sub in made.at_level(1)] == ["1-last-n", "4-time-window-aggregate"]
 
 
 def test_a_sub_query_waits_for_every_stream_it_reads() -> None:

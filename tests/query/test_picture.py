@@ -38,9 +38,9 @@ def test_a_picture_is_whole_and_names_every_part() -> None:
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     for part in (
         "stream clicks",
-        "1-lastn",
-        "2-runningaggregation",
-        "3-runningaggregation",
+        "1-last-n",
+        "2-running-aggregate",
+        "3-running-aggregate",
         "output top",
         "output sums",
     ):

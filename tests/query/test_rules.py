@@ -59,7 +59,7 @@ def test_equal_steps_over_one_stream_become_one() -> None:
     same = [events.filter(col("bytes") > 1).key_by("user").window("5s").count() for _ in range(3)]
     made = compiled(app(*same))
     assert len(made.subqueries) == 1
-    assert len(made.edges_from("1-aggregation")) == 3
+    assert len(made.edges_from("1-time-window-aggregate")) == 3
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_aggregates_are_reduced_before_they_travel_and_lists_are_not() -> None:
     events = clicks()
     made = compiled(app(events.key_by("user").window("5s").count(), events.key_by("user").last(2, "page")))
     assert {edge.target: edge.reduce for edge in made.edges if edge.source == "scan:clicks"} == {
-        "1-aggregation": True,
-        "2-lastn": False,
+        "1-time-window-aggregate": True,
+        "2-last-n": False,
     }
 
 
@@ -187,7 +187,7 @@ def test_the_same_key_again_needs_no_exchange() -> None:
     last = clicks().key_by("user").last(2, "bytes").map(more=col("bytes").list.sum())
     again = compiled(app(last.key_by("user").window("5s").sum("more")))
     assert levels(again) == [1, 1]
-    assert [edge.forward for edge in again.edges if edge.source == "1-lastn"] == [True]
+    assert [edge.forward for edge in again.edges if edge.source == "1-last-n"] == [True]
     other = compiled(app(last.key_by("more").window("5s").count()))
     assert levels(other) == [1, 2]
 

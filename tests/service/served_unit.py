@@ -31,7 +31,7 @@ class Site:
     """A unit that is served, in a folder. To be closed."""
 
     def __init__(
-        self, folder: Path, *arguments: str, master: str = "inline", lease: str = "1500ms", wait: float = WAIT
+        self, folder: Path, *arguments: str, master: str = "inline", lease: str = "6s", wait: float = WAIT
     ) -> None:
         self.folder, self.state, self._wait = folder, folder / "state", wait
         with socket.socket() as free:

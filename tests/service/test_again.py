@@ -15,6 +15,8 @@ import penstock.service.run as run_command
 from penstock.service.cli import app as cli
 from penstock.service.figures import program
 
+pytestmark = pytest.mark.process
+
 APP = """
 import penstock as ps
 

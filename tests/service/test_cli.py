@@ -65,12 +65,13 @@ def test_what_nobody_expected_is_kept_in_a_file(
 
 
 def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    file = Path(cli.__file__).parents[2] / "apps" / "clickstream.py"
+    file = Path(penstock.__file__).parent / "demos" / "clickstream.py"
     assert left(["explain", str(file)]) == 0
     told = capsys.readouterr().out
     for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "SUB-QUERIES", "SPARK STAGES"):
         assert heading in told
     assert "exchange by visitor" in told
+    assert "said at: clickstream.py:" in told, "a demo is a user's program: its lines are named"
 
 
 def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,3 +97,45 @@ def test_run_forgets_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(SystemExit):
             cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(state), *options])
     assert found == [True, False]
+
+
+COUNTING = """
+import penstock as ps
+clicks = ps.stream("clicks", ps.generated(total=500), ps.combined_log(extra=["cookie"]), time="time")
+counts = clicks.key_by("path").window("{window}").aggregate(ps.count())
+app = ps.app("tiny", ps.output("counts", counts, ps.console()))
+"""
+
+
+def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def called(window: str, *options: str) -> int:
+        (tmp_path / "tiny.py").write_text(COUNTING.format(window=window))
+        place = ["--state", str(tmp_path / "state"), "--master", "inline", "--drain"]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run", str(tmp_path / "tiny.py"), *place, *options])
+        return int(ended.value.code or 0)
+
+    assert called("1h") == 0
+    assert called("2h") == 2
+    assert "--drop-state" in capsys.readouterr().err
+    assert called("2h", "--drop-state") == 0
+    told = capsys.readouterr()
+    assert (
+        "of its state kept: nothing; dropped: nothing; starts empty: 1-time-window-aggregate"
+        in told.out + told.err
+    )
+    assert "go on with" in told.out
+    assert "--drop-state" not in told.out.partition("go on with")[2]
+    assert called("2h") == 0
+
+
+def test_the_engines_of_a_unit_cannot_be_told_to_drop_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.py").write_text(APP)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(tmp_path / "s"), "--ha", "--drop-state"])
+    assert ended.value.code == 2
+    assert "BAD_OPTION" in capsys.readouterr().err

@@ -15,6 +15,8 @@ from pyspark import cloudpickle
 from penstock.service.load import load_app
 from penstock.words.errors import UserError
 
+pytestmark = pytest.mark.process
+
 APP = """
 import penstock as ps
 rows = ps.stream("clicks", ps.generated(total=10, live=False), ps.combined_log(), time="time")

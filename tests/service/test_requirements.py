@@ -42,7 +42,7 @@ def test_every_package_that_the_engine_imports_is_said_to_be_needed() -> None:
                     found |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module:
                     found.add(node.module.partition(".")[0])
-    outside = found - sys.stdlib_module_names - {"penstock", "apps"}
+    outside = found - sys.stdlib_module_names - {"penstock"}
     assert "cloudpickle" in outside, "Polars needs it to send functions"
     missing = {name for name in outside if canonicalize_name(MODULES.get(name, name)) not in needed}
     assert not missing

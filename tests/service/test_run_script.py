@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).resolve().parents[2] / "run"
 #: says where it would put files, and stays until it is let go
 PYTEST = """#!/bin/sh

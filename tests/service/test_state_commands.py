@@ -81,7 +81,7 @@ def test_ls_tells_every_kept_epoch(run: Path, capsys: pytest.CaptureFixture[str]
 def test_show_tells_collections_and_shows_rows(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("show", run / "state") == 0
     assert "totals" in capsys.readouterr().out
-    assert called("show", run / "state", "1-runningaggregation", "--epoch", "2", "--rows", "2") == 0
+    assert called("show", run / "state", "1-running-aggregate", "--epoch", "2", "--rows", "2") == 0
     told = capsys.readouterr().out
     assert "state after epoch 2" in told
     assert "count.n" in told

@@ -14,18 +14,18 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.elastic.measurements import MEASUREMENTS
-from penstock.elastic.prometheus import exported_name
 from penstock.engine.engine import Engine
 from penstock.engine.epoch import EpochReport
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import socket_of
 from penstock.engine.lines import LineServer
-from penstock.engine.recent import KEPT_EPOCHS, Recent, report_of
+from penstock.engine.recent import KEPT_EPOCHS, Recent
 from penstock.engine.status import StatusServer
+from penstock.metrics.epoch import EpochFigures
 from penstock.service.cli import app as cli
 from penstock.service.following import following, load_manager
-from penstock.service.status import asked, drawn
+from penstock.service.question import asked
+from penstock.service.status import drawn
 from penstock.words.errors import ExternalError, UserError
 from tests.cluster import driven, query
 
@@ -52,11 +52,15 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert set(said["sub_queries"]) == {"scan", *engine.plan.subqueries}
     for name in engine.plan.subqueries:
         one = said["sub_queries"][name]
-        assert one["processing_rate"] > 0
+        assert one["rows_per_second"] > 0
+        assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
+        assert f'penstock_stage_utilisation_ratio{{stage="{name}"}} ' in metrics[0]
+        assert f'penstock_stage_latency_seconds_count{{stage="{name}"}} ' in metrics[0]
         assert len(one["bucket_seconds"]) == len(one["bucket_map"]) == 64
         assert sum(one["bucket_bytes"]) == pytest.approx(one["state_bytes"])
-    for measurement in MEASUREMENTS:
-        assert f"# HELP {exported_name(measurement)} " in metrics[0]
+    assert said["processing_rate"] > 0
+    assert "penstock_events_total " in metrics[0]
+    assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
     shown = at_width(140, said)
     assert "driven" in shown
     assert all(name in shown for name in engine.plan.subqueries)
@@ -76,9 +80,9 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     with StatusServer(engine, recent):
         (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
         assert asked(tmp_path / "state", "epochs 1000000") == []
-    report, counts = report_of(told)
-    assert counts == {"a": 2}
-    assert report == EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {}, {"clicks": 7}, 5, 6, **times)
+    of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
+    assert EpochFigures.from_plain(told) == of_report.figures
+    assert of_report.figures.rows == {"a": 2}
 
 
 def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:
@@ -129,8 +133,7 @@ def at_width(width: int, said: dict[str, Any]) -> str:
 def sub_query(**more: Any) -> dict[str, Any]:
     said = {
         "utilisation": 0.55,
-        "input_rate": 1_234_567.0,
-        "processing_rate": 1_234_567.0,
+        "rows_per_second": 1_234_567.0,
         "backlog_seconds": 3.0,
         "imbalance": 0.12,
         "exchange_bytes": 123.4e6,
@@ -150,6 +153,9 @@ BEGUN: dict[str, Any] = {
     "period_seconds": 2.0,
     "epoch_seconds": 0.4,
     "epoch_target_seconds": 1.0,
+    "input_rate": 7_000.0,
+    "processing_rate": 6_000.0,
+    "backlog_seconds": 3.0,
     "measured_seconds_ago": 1.0,
     "sub_queries": {"scan": sub_query(bucket_map=[]), "clicks by path and country": sub_query()},
     "executors": {"0": {"cores": 1, "cpu": 0.5, "memory_bytes": 9e8}},
@@ -162,14 +168,12 @@ def test_in_eighty_columns_nothing_is_left_out() -> None:
     assert "…" not in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     assert all(word in shown for word in ("clicks", "path", "country"))
-    assert shown.count("1,234,567") == 4
-    assert all(
-        title in shown for title in ("used", "in/s", "done/s", "imbalance", "sent/s", "state", "buckets")
-    )
+    assert shown.count("1,234,567") == 2
+    assert "7,000 events/s arrive, 6,000 are executed" in shown
+    assert all(title in shown for title in ("used", "rows/s", "imbalance", "sent/s", "state", "buckets"))
 
 
 def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
-    cold = {name: one | {"backlog_seconds": None} for name, one in BEGUN["sub_queries"].items()}
     new = {"0": BEGUN["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
     elastic = {
         "orders": [],
@@ -179,7 +183,7 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
         "leaving": ["0"],
         "decisions": [],
     }
-    shown = at_width(80, BEGUN | {"sub_queries": cold, "executors": new, "elastic": elastic})
+    shown = at_width(80, BEGUN | {"backlog_seconds": None, "executors": new, "elastic": elastic})
     assert "no epoch yet" in shown
     assert "epoch -1" not in shown
     assert "not known yet" in shown

@@ -14,6 +14,7 @@ from penstock.ha.steering import Steering, settings_of
 from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
 from penstock.service.cli import main
 from penstock.service.unit import begun_unit
+from tests.metrics.text import parse
 
 APP = """
 import penstock as ps
@@ -95,7 +96,7 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"] == "stopped"
     )
-    session = unit.store.session()
+    session = unit.store.session(60.0)
     unit.attend(session)
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
@@ -213,3 +214,10 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
     assert "durable None, every 5" in text
     code, text = said(capsys, "ha", "status", "--state", str(root), "--json")
     assert json.loads(text)["controller"]["decision"]["chosen"] == "active-replication"
+    for command in (("ha", "status"), ("status",)):
+        code, text = said(capsys, *command, "--state", str(root), "--metrics")
+        assert code == 0
+        found = parse(text)
+        assert found["penstock_unit_recoveries_total", ()] == 1
+        assert found["penstock_unit_last_recovery_seconds", ()] == 3.5
+        assert found["penstock_unit_recovery_threshold_seconds", ()] == 10

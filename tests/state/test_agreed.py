@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,49 +10,50 @@ import pytest
 from penstock.ha.seed import seeded
 from penstock.state.agreed import KEPT, Agreed
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
 from penstock.words.errors import ExternalError, UserError
 
 
-def offsets(epoch: int) -> dict[str, object]:
-    return {"start": {"epoch": epoch - 1}, "end": {"epoch": epoch}}
+def record_of(epoch: int) -> EpochRecord:
+    return EpochRecord(Offset(epoch - 1), Offset(epoch))
 
 
 def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
     leader, follower = Agreed(tmp_path / "book"), Agreed(tmp_path / "book")
     leader.take(3)
-    said = leader.record(0, offsets(0))
-    assert said == {**offsets(0), "generation": 3}
+    said = leader.record(0, record_of(0))
+    assert said == replace(record_of(0), generation=3)
     assert follower.recorded(0) == said
-    assert follower.record(0, {"start": {}, "end": {"epoch": 0, "other": True}}) == said
+    assert follower.record(0, EpochRecord(Offset(), Offset(0, commands=1))) == said
     assert follower.recorded(1) is None
 
 
 def test_who_only_reads_cannot_decide(tmp_path: Path) -> None:
     with pytest.raises(ExternalError) as refused:
-        Agreed(tmp_path / "book").record(0, offsets(0))
+        Agreed(tmp_path / "book").record(0, record_of(0))
     assert refused.value.condition == "FENCED"
 
 
 def test_once_the_book_is_taken_a_lower_generation_adds_nothing(tmp_path: Path) -> None:
     old, new = Agreed(tmp_path / "book"), Agreed(tmp_path / "book")
     old.take(1)
-    old.record(0, offsets(0))
+    old.record(0, record_of(0))
     new.take(2)
     with pytest.raises(ExternalError) as refused:
-        old.record(1, offsets(1))
+        old.record(1, record_of(1))
     assert refused.value.condition == "FENCED"
-    new.record(1, offsets(1))
+    new.record(1, record_of(1))
     with pytest.raises(ExternalError):
-        old.record(1, offsets(1))
-    assert new.record(0, offsets(0))["generation"] == 1, "what it finds it repeats"
+        old.record(1, record_of(1))
+    assert new.record(0, record_of(0)).generation == 1, "what it finds it repeats"
 
 
 def test_old_records_go_but_not_those_a_slow_replica_may_need(tmp_path: Path) -> None:
     book = Agreed(tmp_path / "book")
     book.take(1)
     for epoch in (0, 5, KEPT, KEPT + 7):
-        book.record(epoch, offsets(epoch))
+        book.record(epoch, record_of(epoch))
     book.recycle(KEPT + 5)
     assert book.epochs() == [5, KEPT, KEPT + 7]
 
@@ -61,7 +63,7 @@ def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> N
     book.take(1)
     leader = StateDirectory(tmp_path / "state", book)
     leader.claim("query", "summary", 1)
-    assert leader.record(0, offsets(0))["generation"] == 1
+    assert leader.record(0, record_of(0)).generation == 1
     leader.commit(Manifest(epoch=0))
     leader.release()
     assert seeded(tmp_path / "replica", leader) == 0
@@ -69,11 +71,11 @@ def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> N
     follower.claim("query", "summary")
     assert follower.existing() == leader.existing()
     assert follower.latest().epoch == 0
-    book.record(1, offsets(1))
-    assert follower.recorded_end(1) == {"epoch": 1}
-    assert follower.record(1, {"start": {}, "end": {}})["end"] == {"epoch": 1}
+    book.record(1, record_of(1))
+    assert follower.recorded_end(1) == Offset(1)
+    assert follower.record(1, EpochRecord(Offset(), Offset(1, commands=1))).end == Offset(1)
     with pytest.raises(ExternalError):
-        follower.record(2, offsets(2))
+        follower.record(2, record_of(2))
     follower.release()
 
 

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from penstock.state.cache import HostCache
+
+pytestmark = pytest.mark.process
 
 
 def test_directories_of_processes_that_are_gone_are_cleared_and_others_are_left(tmp_path: Path) -> None:

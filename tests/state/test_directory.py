@@ -13,7 +13,9 @@ import pytest
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
 from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
@@ -39,7 +41,7 @@ def committed(folder: Path, epochs: int) -> StateDirectory:
     directory = StateDirectory(folder)
     manifest = Manifest()
     for epoch in range(epochs):
-        directory.record(epoch, {"start": {}, "end": {"epoch": epoch, "at": {"s": {"p": epoch}}}})
+        directory.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, at={"s": {"p": epoch}})))
         old = tuple((entry.name, frozenset(entry.sections)) for entry in manifest.entries("op", "t"))
         manifest = manifest.advanced(epoch, [("op", "t", Changes((run_of(folder, epoch),), old))])
         directory.commit(manifest)
@@ -52,7 +54,7 @@ CLAIM = """
 import sys
 from pathlib import Path
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
 StateDirectory(Path(sys.argv[1])).claim("query", "a summary")
 print("claimed", flush=True)
 sys.stdin.read()
@@ -141,10 +143,10 @@ def test_a_file_in_the_place_of_the_directory_is_refused(folder: Path) -> None:
 
 def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
     directory = StateDirectory(folder)
-    first = {"start": {}, "end": {"epoch": 0, "at": {"s": {"p": 7}}}}
+    first = EpochRecord(Offset(), Offset(0, at={"s": {"p": 7}}))
     assert directory.record(0, first) == first
-    assert directory.record(0, {"start": {}, "end": {"epoch": 0, "at": {}}}) == first
-    assert directory.recorded_end(0) == first["end"]
+    assert directory.record(0, EpochRecord(Offset(), Offset(0))) == first
+    assert directory.recorded_end(0) == first.end
     assert directory.recorded_end(1) is None
     assert directory.last_offsets() == {"s": {"p": 7}}
 
@@ -152,7 +154,12 @@ def test_the_first_record_of_an_epoch_stays_in_force(folder: Path) -> None:
 def test_a_damaged_record_is_told_as_damage(folder: Path) -> None:
     directory = committed(folder, 1)
     (folder / "epochs" / "000000000000.json").write_bytes(b'{"start": {}, "e')
-    for reads in (lambda: directory.record(0, {}), lambda: directory.recorded_end(0), directory.last_offsets):
+    other = EpochRecord(Offset(), Offset(0))
+    for reads in (
+        lambda: directory.record(0, other),
+        lambda: directory.recorded_end(0),
+        directory.last_offsets,
+    ):
         with pytest.raises(InternalError) as damage:
             reads()
         assert condition_of(damage) == "STATE_DAMAGED"
@@ -246,7 +253,8 @@ from pathlib import Path
 import polars as pl
 from penstock.state.buckets import with_hash
 from penstock.state.difference import first_difference
-from penstock.state.directory import FORMAT, StateDirectory
+from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
 from penstock.words.errors import PenstockError
@@ -265,7 +273,7 @@ try:
     elif what == "manifest":
         directory.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))
     else:
-        directory.record(0, {"end": {"at": "x" * 50_000}})
+        directory.record(0, EpochRecord(Offset(), Offset(0, at={"s": {"x" * 50_000: 1}})))
 except PenstockError as error:
     print(error.condition, error.retry)
 """

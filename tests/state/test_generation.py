@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from penstock.state import durable
 from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.generation import Ground
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import rolled_back
 from penstock.state.run import RunStore
 from penstock.words.errors import ExternalError, InternalError
 
-RECORD: dict[str, Any] = {"start": {}, "end": {"epoch": 0, "at": {}}}
+RECORD = EpochRecord(Offset(), Offset(0))
 
 
 def taken(folder: Path, generation: int | None = None) -> Ground:
@@ -101,7 +103,7 @@ def test_a_lease_takes_the_directory_from_an_engine_that_holds_its_lock(tmp_path
             attempt()
         assert refused.value.condition == "FENCED"
         assert "generation 7; this one is 1" in str(refused.value)
-    assert new.record(0, RECORD) == {**RECORD, "generation": 7}
+    assert new.record(0, RECORD) == replace(RECORD, generation=7)
     new.commit(Manifest(epoch=0))
     assert new.latest().generation == 7
 

@@ -16,7 +16,7 @@ SHARED = RunEntry("op.t/000000000002-b.run", 2, 3, 70, {1: (0, 3)})
 MANIFEST = Manifest(
     epoch=12,
     collections={
-        "1-lastn": {
+        "1-last-n": {
             "last": (RunEntry("op.t/000000000001-a.run", 1, 4, 50, {0: (0, 1), 9: (1, 3)}, -7, 8), SHARED),
             "waiting": (),
         },
@@ -69,13 +69,13 @@ def test_the_next_manifest_leaves_the_one_before_as_it_is() -> None:
     after = MANIFEST.advanced(
         13,
         [
-            ("1-lastn", "last", Changes((added,), ((SHARED.name, frozenset({1})),))),
+            ("1-last-n", "last", Changes((added,), ((SHARED.name, frozenset({1})),))),
             ("new-op", "t", Changes((added,))),
         ],
         counters={"events": 1},
     )
     assert MANIFEST.to_bytes() == before
-    assert [entry.name for entry in after.entries("1-lastn", "last")] == ["op.t/000000000001-a.run", "new"]
+    assert [entry.name for entry in after.entries("1-last-n", "last")] == ["op.t/000000000001-a.run", "new"]
     assert after.entries("out-ż", "best") == (SHARED,)
     assert after.entries("new-op", "t") == (added,)
     assert (after.epoch, after.counters, after.answers) == (13, {"events": 1}, MANIFEST.answers)

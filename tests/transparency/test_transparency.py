@@ -1,54 +1,70 @@
-"""Whatever a query says, its rows are those worked out by hand: however it is cut, and after crashes."""
+"""Whatever a query says, its rows are those worked out by hand: however it is carried out, and after crashes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, event, given, note, settings
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine import admission, epoch, slices, stages
+from penstock.engine.local_stages import SEED
 from penstock.engine.steps import STEPS
-from penstock.testing.inline import run_inline
 from tests.operators.harness import (
     LATENESS,
     SECOND,
-    STRAIGHT,
-    Cutting,
     Event,
     History,
-    cuttings,
     events_stream,
     fast_directory,
     histories,
 )
 from tests.transparency import oracle, queries
+from tests.transparency import ways as carried_out
 from tests.transparency.compared import rows_of, sorted_rows
+from tests.transparency.ways import IN_ONE_GO, Ways, ways
 
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "0"))
-BUCKETS = st.sampled_from([1, 4, 16])
+#: a case is drawn so often until its query has rows
+DRAWS = 6
 
 pytestmark = pytest.mark.timeout(0 if EXAMPLES else 120)
 
 
 def tried(few: int) -> settings:
-    """A few examples, or as many as were asked for; failures are shrunk only then."""
+    """A few examples, or as many as were asked for; failures are shrunk only then.
+
+    What is assumed away does not count. Unless more are asked for, they are the same every time."""
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     return settings(
         max_examples=EXAMPLES or few,
         deadline=None,
+        derandomize=not EXAMPLES,
         phases=[*phases, Phase.shrink] if "PENSTOCK_SHRINK" in os.environ else phases,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 
 
 # -- what is compared ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """Outputs, two streams to read, and the rows worked out by hand, where these are sure."""
+
+    outputs: dict[str, Any]
+    one: History
+    other: History
+    rows: dict[str, list[str] | None]
+    #: whether the first output has rows
+    lively: bool
 
 
 def log_of(history: History) -> oracle.Log:
@@ -59,53 +75,67 @@ def log_of(history: History) -> oracle.Log:
     return oracle.Log(columns, partitions, "time", LATENESS)
 
 
-def by_hand(query: queries.Query, one: History, other: History) -> tuple[list[str], bool]:
-    rows, sure = oracle.answers(query.node, {"one": log_of(one), "other": log_of(other)})
-    event(f"sure: {sure}")
-    event(f"rows: {bool(rows)}")
+def by_hand(node: Any, one: History, other: History) -> tuple[list[str], bool]:
+    rows, sure = oracle.answers(node, {"one": log_of(one), "other": log_of(other)})
     return sorted_rows(rows), sure
 
 
-def app_of(
-    query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], *sinks: Any
-) -> ps.App:
+@st.composite
+def cases(draw: st.DrawFn, drawn: st.SearchStrategy[queries.Query]) -> Case:
+    """A query and events, drawn until it has rows; now and then with what it was made of as a second output."""
+    for number in range(DRAWS):
+        if number % 2 == 0:
+            query = draw(drawn)
+        one, other = draw(few_events), draw(few_events)
+        rows, sure = by_hand(query.node, one, other)
+        if rows:
+            break
+    outputs, found = {"out": query.node}, {"out": rows if sure else None}
+    before = getattr(query.node, "input", None)
+    if before is not None and draw(st.integers(0, 3)) == 0:
+        outputs["before"] = before
+        others, known = by_hand(before, one, other)
+        found["before"] = others if known else None
+    return Case(outputs, one, other, found, bool(rows))
+
+
+def app_of(case: Case, how: Ways, folder: Path | None = None) -> ps.App:
+    """The case as an app; with a folder, its rows go to files there."""
     streams = {
         name: events_stream(history, cutting, name)
-        for name, history, cutting in zip(queries.STREAMS, (one, other), cuts, strict=True)
+        for name, history, cutting in zip(queries.STREAMS, (case.one, case.other), how.cuts, strict=True)
     }
-    return ps.app("any", ps.output("out", queries.built(query.node, streams), *sinks))
+    known: dict[Any, ps.Stream] = {}
+    return ps.app(
+        "any",
+        *(
+            ps.output(
+                name,
+                queries.built(node, streams, known, how.partition),
+                *([] if folder is None else [ps.jsonl(folder / name)]),
+            )
+            for name, node in case.outputs.items()
+        ),
+    )
 
 
-def told(
-    query: queries.Query,
-    one: History,
-    other: History,
-    cuts: tuple[Cutting, Cutting] = (STRAIGHT, STRAIGHT),
-    buckets: int = 8,
-) -> list[str]:
-    found: list[dict[str, Any]] = []
+def told(case: Case, how: Ways = IN_ONE_GO) -> dict[str, list[str]]:
+    found: dict[str, list[Any]] = {name: [] for name in case.outputs}
     with fast_directory() as folder:
-        for report in run_inline(
-            app_of(query, one, other, cuts),
-            Path(folder) / "state",
-            slices=lambda number: cuts[0].slices[number % len(cuts[0].slices)],
-            buckets=buckets,
-            closing=cuts[0].closing,
-        ):
-            for rows in report.rows.values():
-                found += rows.to_dicts()
-    return sorted_rows(found)
+        for report in carried_out.epochs(app_of(case, how), Path(folder) / "state", how):
+            for name, rows in report.rows.items():
+                found[name] += rows.to_dicts()
+    return {name: sorted_rows(rows) for name, rows in found.items()}
 
 
-def holds_however_it_is_cut(
-    query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
-) -> None:
-    note(str(query.node))
-    straight = told(query, one, other)
-    expected, sure = by_hand(query, one, other)
-    if sure:
-        assert straight == expected
-    assert told(query, one, other, cuts, buckets) == straight
+def holds_however_it_is_carried_out(case: Case, how: Ways) -> None:
+    note(f"{SEED}={os.environ.get(SEED, '0')}")
+    note(str(case.outputs))
+    straight = told(case)
+    for name, rows in case.rows.items():
+        event(f"sure: {rows is not None}")
+        assert rows is None or straight[name] == rows
+    assert told(case, how) == straight
 
 
 @st.composite
@@ -133,48 +163,45 @@ def busy(draw: st.DrawFn) -> History:
 
 
 few_events = st.one_of(busy(), busy(), busy(), histories(most_events=12))
-two_cuttings = st.tuples(cuttings(), cuttings())
 
 
 # -- operators by themselves and together --------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*queries.STATELESS, *queries.STATEFUL])
-def test_an_operator_by_itself(kind: str) -> None:
-    @tried(5)
-    @given(queries.alone(kind), few_events, few_events, two_cuttings, BUCKETS)
-    def holds(
-        query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
-    ) -> None:
-        holds_however_it_is_cut(query, one, other, cuts, buckets)
+def holds_for_all(drawn: st.SearchStrategy[queries.Query], few: int) -> None:
+    """Tries so many cases that have rows to compare."""
+    compared = 0
+
+    @tried(few)
+    @given(cases(drawn), ways())
+    def holds(case: Case, how: Ways) -> None:
+        nonlocal compared
+        assume(case.lively)
+        holds_however_it_is_carried_out(case, how)
+        compared += 1
 
     holds()
+    assert compared >= (EXAMPLES or few)
+
+
+@pytest.mark.parametrize("kind", [*queries.STATELESS, *queries.STATEFUL])
+def test_an_operator_by_itself(kind: str) -> None:
+    holds_for_all(queries.alone(kind), 5)
 
 
 @pytest.mark.parametrize("kind", queries.STATEFUL)
 def test_an_operator_after_another(kind: str) -> None:
-    @tried(5)
-    @given(queries.after_another(kind), few_events, few_events, two_cuttings, BUCKETS)
-    def holds(
-        query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
-    ) -> None:
-        holds_however_it_is_cut(query, one, other, cuts, buckets)
-
-    holds()
+    holds_for_all(queries.after_another(kind), 5)
 
 
-@tried(30)
-@given(queries.compositions(), few_events, few_events, two_cuttings, BUCKETS)
-def test_operators_together(
-    query: queries.Query, one: History, other: History, cuts: tuple[Cutting, Cutting], buckets: int
-) -> None:
-    holds_however_it_is_cut(query, one, other, cuts, buckets)
+def test_operators_together() -> None:
+    holds_for_all(queries.compositions(), 30)
 
 
 # -- crashes -------------------------------------------------------------------------------------
 
 
-class _Crash(BaseException):
+class Crash(BaseException):
     """The end of the engine, in the middle of an epoch."""
 
 
@@ -184,7 +211,7 @@ def crashing(at: str, in_epoch: int) -> Iterator[None]:
 
     def reached(step: str, number: int, engine_pid: int | None = None) -> None:
         if (step, number) == (at, in_epoch):
-            raise _Crash
+            raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (admission, epoch, slices, stages):
@@ -192,43 +219,39 @@ def crashing(at: str, in_epoch: int) -> Iterator[None]:
         yield
 
 
-crashes = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 4)), min_size=1, max_size=3)
-
-
-@tried(25)
-@given(
-    st.one_of(*(queries.alone(kind) for kind in queries.STATEFUL), queries.compositions()),
-    few_events,
-    few_events,
-    two_cuttings,
-    crashes,
-    BUCKETS,
+crashes = st.lists(
+    st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 0, 0, 1, 1, 2, 3])), min_size=1, max_size=3
 )
-def test_crashes_do_not_show(
-    query: queries.Query,
-    one: History,
-    other: History,
-    cuts: tuple[Cutting, Cutting],
-    ends: list[tuple[str, int]],
-    buckets: int,
-) -> None:
-    note(str(query.node))
-    expected, sure = by_hand(query, one, other)
-    if not sure:
-        expected = told(query, one, other)
-    with fast_directory() as folder:
-        state, out = Path(folder) / "state", Path(folder) / "out"
-        for number, (step, in_epoch) in enumerate([*ends, ("never", -1)]):
-            app = app_of(query, one, other, cuts, ps.jsonl(out))
-            with crashing(step, in_epoch):
-                try:
-                    run_inline(
-                        app,
-                        state,
-                        slices=lambda at, number=number: 1 + (at + number) % 4,
-                        buckets=buckets,
-                        closing=cuts[0].closing,
-                    )
-                except _Crash:
-                    event(f"crashed at {step}")
-        assert rows_of(out) == expected
+of_any_kind = st.one_of(*(queries.alone(kind) for kind in queries.STATEFUL), queries.compositions())
+
+
+def test_crashes_do_not_show() -> None:
+    compared = 0
+
+    @tried(25)
+    @given(cases(of_any_kind), ways(), crashes)
+    def holds(case: Case, how: Ways, at: list[tuple[str, int]]) -> None:
+        nonlocal compared
+        assume(case.lively)
+        note(str(case.outputs))
+        straight = told(case)
+        crashed = 0
+        with fast_directory() as folder:
+            state, out = Path(folder) / "state", Path(folder) / "out"
+            for life, (step, in_epoch) in enumerate([*at, ("never", -1)]):
+                with crashing(step, in_epoch):
+                    try:
+                        for _ in carried_out.epochs(app_of(case, how, out), state, how, shift=life):
+                            pass
+                    except Crash:
+                        event(f"crashed at {step}")
+                        crashed += 1
+            found = {name: rows_of(out / name) for name in case.outputs}
+        for name, expected in straight.items():
+            known = case.rows[name]
+            assert found[name] == (expected if known is None else known)
+        assume(crashed > 0)  # else it does not count
+        compared += 1
+
+    holds()
+    assert compared >= (EXAMPLES or 25)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NoReturn, Self
+from typing import ClassVar, NoReturn, Self
 
 import numpy as np
 import polars as pl
@@ -80,6 +80,12 @@ class AggregateFunction(ABC):
 
     `of` is the column's type, known once the plan knows its types (see `resolved`).
     """
+
+    #: what it is, in the identity of state; stays when the class is renamed
+    kind: ClassVar[str]
+    #: the form of its partial answers; another one is refused, but for those in `reads_versions`
+    state_version: ClassVar[int]
+    reads_versions: ClassVar[frozenset[int]] = frozenset()
 
     alias: str
     column: str | None

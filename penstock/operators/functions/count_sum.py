@@ -6,6 +6,7 @@ Whole numbers are summed exactly, floats to 2**-72 (see `floats`), decimals as t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -29,6 +30,9 @@ from penstock.operators.functions.sums import (
 class Count(AggregateFunction):
     """How many events; a null is an event too."""
 
+    kind: ClassVar[str] = "count"
+    state_version: ClassVar[int] = 1
+
     def answers(self, given: pl.DataType) -> pl.DataType:
         return pl.Int64()
 
@@ -42,6 +46,9 @@ class Count(AggregateFunction):
 @dataclass(frozen=True)
 class CountValues(AggregateFunction):
     """How many events have a value in a column."""
+
+    kind: ClassVar[str] = "count-values"
+    state_version: ClassVar[int] = 1
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         return pl.Int64()
@@ -96,6 +103,9 @@ class Sum(_Summing):
     both infinities; of decimals a Decimal, null beyond 38 digits; of durations a duration.
     """
 
+    kind: ClassVar[str] = "sum"
+    state_version: ClassVar[int] = 1
+
     def answers(self, given: pl.DataType) -> pl.DataType:
         if isinstance(given, pl.Duration):
             return given
@@ -121,6 +131,9 @@ class Sum(_Summing):
 @dataclass(frozen=True)
 class Avg(_Summing):
     """The mean of a column's values, a Float64; nulls are left out, and without values it is null."""
+
+    kind: ClassVar[str] = "avg"
+    state_version: ClassVar[int] = 1
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         if not summable(given):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import ClassVar
 
 import datasketches
 import numpy as np
@@ -178,6 +179,9 @@ class _Distinct(AggregateFunction):
 class CountDistinct(_Distinct):
     """How many different values, exactly, an Int64. Keeps every one of them."""
 
+    kind: ClassVar[str] = "count-distinct"
+    state_version: ClassVar[int] = 1
+
     @property
     def grows(self) -> bool:
         return True
@@ -196,6 +200,9 @@ class CountDistinct(_Distinct):
 @dataclass(frozen=True)
 class ApproxCountDistinct(_Distinct):
     """How many different values, an Int64: exact up to 2**lg_k, else with a standard error of 2**(-lg_k / 2)."""
+
+    kind: ClassVar[str] = "approx-count-distinct"
+    state_version: ClassVar[int] = 1
 
     lg_k: int = 12
 

@@ -8,6 +8,7 @@ ordered by their values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -166,6 +167,9 @@ class _Sequential(AggregateFunction):
 class First(_Sequential):
     """The value of the first event, null if that is null."""
 
+    kind: ClassVar[str] = "first"
+    state_version: ClassVar[int] = 1
+
     def answers(self, given: pl.DataType) -> pl.DataType:
         return given
 
@@ -180,6 +184,9 @@ class First(_Sequential):
 class Last(First):
     """The value of the last event, null if that is null."""
 
+    kind: ClassVar[str] = "last"
+    state_version: ClassVar[int] = 1
+
     def pieces(self) -> tuple[Piece, ...]:
         return (End(self.part("e"), self._value(), _order(self.given), last=True),)
 
@@ -187,6 +194,9 @@ class Last(First):
 @dataclass(frozen=True)
 class Collect(_Sequential):
     """A list of the values of all events, nulls too, in the order of events."""
+
+    kind: ClassVar[str] = "collect"
+    state_version: ClassVar[int] = 1
 
     @property
     def grows(self) -> bool:

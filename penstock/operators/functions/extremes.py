@@ -7,6 +7,7 @@ Both zeros count as 0.0: which of them came first must not show.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -95,6 +96,9 @@ class _Ordered(AggregateFunction):
 class Min(_Ordered):
     """The least value of a column; null without values."""
 
+    kind: ClassVar[str] = "min"
+    state_version: ClassVar[int] = 1
+
     def pieces(self) -> tuple[Piece, ...]:
         return (Extreme(self.part("x"), self._value(), greatest=False),)
 
@@ -102,6 +106,9 @@ class Min(_Ordered):
 @dataclass(frozen=True)
 class Max(_Ordered):
     """The greatest value of a column; null without values."""
+
+    kind: ClassVar[str] = "max"
+    state_version: ClassVar[int] = 1
 
     def pieces(self) -> tuple[Piece, ...]:
         return (Extreme(self.part("x"), self._value(), greatest=True),)

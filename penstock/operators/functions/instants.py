@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -27,6 +28,9 @@ class _OfTime(AggregateFunction):
 class Earliest(_OfTime):
     """The event time of the earliest event."""
 
+    kind: ClassVar[str] = "earliest"
+    state_version: ClassVar[int] = 1
+
     def pieces(self) -> tuple[Piece, ...]:
         return (Extreme(self.part("t"), pl.col(TIME), greatest=False),)
 
@@ -34,6 +38,9 @@ class Earliest(_OfTime):
 @dataclass(frozen=True)
 class Latest(_OfTime):
     """The event time of the latest event."""
+
+    kind: ClassVar[str] = "latest"
+    state_version: ClassVar[int] = 1
 
     def pieces(self) -> tuple[Piece, ...]:
         return (Extreme(self.part("t"), pl.col(TIME), greatest=True),)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,9 @@ class Variance(AggregateFunction):
 
     Nulls are left out; NaN or an infinity make it NaN.
     """
+
+    kind: ClassVar[str] = "variance"
+    state_version: ClassVar[int] = 1
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         if not summable(given):
@@ -85,6 +89,9 @@ class Variance(AggregateFunction):
 @dataclass(frozen=True)
 class Stddev(Variance):
     """The standard deviation of a sample: the square root of its variance."""
+
+    kind: ClassVar[str] = "stddev"
+    state_version: ClassVar[int] = 1
 
     def _answers(self, rows: pl.Series) -> pl.Series:
         return super()._answers(rows).sqrt()

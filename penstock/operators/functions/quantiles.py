@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +119,9 @@ class Quantile(_Quantile):
     Keeps every different value: for columns of few different ones, or windows that end.
     """
 
+    kind: ClassVar[str] = "quantile"
+    state_version: ClassVar[int] = 1
+
     @property
     def grows(self) -> bool:
         return True
@@ -144,6 +148,9 @@ class Quantile(_Quantile):
 class Median(Quantile):
     """The value in the middle, or the mean of the two there."""
 
+    kind: ClassVar[str] = "median"
+    state_version: ClassVar[int] = 1
+
     def describe(self) -> str:
         return f"median({self.column}) as {self.alias}"
 
@@ -154,6 +161,9 @@ class ApproxQuantile(_Quantile):
 
     Keeps counts of buckets whose bounds grow in proportion (DDSketch): a few hundred, whatever comes.
     """
+
+    kind: ClassVar[str] = "approx-quantile"
+    state_version: ClassVar[int] = 1
 
     error: float = 0.01
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -48,6 +48,9 @@ class _Arrived(Piece):
 @dataclass(frozen=True)
 class Shipped(AggregateFunction):
     """A function that goes on from partial answers."""
+
+    kind: ClassVar[str] = "reduced-at-source"
+    state_version: ClassVar[int] = 1
 
     function: AggregateFunction | None = None
 

@@ -6,6 +6,7 @@ For jobs that ask for some of these: all can be worked on together, and each tak
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ ASKED: dict[type[AggregateFunction], str] = {
 @dataclass(frozen=True)
 class Summary(AggregateFunction):
     """All of it, of a column of Int64, as a struct."""
+
+    kind: ClassVar[str] = "summary"
+    state_version: ClassVar[int] = 1
 
     def answers(self, given: pl.DataType) -> pl.DataType:
         whole = pl.Int64()

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
 from penstock.operators.functions.columns import Numbers, Packed
 from penstock.operators.functions.contract import AggregateFunction, Piece
+from penstock.operators.identity import NOT_STATE
 from penstock.words.errors import PenstockError, UserError
 
 State = Any
@@ -43,14 +44,17 @@ class UserFunction:
     The name is what the state remembers of it: give it another when its state takes another shape.
     """
 
+    kind: ClassVar[str] = "user-function"
+    state_version: ClassVar[int] = 1
+
     name: str
-    add: Callable[[pl.Series], State] = field(repr=False)
-    merge: Callable[[State, State], State] = field(repr=False)
-    result: Callable[[State], Any] = field(repr=False)
-    subtract: Callable[[State, State], State] | None = field(repr=False)
+    add: Callable[[pl.Series], State] = field(repr=False, metadata=NOT_STATE)
+    merge: Callable[[State, State], State] = field(repr=False, metadata=NOT_STATE)
+    result: Callable[[State], Any] = field(repr=False, metadata=NOT_STATE)
+    subtract: Callable[[State, State], State] | None = field(repr=False, metadata=NOT_STATE)
     dtype: pl.DataType
-    serialize: Callable[[State], bytes] = field(default=_serialized, repr=False)
-    deserialize: Callable[[bytes], State] = field(default=_deserialized, repr=False)
+    serialize: Callable[[State], bytes] = field(default=_serialized, repr=False, metadata=NOT_STATE)
+    deserialize: Callable[[bytes], State] = field(default=_deserialized, repr=False, metadata=NOT_STATE)
 
     def __call__(self, column: str, alias: str | None = None) -> AggregateFunction:
         return User(alias or f"{self.name}_{column}", column, function=self)
@@ -145,6 +149,9 @@ class States(Packed):
 @dataclass(frozen=True)
 class User(AggregateFunction):
     """A function of the user's over a column; nulls are left out, and without values the answer is null."""
+
+    kind: ClassVar[str] = "user-aggregate"
+    state_version: ClassVar[int] = 1
 
     function: UserFunction = field(kw_only=True)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -87,6 +89,7 @@ class Windows(Nodes):
                 if aggregate.function == "collect"
                 else values[0 if aggregate.function == "first" else -1]
             )
+        self.unsure |= aggregate.function == "approx_quantile"  # near the right one
         there = [row.values[aggregate.column] for row in rows if row.values[aggregate.column] is not None]
         return FUNCTIONS[aggregate.function](there, aggregate.share)
 
@@ -125,6 +128,10 @@ def _stddev(values: list[Any], _: float) -> float | None:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
+def _variance(values: list[Any], _: float) -> float | None:
+    return None if len(values) < 2 else float(statistics.variance(map(Fraction, values)))
+
+
 def _quantile(values: list[Any], share: float) -> float | None:
     if not values:
         return None
@@ -143,4 +150,9 @@ FUNCTIONS: dict[str, Callable[[list[Any], float], Any]] = {
     "median": lambda values, _: _quantile(values, 0.5),
     "quantile": _quantile,
     "count_distinct": lambda values, _: len(set(values)),
+    "approx_count_distinct": lambda values, _: len(set(values)),
+    "approx_quantile": _quantile,
+    "count_of": lambda values, _: len(values),
+    "variance": _variance,
+    "squares": lambda values, _: sum(value * value for value in values) % 1_000_003 if values else None,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.transparency import description as d
-from tests.transparency.queries.columns import KEYS, SECOND, Query, Types, spans
+from tests.transparency.queries.columns import KEYS, SECOND, Query, Types, fresh, spans
 from tests.transparency.queries.stateless import conditions
 from tests.transparency.queries.windows import keys_of, windowed
 
@@ -27,8 +27,9 @@ def patterned(draw: st.DrawFn, query: Query) -> Query:
     keys = draw(keys_of(query))
     if not keys:
         return draw(windowed(query, "time"))
-    contiguous, timeouts = draw(st.booleans()), draw(st.booleans())
-    names = [f"p{letter}" for letter in "abcd"[: draw(st.integers(2, 4))]]
+    contiguous, timeouts = draw(st.booleans()), draw(st.booleans()) and "matched" not in keys
+    stem = fresh(query, "p")
+    names = [f"{stem}{letter}" for letter in "abcd"[: draw(st.integers(2, 4))]]
     steps: list[d.Step] = []
     for number, name in enumerate(names):
         earlier = tuple(step.name for step in steps if not step.absent)

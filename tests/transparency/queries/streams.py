@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -10,22 +11,39 @@ import polars as pl
 import penstock as ps
 from penstock import col
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.routing import Partitioner
 from tests.transparency import description as d
 from tests.transparency.queries.columns import POLARS, SECOND
-from tests.transparency.queries.users_code import Adding, Counting, Previous, copies, folded
+from tests.transparency.queries.users_code import SQUARES, Adding, Counting, Previous, copies, folded
+
+
+def parts_of(keys: pl.DataFrame) -> pl.Series:
+    """A partitioner for keys of any types."""
+    texts = keys.select(pl.concat_str(pl.all().cast(pl.String).fill_null("~"), separator="|"))
+    return texts.to_series().str.len_chars() % 3
 
 
 def built(
-    node: Any, streams: Mapping[str, ps.Stream], known: dict[Any, ps.Stream] | None = None
+    node: Any,
+    streams: Mapping[str, ps.Stream],
+    known: dict[Any, ps.Stream] | None = None,
+    partition: Partitioner | None = None,
 ) -> ps.Stream:
     """The stream that a description means; a node that is used twice is one stream."""
     known = {} if known is None else known
     if id(node) not in known:
-        known[id(node)] = _built(node, streams, lambda one: built(one, streams, known))
+        keyed = partial(_keyed, partition=partition)
+        known[id(node)] = _built(node, streams, lambda one: built(one, streams, known, partition), keyed)
     return known[id(node)]
 
 
-def _built(node: Any, streams: Mapping[str, ps.Stream], of: Callable[[Any], ps.Stream]) -> ps.Stream:
+def _keyed(rows: ps.Stream, *keys: str, order: Any = None, partition: Partitioner | None = None) -> Any:
+    return rows.key_by(*keys, order=order, partition=partition) if keys else rows.key_by(order=order)
+
+
+def _built(
+    node: Any, streams: Mapping[str, ps.Stream], of: Callable[[Any], ps.Stream], keyed: Callable[..., Any]
+) -> ps.Stream:
     match node:
         case d.Source():
             return streams[node.stream]
@@ -51,10 +69,9 @@ def _built(node: Any, streams: Mapping[str, ps.Stream], of: Callable[[Any], ps.S
         case d.Rebalance():
             return of(node.input).rebalance()
         case d.Windows():
-            return _windows(node, of(node.input))
+            return _windows(node, of(node.input), keyed)
         case d.Last():
-            keyed = of(node.input).key_by(*node.keys)
-            return keyed.last(node.size, *node.values, partial=node.partial)
+            return keyed(of(node.input), *node.keys).last(node.size, *node.values, partial=node.partial)
         case d.Distinct():
             within = None if node.within is None else node.within / SECOND
             return of(node.input).distinct(*node.columns, within=within, forever=node.within is None)
@@ -65,60 +82,53 @@ def _built(node: Any, streams: Mapping[str, ps.Stream], of: Callable[[Any], ps.S
                 "value": POLARS[node.types[1]],
                 "before": POLARS[node.types[1]],
             }
-            return (
-                of(node.input)
-                .key_by(node.key)
-                .apply_rows(folded(node.key, node.value), schema, forget_after=forget)
-            )
+            rows = keyed(of(node.input), node.key)
+            return rows.apply_rows(folded(node.key, node.value), schema, forget_after=forget)
         case d.Before():
             schema = {
                 "key": POLARS[node.types[0]],
                 "value": POLARS[node.types[1]],
                 "before": POLARS[node.types[1]],
             }
-            return of(node.input).key_by(node.key).apply(Previous(node.key, node.value), schema)
+            return keyed(of(node.input), node.key).apply(Previous(node.key, node.value), schema)
         case d.Ticks():
             operator = (Adding if node.merges else Counting)(node.key, node.every)
             schema = {"key": POLARS[node.type], "told": pl.Int64()}
-            return of(node.input).key_by(node.key, order=node.order).apply(operator, schema)
+            return keyed(of(node.input), node.key, order=node.order).apply(operator, schema)
         case d.Top():
             per = {"per": node.per} if node.per else {}
             return of(node.input).top(
                 node.k, node.by, least=node.least, changes_only=node.changes_only, **per
             )
         case d.Pattern():
-            return (
-                of(node.input)
-                .key_by(*node.keys)
-                .pattern(
-                    *(ps.step(s.name, expression(s.condition), absent=s.absent) for s in node.steps),
-                    within=node.within / SECOND,
-                    matching="contiguous" if node.contiguous else "next",
-                    after="skip" if node.skip else "overlap",
-                    timeouts=node.timeouts,
-                    columns=node.columns,
-                )
+            return keyed(of(node.input), *node.keys).pattern(
+                *(ps.step(s.name, expression(s.condition), absent=s.absent) for s in node.steps),
+                within=node.within / SECOND,
+                matching="contiguous" if node.contiguous else "next",
+                after="skip" if node.skip else "overlap",
+                timeouts=node.timeouts,
+                columns=node.columns,
             )
-    return _meeting(node, of)
+    return _meeting(node, of, keyed)
 
 
-def _meeting(node: Any, of: Callable[[Any], ps.Stream]) -> ps.Stream:
+def _meeting(node: Any, of: Callable[[Any], ps.Stream], by: Callable[..., Any]) -> ps.Stream:
     where = None if getattr(node, "where", None) is None else expression(node.where)
     match node:
         case d.Join():
-            left, right = of(node.left).key_by(*node.keys), of(node.right).key_by(*node.right_keys)
+            left, right = by(of(node.left), *node.keys), by(of(node.right), *node.right_keys)
             bounds: dict[str, Any] = {"before": node.before / SECOND, "after": node.after / SECOND}
             if node.last is not None:
                 bounds = {"events": node.last}
             return left.join(right, **bounds, where=where, how=node.how, order=node.order, suffix=node.suffix)
         case d.Pairs():
-            keyed = of(node.input).key_by(*node.keys)
+            keyed = by(of(node.input), *node.keys)
             reach: dict[str, Any] = {"events": node.last}
             if node.within is not None:
                 reach = {"within": node.within / SECOND, "order": node.order}
             return keyed.join(keyed, **reach, where=where, suffix=node.suffix, distinct_pairs=True)
         case d.Lookup():
-            left, table = of(node.left).key_by(*node.keys), of(node.table).key_by(*node.table_keys)
+            left, table = by(of(node.left), *node.keys), by(of(node.table), *node.table_keys)
             return left.lookup(
                 table, how=node.how, deleted=node.deleted, broadcast=node.broadcast, suffix=node.suffix
             )
@@ -138,8 +148,8 @@ def _meeting(node: Any, of: Callable[[Any], ps.Stream]) -> ps.Stream:
     raise AssertionError(f"no way to build {node}")
 
 
-def _windows(node: d.Windows, rows: ps.Stream) -> ps.Stream:
-    keyed, window = rows.key_by(*node.keys, order=node.order), node.window
+def _windows(node: d.Windows, input: ps.Stream, by: Callable[..., Any]) -> ps.Stream:
+    keyed, window = by(input, *node.keys, order=node.order), node.window
     match window:
         case d.InTime():
             every = None if window.every is None else window.every / SECOND
@@ -177,8 +187,11 @@ def _function(aggregate: d.Aggregate) -> AggregateFunction:
         return {"count": ps.count, "earliest": ps.earliest, "latest": ps.latest}[aggregate.function](
             aggregate.alias
         )
-    if aggregate.function == "quantile":
-        return ps.quantile(aggregate.column, aggregate.share, aggregate.alias)
+    if aggregate.function in ("quantile", "approx_quantile"):
+        quantile = ps.quantile if aggregate.function == "quantile" else ps.approx_quantile
+        return quantile(aggregate.column, aggregate.share, aggregate.alias)
+    if aggregate.function == "squares":
+        return SQUARES(aggregate.column, aggregate.alias)
     names = {"sum": "sum_", "min": "min_", "max": "max_"}
     made: AggregateFunction = getattr(ps, names.get(aggregate.function, aggregate.function))(
         aggregate.column, aggregate.alias

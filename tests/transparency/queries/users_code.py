@@ -19,6 +19,16 @@ def copies(column: str, turn: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     return copied
 
 
+#: an aggregate of the user's own; the numbers are small, and it must not run over whatever is multiplied
+SQUARES = ps.aggregate_function(
+    "squares",
+    add=lambda values: sum(value * value for value in values.to_list()) % 1_000_003,
+    merge=lambda one, other: (one + other) % 1_000_003,
+    result=lambda state: state,
+    dtype=pl.Int64,
+)
+
+
 def folded(key: str, value: str) -> Callable[..., Any]:
     def after(before: Any, row: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
         emit({"key": row[key], "value": row[value], "before": before})
@@ -40,7 +50,7 @@ class Previous(ps.CustomOperator):
 
     def process(self, batch: pl.DataFrame, state: Any, out: ps.Out, context: ps.Context) -> None:
         before = []
-        for key, value in batch.select(self.key, self.value).iter_rows():
+        for key, value in zip(batch[self.key], batch[self.value], strict=True):
             before.append(state.get(key))
             state[key] = value
         made = batch.select("_time", key=self.key, value=self.value)

@@ -38,6 +38,11 @@ FUNCTIONS = [
     "first",
     "last",
     "collect",
+    "count_of",
+    "variance",
+    "approx_count_distinct",
+    "approx_quantile",
+    "squares",
 ]
 
 
@@ -56,6 +61,9 @@ def aggregates_of(
             "min": query.of("int", "float", "str", "time"),
             "max": query.of("int", "float", "str", "time"),
             "count_distinct": plain,
+            "approx_count_distinct": plain,
+            "count_of": plain,
+            "squares": query.of("int"),
             "first": plain,
             "last": plain,
             "collect": plain,
@@ -73,6 +81,9 @@ def aggregates_of(
             "first": kind,
             "last": kind,
             "count_distinct": "int",
+            "approx_count_distinct": "int",
+            "count_of": "int",
+            "squares": "int",
             "collect": ("list", kind),
         }.get(function, "approx")
         share = draw(st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]))

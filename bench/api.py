@@ -1,0 +1,144 @@
+"""The API under load: how soon questions are answered, and whether every subscriber gets every epoch.
+
+Receives a size; hands findings. `penstock serve` runs as a process of its own on the real engine, and events flow. The
+load (see `api_load`) comes from this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscribed
+from bench.benchmark import Benchmark, Told
+from bench.findings import Finding, Target
+from bench.processes import end_tree, environment
+from penstock.words.errors import ExternalError
+
+BENCH = "api"
+_SCRIPT = """
+CREATE STREAM clicks FROM generated(rate => 2000, partitions => 2)
+    FORMAT combined_log(cookie => 'session') EVENT TIME time LATENESS 1 SECONDS;
+CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path ORDER BY n DESC LIMIT 10 WINDOWING 1 SECONDS
+"""
+_SERVE = "from penstock.service.cli import main; main()"
+_START_SECONDS = 180.0
+_END_SECONDS = 40.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    seconds: float = 30.0
+    asks_per_second: int = 500
+    connections: int = 32
+    subscribers: int = 200
+    runs: int = 3
+
+
+QUICK = Size(seconds=5.0, runs=1)
+
+
+class Api(Benchmark):
+    """One run of the benchmark."""
+
+    def __init__(self, size: Size, told: Told) -> None:
+        super().__init__(told)
+        self._size = size
+
+    def cases(self) -> dict[str, Callable[[], Iterator[Finding]]]:
+        """Every case by its name."""
+        return {"ask": self.ask, "subscribers": self.subscribers}
+
+    def ask(self) -> Iterator[Finding]:
+        """How soon questions are answered."""
+        size, runs, flown = self._size, list[Asked](), list[float]()
+        with _served(self._told) as port:
+            for number in range(size.runs):
+                said = f"{size.asks_per_second} questions a second for {size.seconds:g} s"
+                self._told(f"ask: run {number + 1} of {size.runs}, {said}")
+                before, began = got(port, "/status")["events"], time.perf_counter()
+                runs.append(loaded(asked(port, size.asks_per_second, size.seconds, size.connections)))
+                events = got(port, "/status")["events"] - before
+                flown.append(events / (time.perf_counter() - began))
+        case = f"{size.asks_per_second} questions a second"
+        rates, enough = tuple(run.rate for run in runs), Target(size.asks_per_second * 0.99)
+        yield Finding(BENCH, case, "penstock", "answered", "answers/s", rates, enough)
+        for name, share, target in (
+            ("answer, p50", 0.5, None),
+            ("answer, p99", 0.99, Target(20, "at most")),
+            ("slowest answer", 1.0, None),
+        ):
+            found = tuple(_quantile(run.delays, share) * 1000 for run in runs)
+            yield Finding(BENCH, case, "penstock", name, "ms", found, target)
+        yield Finding(BENCH, case, "penstock", "events meanwhile", "events/s", tuple(flown))
+
+    def subscribers(self) -> Iterator[Finding]:
+        """Whether each gets every epoch once, and how far the last is behind the first."""
+        size, runs = self._size, list[Heard]()
+        with _served(self._told) as port:
+            for number in range(size.runs):
+                said = f"{size.subscribers} of them for {size.seconds:g} s"
+                self._told(f"subscribers: run {number + 1} of {size.runs}, {said}")
+                runs.append(loaded(subscribed(port, size.subscribers, size.seconds)))
+        case, shares = f"{size.subscribers} subscribers", tuple(run.share for run in runs)
+        yield Finding(BENCH, case, "penstock", "had every epoch once", "share", shares, Target(1.0))
+        told = tuple(float(len(run.epochs)) for run in runs)
+        yield Finding(BENCH, case, "penstock", "epochs that told rows", "epochs", told, Target(1))
+        if all(run.spreads for run in runs):
+            lags = tuple(_quantile(run.spreads, 0.99) * 1000 for run in runs)
+            yield Finding(BENCH, case, "penstock", "first to last, p99", "ms", lags)
+
+
+def _quantile(samples: Collection[float], share: float) -> float:
+    return sorted(samples)[min(len(samples) - 1, int(share * len(samples)))]
+
+
+# -- the service ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _served(told: Told) -> Iterator[int]:
+    """`penstock serve` in a process of its own, once its job has told something; hands its port."""
+    told("starting the service")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder, "jobs.sql").write_text(_SCRIPT)
+        command = [sys.executable, "-c", _SERVE, "serve", "jobs.sql", "--state", "state"]
+        with open(Path(folder, "log"), "wb") as log:
+            process = subprocess.Popen(
+                [*command, "--listen", f"127.0.0.1:{port}"],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment(),
+            )
+        try:
+            _until_it_tells(process, port, Path(folder, "log"))
+            yield port
+        finally:
+            told("ending the service")
+            end_tree(process, _END_SECONDS)  # not killed at once: Spark would leave its files behind
+
+
+def _until_it_tells(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(ExternalError, ValueError):
+            if last_told(port) > 5:
+                return
+        time.sleep(0.2)
+    raise ExternalError(
+        "SERVICE_NOT_STARTED", "the service told nothing", detail=log.read_text(errors="replace")[-1_000:]
+    )

@@ -1,0 +1,59 @@
+"""The engine of the ingest benchmark, a process of its own: counts paths of a segment log, and writes down each epoch.
+
+Receives the log's directory and a folder; leaves `epochs.jsonl` there: when each epoch was committed, how far it
+read every partition, and what it counted.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import penstock as ps
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.settings import Settings
+from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
+
+
+def app(log: Path) -> ps.App:
+    """Hits of every path, in windows of five seconds."""
+    clicks = ps.stream("clicks", ps.segments(log), ps.combined_log(["session"]), time="time", lateness="2s")
+    return ps.app("hits", ps.output("hits", clicks.key_by("path").window("5s").count("n")))
+
+
+def main(log: Path, folder: Path) -> None:
+    """Run until SIGTERM."""
+    state = folder / "state"
+    engine = Engine(app(log), Settings(state=state, epoch_seconds=0.5, catch_up_seconds=0.5))
+    directory: StateDirectory | None = None
+    with open(folder / "epochs.jsonl", "w", buffering=1) as out:
+
+        def tell(phase: str) -> None:
+            if phase == "running":
+                stopping = threading.Thread(target=engine.stop)
+                signal.signal(signal.SIGTERM, lambda *_: stopping.start())
+                (folder / "running").touch()
+
+        def watch(report: EpochReport) -> None:
+            nonlocal directory
+            directory = directory or engine.state
+            end = directory.recorded_end(report.epoch) or Offset()
+            told = {
+                "at": report.committed_at,
+                "offsets": end.at.get("clicks", {}),
+                "events": report.events,
+                "aside": report.late + report.bad,
+                "seconds": report.seconds,
+            }
+            out.write(json.dumps(told) + "\n")
+
+        engine.run(watch, tell=tell)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,158 @@
+"""Penstock's side of the benchmark: the two queries, and epochs of 1,000 events.
+
+Receives data sets; hands outcomes. Settings are the defaults, apart from the end: stop when all is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from polars import col
+from pyspark.sql import SparkSession
+
+from bench.dataset import Dataset, Parameters
+from bench.outcome import Answer, EpochClock, Outcome
+from bench.reference import TOP, WINDOW_SECONDS
+from penstock.decode import Cookie, combined_log
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.session import session
+from penstock.engine.settings import Settings
+from penstock.jobs.program import Jobs
+from penstock.logs import FileLog
+from penstock.logs.contract import Log
+from penstock.query.app import app, output
+from penstock.query.logical import App
+from penstock.query.stream import Stream, stream
+from penstock.sinks import parquet
+from penstock.words.errors import InternalError
+
+LATENESS = "2s"
+
+
+def clicks(log: Log) -> Stream:
+    """The stream of both queries."""
+    return stream("clicks", log, combined_log(extra=[Cookie("session")]), time="time", lateness=LATENESS)
+
+
+def patterns_app(log: Log, results: Path) -> App:
+    """The last three pages of each session, counted; the ten most frequent, told every 30 s of event time."""
+    last = clicks(log).key_by("session").last(3, "path").map(pattern=col("path").list.join(" > "))
+    top = last.key_by("pattern").running(f"{WINDOW_SECONDS}s").count().top(TOP)
+    return app("patterns", output("top", top, parquet(results)))
+
+
+def windows_app(log: Log, results: Path) -> App:
+    """The ten most visited pages of each 30 s."""
+    counts = clicks(log).key_by("path").window(f"{WINDOW_SECONDS}s").count()
+    return app("windows", output("top", counts.top(TOP, changes_only=False), parquet(results)))
+
+
+APPS = {"patterns": patterns_app, "windows": windows_app}
+
+
+def runs(case: str, datasets: list[Dataset], place: Path) -> list[Outcome]:
+    """The case over each data set in turn, in one session; the first ones warm it up for the last."""
+    spark = started()
+    outcomes = []
+    for number, dataset in enumerate(datasets):
+        here, results = place / str(number), place / str(number) / "results"
+        settings = Settings(state=here / "state", drain=True)
+        told = APPS[case](files_of(dataset), results)
+        outcomes.append(drained(told, dataset, settings, spark).outcome(answer(case, results)))
+    return outcomes
+
+
+def small_epochs(warm: int, measured: int, events: int, place: Path) -> Outcome:
+    """Epochs of `events` events of the patterns query, one after the other, with more always waiting.
+
+    A sample is the time from the end of one epoch to the end of the next, in ms.
+    """
+    log = Parameters(events * (warm + measured + 1), servers=2, rate=events).log()
+    settings = Settings(
+        state=place / "state",
+        drain=True,
+        most_epoch_units=events,
+        epoch_interval_seconds=0.0,
+    )
+    ends: list[float] = []
+    inside: list[float] = []
+
+    def watch(report: EpochReport) -> None:
+        ends.append(time.perf_counter())
+        inside.append(report.seconds)
+
+    Engine(patterns_app(log, place / "results"), settings, started()).run(watch)
+    ends, inside = ends[warm : warm + measured + 1], inside[warm : warm + measured + 1]
+    gaps = [(after - before) * 1000 for before, after in itertools.pairwise(ends)]
+    stages = {"inside Penstock": sum(inside[1:]) / len(gaps)}
+    return Outcome(events * len(gaps), ends[-1] - ends[0], len(gaps), samples=gaps, stages=stages)
+
+
+def started(master: str = Settings.master) -> SparkSession:
+    """The session that the engine would start for itself."""
+    return session(Settings(master=master))
+
+
+def files_of(dataset: Dataset) -> FileLog:
+    """The whole files of a data set, to which nothing will be added."""
+    return FileLog(str(dataset.whole / "*.log"), finished=True)
+
+
+@dataclass(frozen=True)
+class Drained:
+    """An engine's run over all there was: `stages` are seconds summed over tasks."""
+
+    events: int
+    seconds: float
+    epochs: int
+    stages: dict[str, float]
+
+    def outcome(self, answer: Answer) -> Outcome:
+        return Outcome(self.events, self.seconds, self.epochs, answer, stages=self.stages)
+
+
+def drained(
+    program: App | Jobs,
+    dataset: Dataset,
+    settings: Settings,
+    spark: SparkSession,
+    watch: Callable[[EpochReport], None] = lambda _: None,
+) -> Drained:
+    """Run until all of a data set is read, and refuse a run that did not take all of it."""
+    clock = EpochClock()
+    stages: dict[str, float] = defaultdict(float)
+
+    def each(report: EpochReport) -> None:
+        clock.watch(report)
+        for stage, seconds in (*report.stage_seconds.items(), ("inside Penstock", report.seconds)):
+            stages[stage] += seconds
+        watch(report)
+
+    done = Engine(program, settings, spark).run(each, tell=clock.tell)
+    if (done.events, done.late, done.bad) != (dataset.events, 0, 0):
+        raise InternalError(
+            "BENCH_EVENTS_LOST",
+            f"Penstock took {done.events} of {dataset.events} events, {done.late} late and {done.bad} bad",
+        )
+    return Drained(done.events, clock.seconds, clock.epochs, dict(stages))
+
+
+def answer(case: str, results: Path) -> Answer:
+    """What the sink holds, in the form in which answers are compared."""
+    rows = parquet(results).read()
+    if case == "patterns":  # the last answer told is the final one
+        last = rows.filter(rows["as_of"] == rows["as_of"].max()).sort("rank")
+        return [list(row) for row in last.select("rank", "pattern", "count").iter_rows()]
+    found = rows.sort("window_start", "rank").select("window_start", "rank", "path", "count").iter_rows()
+    return [[_seconds(start), *rest] for start, *rest in found]
+
+
+def _seconds(instant: datetime) -> int:
+    return round(instant.timestamp())

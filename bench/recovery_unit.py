@@ -1,0 +1,258 @@
+"""A unit under load for the recovery benchmark: the command itself, real engines, a sink that is watched.
+
+Receives a folder, a master and a scheme; hands, for each kill of the primary, the gap at the sink and where it went.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.benchmark import Told
+from bench.processes import end_tree, environment
+from bench.recovery_load import Feeder, write_app
+from penstock.ha.processes import Taken, taken
+from penstock.ha.schemes import SCHEMES, Scheme
+from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
+from penstock.state.directory import StateDirectory
+from penstock.words.errors import ExternalError, InternalError
+
+_PATIENCE_SECONDS, _END_SECONDS = 600.0, 45.0
+_LOOK_SECONDS = 0.005
+_READY = ("ready", "following")
+#: a secondary that runs epochs is warm after so many of its own, and has caught up when at most so many are missing
+_WARM_EPOCHS, _MISSING_EPOCHS = 20, 3
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill of the primary, in seconds: the gap at the sink, what of it came after the kill, and its detection.
+
+    `detected`: until another had the lease; where none was there to have it, until the coordinator knew.
+    """
+
+    gap: float
+    after: float
+    detected: float
+    #: what the unit's controller had estimated before
+    estimated: float
+
+
+class SinkWatch(threading.Thread):
+    """When each file of a sink appeared, by the wall clock."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(daemon=True)
+        self._out = out
+        self._over = threading.Event()
+        self.seen: dict[str, float] = {}
+
+    def run(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            now = time.time()
+            try:
+                names = os.listdir(self._out)
+            except FileNotFoundError:
+                continue
+            for name in names:
+                if name.endswith(".jsonl") and name[0] != "." and name not in self.seen:
+                    self.seen[name] = now
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+
+    def times(self) -> list[float]:
+        return sorted(self.seen.values())
+
+
+class LoadedUnit:
+    """A unit that runs, with options that say what is asked of it. To be closed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        asked: Sequence[str],
+        *,
+        visitors: int,
+        rate: float,
+        master: str,
+        told: Told,
+        seed: int = 1,
+    ) -> None:
+        self._told, self._draw = told, random.Random(seed)
+        self._folder = folder
+        #: where each secondary, by its process, began to follow
+        self._began: dict[int, int] = {}
+        self.feeder = Feeder(folder / "in", visitors, rate, seed)
+        self.sink = SinkWatch(folder / "out")
+        self.root = folder / "state"
+        write_app(folder / "app.py", folder / "in", folder / "out")
+        self._command = self._started(asked, master)
+        try:
+            self.unit = self._joined()
+        except BaseException:
+            end_tree(self._command)
+            raise
+        self.sink.start()
+
+    def _started(self, asked: Sequence[str], master: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
+        with open(self._folder / "coordinator.log", "ab") as log:
+            return subprocess.Popen(
+                [*command, "--ha", *asked, "--state", str(self.root), "--master", master],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def _joined(self) -> Unit:
+        self.until("the unit is there", (self.root / "ha" / "unit.json").exists)
+        unit = Unit.at(self.root)
+
+        def there() -> bool:
+            try:
+                return unit.record() is not None
+            except ExternalError:
+                return False
+
+        self.until("the unit has a record", there)
+        return unit
+
+    def close(self) -> None:
+        """Stop everything; what does not end by itself is killed."""
+        self.feeder.close()
+        end_tree(self._command, _END_SECONDS)
+        if self.sink.ident is not None:
+            self.sink.close()
+        self.unit.close()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def until(self, what: str, true: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> None:
+        """Wait for something; a benchmark that waits in vain has failed."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() >= deadline or self._command.poll() is not None:
+                said = (self._folder / "coordinator.log").read_text(errors="replace")[-3000:]
+                raise InternalError("BENCH_FAILED", f"waited in vain until {what}", detail=said)
+            time.sleep(0.02)
+
+    @property
+    def state_bytes(self) -> int:
+        """The size of the state in force."""
+        return StateDirectory(Path(self.unit.record().directory)).latest().state_bytes()
+
+    def stands(self, scheme: Scheme) -> bool:
+        """Whether there is a leader, and the secondary that a scheme asks for has come as far as it gets."""
+        record, members = self.unit.record(), self.unit.members()
+        leader = members.get(record.leader or "")
+        if leader is None or leader.phase != "primary":
+            return False
+        others = [member for name, member in members.items() if name != record.leader]
+        wanted = kind_of(scheme)
+        if wanted is None:
+            return not others
+        return len(others) == 1 and others[0].kind == wanted and self._caught_up(scheme, record, others[0])
+
+    def _caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
+        if second.phase not in _READY or scheme is Scheme.deployed:
+            return second.phase in _READY
+        done = StateDirectory(Path(record.directory)).epochs()
+        if not done or second.epoch < 0:
+            return False
+        began = self._began.setdefault(second.pid, second.epoch)
+        warm = not SCHEMES[scheme].runs_epochs or second.epoch - began >= _WARM_EPOCHS
+        return warm and done[-1] - second.epoch <= _MISSING_EPOCHS
+
+    def results(self, count: int) -> None:
+        """Wait for so many further results."""
+        have = len(self.sink.seen)
+        self.until("results come", lambda: len(self.sink.seen) >= have + count)
+
+    def pids(self) -> dict[str, int]:
+        """The processes: the coordinator, the primary and the secondary."""
+        record, members = self.unit.record(), self.unit.members()
+        found = {"coordinator": self._command.pid}
+        for name, member in members.items():
+            found["primary" if name == record.leader else "secondary"] = member.pid
+        return found
+
+    # -- measuring -------------------------------------------------------------------------------
+
+    def settle(self, scheme: Scheme) -> None:
+        """Have a scheme in force, with results coming."""
+        self.unit.switched(scheme)
+        self.stand()
+
+    def stand(self) -> None:
+        """Wait until the scheme in force stands, with results coming."""
+        self.until("the scheme stands", lambda: self.stands(self.unit.record().scheme))
+        self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
+        self.results(5)
+
+    def used(self, seconds: float) -> tuple[dict[str, Taken], list[float]]:
+        """What each process takes in a while, and the times between results meanwhile."""
+        pids = self.pids()
+        before, began = {name: taken(pid) for name, pid in pids.items()}, time.time()
+        time.sleep(seconds)
+        after = {name: taken(pid) for name, pid in pids.items()}
+        found = {
+            name: Taken(
+                now.cpu_seconds - before[name].cpu_seconds,
+                now.memory_bytes,
+                now.written_bytes - before[name].written_bytes,
+            )
+            for name, now in after.items()
+        }
+        times = [at for at in self.sink.times() if at >= began]
+        return found, [late - early for early, late in pairwise(times)]
+
+    def kill(self, scheme: Scheme) -> Kill:
+        """Kill the primary at some moment; wait until results come again."""
+        time.sleep(self._draw.uniform(0.0, 1.0))
+        record = self.unit.record()
+        leader = record.leader or ""
+        pid = self.unit.members()[leader].pid
+        killed_at = time.time()
+        os.kill(pid, signal.SIGKILL)
+        self.until("another leads", lambda: self.unit.record().leader != leader)
+        # what the lost one wrote and what is repeated of it come first: new is what the next leader has decided
+        self.until("it has had its first results", lambda: self._recovery_done(leader))
+        self.results(2)
+        after = self.unit.record()
+        done = next(one for one in after.recoveries if one.lost == leader)
+        last, first = outage(self.sink.times(), killed_at)
+        seen_at = done.lease_at if kind_of(scheme) is not None else after.lost.get(leader, done.lease_at)
+        reckoned = done.estimated_seconds or 0.0
+        return Kill(first - last, first - killed_at, max(seen_at - killed_at, 0.0), reckoned)
+
+    def _recovery_done(self, lost: str) -> bool:
+        recoveries = [one for one in self.unit.record().recoveries if one.lost == lost]
+        return any(one.first_result_at and one.estimated_seconds for one in recoveries)
+
+
+def outage(times: list[float], killed_at: float) -> tuple[float, float]:
+    """The longest time without a result from the last one before a kill on: when it began and when it ended."""
+    begin = max((number for number, at in enumerate(times) if at <= killed_at), default=0)
+    pairs = list(pairwise(times[begin:]))
+    return max(pairs, key=lambda pair: pair[1] - pair[0])
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for one unit."""
+    return tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True)

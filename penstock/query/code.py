@@ -1,0 +1,430 @@
+"""The code of a query: of its user's functions and classes, and of its expressions, as digests by their names. Pure.
+
+Receives a plan, or functions by name; returns what replicas compare: those that load another version of a file differ
+in it. The state's identity does not depend on it, so code may change where the form of the state stays.
+
+What counts of a function: its instructions with their constants, its defaults, what it closes over, and of its globals
+those that it names: functions and classes of the user's in turn, and plain values. What does not: files, lines, where
+it is written in a file, docstrings, and anything that comes with Python or an installed package.
+
+Guarantees: equal code has equal digests in every process and under every patch of one minor version of Python.
+Does not guarantee: equal digests under two minor versions, whose instructions differ; nor, of expressions, under two
+versions of Polars. What a function reaches by `getattr`, a file or the network is not seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import hashlib
+import json
+import pickle
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.operators.custom import CustomOperator
+from penstock.operators.identity import Json, canonical, encode, kind_of
+from penstock.query.logical import StreamDefinition
+from penstock.query.physical import (
+    Edge,
+    FilterStep,
+    FunctionStep,
+    MapStep,
+    MergedStep,
+    Plan,
+    Step,
+)
+from penstock.state.ipc import stream_bytes
+from penstock.words.errors import InternalError
+
+#: the key under which the version of Python stands, where there is code of Python's
+PYTHON = "Python"
+_LIBRARY = sysconfig.get_path("stdlib")
+_PENSTOCK = str(Path(__file__).resolve().parent.parent)
+#: of a class, what says nothing of what it does
+_ASIDE = {
+    "__module__",
+    "__doc__",
+    "__dict__",
+    "__weakref__",
+    "__qualname__",
+    "__annotations__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__parameters__",
+    "__orig_bases__",
+}
+#: how Polars marks a function in an expression that it writes down, and how a pickle begins; the version of Python is
+#: in the three bytes before that
+_MARK, _PICKLES, _VERSION = b"PLPY", (b"\x80\x05\x95", b"\x80\x04\x95"), 3
+#: digits of a digest
+_DIGITS = 16
+
+
+def code_of(plan: Plan) -> dict[str, str]:
+    """The digests of all code of a plan, by the names of functions, and of the places where there is any."""
+    found = _Code()
+    for place, thing in _places(plan):
+        found.add(place, thing)
+    return found.digests()
+
+
+def code_of_all(
+    given: Mapping[str, object],
+    streams: Iterable[StreamDefinition] = (),
+    plans: Mapping[str, Plan] | None = None,
+) -> dict[str, str]:
+    """The same of functions and objects by what they are given as, of streams, and of several plans by their names."""
+    found = _Code()
+    for place, thing in sorted(given.items()):
+        found.add(place, thing)
+    for stream in streams:
+        for place, thing in _places_of(stream):
+            found.add(place, thing)
+    for name, plan in sorted((plans or {}).items()):
+        for place, thing in _places(plan):
+            found.add(f"{name}, {place}", thing)
+    return found.digests()
+
+
+def find_differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """The names of what differs between two, functions first: a place differs where a function does."""
+    return sorted(
+        (name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)),
+        key=lambda name: (name != PYTHON, _is_place(name), name),
+    )
+
+
+def _is_place(name: str) -> bool:
+    return ": " in name
+
+
+def _places(plan: Plan) -> Iterator[tuple[str, object]]:
+    """What of a plan may have code in it, and where it is."""
+    for scan in plan.scans.values():
+        yield from _places_of(scan.stream)
+    for id_, sub in plan.subqueries.items():
+        yield f"operator {id_}: settings", sub.operator
+        yield f"operator {id_}: partitioners", sub.partitioners
+    for edge in plan.edges:
+        for number, step in enumerate(edge.steps, 1):
+            yield f"{_path(edge)}: step {number}", _content_of(step)
+    for name, output in plan.outputs.items():
+        for number, step in enumerate(output.after, 1):
+            yield f"output {name}: step {number}", _content_of(step)
+        for number, sink in enumerate(output.sinks, 1):
+            yield f"output {name}: sink {number}", _Own(sink)
+
+
+def _places_of(stream: StreamDefinition) -> Iterator[tuple[str, object]]:
+    yield f"stream {stream.name}: decoder", _Own(stream.decoder)
+    yield f"stream {stream.name}: log", _Own(stream.log)
+
+
+def _path(edge: Edge) -> str:
+    port = f" port {edge.port}" if edge.port else ""
+    return f"from {edge.source.replace(':', ' ')}{edge.output and f' {edge.output}'} to " + (
+        f"{edge.target.replace(':', ' ')}{port}"
+    )
+
+
+def _content_of(step: Step) -> object:
+    match step:
+        case MapStep():
+            return ("map", step.columns)
+        case FilterStep():
+            return ("filter", step.predicate)
+        case FunctionStep():
+            return ("function", step.function, dict(step.schema))
+        case MergedStep():
+            return tuple(_content_of(part) for part in step.parts)
+    return (type(step).__name__, getattr(step, "names", getattr(step, "columns", ())))
+
+
+class _Own:
+    """An object of which the class counts alone, if it is the user's: its settings may be of one machine."""
+
+    def __init__(self, thing: object) -> None:
+        self.kind = type(thing)
+
+
+class _Code:
+    """Digests in the making: each function and class of the user's has one by itself, and is named where it is used."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+        self._names: dict[int, str] = {}
+        #: what was looked at: while it is here, nothing else has its address
+        self._kept: list[object] = []
+        #: what is being described, which may hold itself
+        self._open: set[int] = set()
+        self._functions = False
+
+    def digests(self) -> dict[str, str]:
+        if not self._functions:
+            return dict(sorted(self._found.items()))
+        version = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
+        return {PYTHON: version, **dict(sorted(self._found.items()))}
+
+    def add(self, place: str, thing: object) -> None:
+        if isinstance(thing, _Own):
+            if not _is_users_class(thing.kind):
+                return
+            thing = thing.kind
+        self._found[place] = _digest(self._describe(thing))
+
+    # -- anything --------------------------------------------------------------------------------
+
+    def _describe(self, thing: object) -> Json:
+        if id(thing) in self._open:
+            return ["again"]
+        if isinstance(thing, tuple | list | set | frozenset | Mapping) or hasattr(thing, "__dict__"):
+            self._open.add(id(thing))
+            try:
+                return self._describe_opened(thing)
+            finally:
+                self._open.discard(id(thing))
+        return self._describe_opened(thing)
+
+    def _describe_opened(self, thing: object) -> Json:
+        match thing:
+            case types.FunctionType():
+                return self._describe_function(thing)
+            case types.MethodType():
+                return ["method", self._describe(thing.__func__), self._describe(thing.__self__)]
+            case functools.partial():
+                parts = (thing.func, thing.args, thing.keywords)
+                return ["partial", *(self._describe(part) for part in parts)]
+            case staticmethod() | classmethod():
+                return [type(thing).__name__, self._describe(thing.__func__)]
+            case property():
+                return ["property", *(self._describe(one) for one in (thing.fget, thing.fset, thing.fdel))]
+            case functools.cached_property():
+                return ["property", self._describe(thing.func)]
+            case type():
+                return self._describe_class(thing)
+            case types.CodeType():
+                return self._describe_code(thing, {})
+            case types.ModuleType():
+                return ["module", thing.__name__]
+            case pl.Expr():
+                return self._describe_expression(thing)
+            case pl.DataFrame():
+                return ["frame", hashlib.sha256(stream_bytes(thing)).hexdigest()]
+            case pl.Series():
+                return ["series", hashlib.sha256(stream_bytes(thing.to_frame())).hexdigest()]
+            case np.ndarray() if not thing.dtype.hasobject:
+                return [
+                    "array",
+                    str(thing.dtype),
+                    list(thing.shape),
+                    hashlib.sha256(thing.tobytes()).hexdigest(),
+                ]
+            case tuple() | list():
+                return [type(thing).__name__, *(self._describe(item) for item in thing)]
+            case set() | frozenset():
+                items: list[Json] = [self._describe(item) for item in thing]
+                return ["set", *sorted(items, key=canonical)]
+            case Mapping():
+                pairs: list[Json] = [[self._describe(k), self._describe(v)] for k, v in thing.items()]
+                return ["map", *sorted(pairs, key=canonical)]
+        return self._describe_object(thing)
+
+    def _describe_object(self, thing: object) -> Json:
+        kind = type(thing)
+        if isinstance(thing, CustomOperator) or _is_users_class(kind):
+            return [
+                "object",
+                self._describe_class(kind),
+                self._describe(dict(getattr(thing, "__dict__", {}))),
+            ]
+        if kind_of(thing) is not None and dataclasses.is_dataclass(thing):
+            settings = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+            return ["of", kind_of(thing), self._describe(settings)]
+        if kind.__module__.startswith("polars.") and not isinstance(
+            thing, pl.DataType
+        ):  # it wraps a function
+            return ["of", kind.__qualname__, self._describe(dict(getattr(thing, "__dict__", {})))]
+        try:
+            return ["value", kind.__name__, encode(thing)]
+        except InternalError:
+            name = getattr(thing, "__qualname__", None)
+            return ["of", kind.__module__, kind.__qualname__, name if isinstance(name, str) else None]
+
+    # -- functions -------------------------------------------------------------------------------
+
+    def _describe_function(self, function: types.FunctionType) -> Json:
+        if not _is_users(function):
+            cells: list[Json] = [self._describe(one) for one in _closure_of(function).values()]
+            return ["of", str(function.__module__), function.__qualname__, *cells]
+        if (name := self._names.get(id(function))) is None:
+            self._functions = True
+            name = self._name(function, function.__qualname__)
+            self._found[name] = _digest(
+                [
+                    self._describe_code(function.__code__, _scope(function)),
+                    self._describe(function.__defaults__),
+                    self._describe(function.__kwdefaults__ or {}),
+                    self._describe(_closure_of(function)),
+                ]
+            )
+        return ["see", name]
+
+    def _describe_class(self, kind: type) -> Json:
+        if not _is_users_class(kind):
+            return ["of", kind.__module__, kind.__qualname__]
+        if (name := self._names.get(id(kind))) is None:
+            self._functions = True
+            name = self._name(kind, kind.__qualname__)
+            members = {key: value for key, value in vars(kind).items() if key not in _ASIDE}
+            self._found[name] = _digest(
+                [
+                    *(self._describe_class(base) for base in kind.__bases__),
+                    {key: self._describe(value) for key, value in members.items()},
+                ]
+            )
+        return ["see", name]
+
+    def _name(self, thing: object, qualname: str) -> str:
+        """A name that nothing else has: the qualified name, with a number where it was given before."""
+        base = qualname.replace("<locals>.", "")
+        name, number = base, 1
+        while name in self._names.values():
+            number += 1
+            name = f"{base} ({number})"
+        self._names[id(thing)] = name
+        self._kept.append(thing)
+        return name
+
+    def _describe_code(self, code: types.CodeType, scope: Mapping[str, object]) -> Json:
+        """The instructions of a function, with what they name instead of places in its tables."""
+        said: list[Json] = []
+        attributes = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _LOOKS_UP}
+        for one in dis.get_instructions(code):
+            value: Json = None
+            if isinstance(one.argval, types.CodeType):
+                value = self._describe_code(one.argval, scope)
+            elif one.opname in _NAMES_A_GLOBAL and one.argval in scope:
+                value = [str(one.argval), self._describe_global(scope[str(one.argval)], attributes)]
+            elif one.opname in _HAS_A_CONSTANT:
+                value = _constant(one.argval)
+            elif one.argval is not None:
+                value = str(one.argval)
+            if one.opname == "STORE_NAME" and one.argval in _ASIDE:  # of a class in a function
+                said.pop()
+                continue
+            said.append([one.opname, value])
+        flags = code.co_flags & ~_SPELLED_ALIKE
+        counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags]
+        return ["code", *counts, list(code.co_varnames[: sum(counts[:3])]), *said]
+
+    def _describe_global(self, thing: object, attributes: Iterable[str]) -> Json:
+        if isinstance(thing, types.ModuleType) and _is_users_file(
+            getattr(thing, "__file__", None) or _LIBRARY
+        ):
+            used = {name: vars(thing)[name] for name in attributes if name in vars(thing)}
+            return ["module", self._describe(used)]
+        return self._describe(thing)
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def _describe_expression(self, expr: pl.Expr) -> Json:
+        """An expression with every detail, and the functions in it."""
+        try:
+            said = json.loads(expr.meta.serialize(format="json"))
+        except Exception:  # a function that cannot be pickled, for any reason of the user's
+            return ["expression", str(expr)]
+        return ["expression", self._replace_functions(said)]
+
+    def _replace_functions(self, said: Any) -> Json:
+        """What Polars wrote down, with descriptions in the place of pickled functions."""
+        if isinstance(said, dict):
+            return {key: self._replace_functions(value) for key, value in said.items()}
+        if isinstance(said, list) and said[: len(_MARK)] == list(_MARK):
+            return self._describe_pickled(bytes(said))
+        if isinstance(said, list):
+            return [self._replace_functions(item) for item in said]
+        return str(said) if isinstance(said, float) else said
+
+    def _describe_pickled(self, data: bytes) -> Json:
+        at = min((start for start in map(data.find, _PICKLES) if start >= 0), default=len(data))
+        try:
+            function = pickle.loads(data[at:])  # our own: it was pickled a moment ago, from the plan
+        except Exception:  # whatever the user's objects raise
+            return ["function", "any"]
+        self._kept.append(function)
+        return ["function", data[: max(at - _VERSION, 0)].hex(), self._describe(function)]
+
+
+#: instructions that name a global, look up an attribute, have a constant
+_NAMES_A_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
+_LOOKS_UP = {"LOAD_ATTR", "LOAD_METHOD"}
+_HAS_A_CONSTANT = {"LOAD_CONST", "KW_NAMES", "RETURN_CONST", "LOAD_SMALL_INT"}
+#: flags of code that say how it was compiled, not what it does: from __future__ import annotations
+_SPELLED_ALIKE = 0x1000000
+
+
+def _constant(value: object) -> Json:
+    match value:
+        case tuple():
+            return ["tuple", *map(_constant, value)]
+        case frozenset():
+            return ["set", *sorted(map(_constant, value), key=canonical)]
+        case complex() | types.EllipsisType():
+            return ["constant", repr(value)]
+        case bytes():
+            return ["bytes", value.hex()]
+        case float():
+            return ["float", repr(value)]
+        case bool() | int():
+            return [type(value).__name__, str(value)]
+    return None if value is None else str(value)
+
+
+def _scope(function: types.FunctionType) -> dict[str, object]:
+    """What names of globals stand for in a function."""
+    return function.__globals__
+
+
+def _closure_of(function: types.FunctionType) -> dict[str, object]:
+    """The values that a function closes over, by their names."""
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not filled yet
+            found[name] = None
+    return found
+
+
+def _is_users(function: Callable[..., object]) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and _is_users_file(code.co_filename)
+
+
+def _is_users_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    if module is None:  # unpickled, or of a file that was run
+        return kind.__module__ != "builtins"
+    file = getattr(module, "__file__", None)
+    return kind.__module__ == "__main__" if file is None else _is_users_file(file)
+
+
+def _is_users_file(file: str) -> bool:
+    return "site-packages" not in file and not file.startswith((_LIBRARY, _PENSTOCK, "<frozen"))
+
+
+def _digest(described: Json) -> str:
+    return hashlib.sha256(canonical(described).encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,23 @@
+"""Errors of a local cluster that no cluster is needed for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster import processes
+from penstock.cluster.facts import changing
+from penstock.words.errors import ExternalError, UserError
+
+
+def test_a_directory_that_cannot_be_written_is_told() -> None:
+    with pytest.raises(ExternalError, match="CLUSTER_UNWRITABLE"), changing(Path("/proc/no/cluster")):
+        pass
+
+
+def test_a_system_without_proc_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes.check_system()
+    monkeypatch.setattr(processes, "_PROC", tmp_path)
+    with pytest.raises(UserError, match="CLUSTER_NEEDS_LINUX"):
+        processes.check_system()

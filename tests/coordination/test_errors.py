@@ -1,0 +1,32 @@
+"""Errors of coordination stores: a package that is not there, a record that is damaged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.coordination.address import store_at
+from penstock.coordination.files import FileStore
+from penstock.coordination.lease import acquire, leader
+from penstock.words.errors import InternalError, UserError
+
+
+def test_a_store_on_zookeeper_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "penstock.coordination.zookeeper", raising=False)
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(UserError, match=r"MISSING_PACKAGE.*penstock\[zookeeper\]"):
+        store_at("zk://127.0.0.1:1/penstock")
+
+
+@pytest.mark.parametrize("record", [b"no JSON", b"[]", b'{"generation": "many", "session": null}'])
+def test_the_record_of_a_lease_that_cannot_be_read_is_told(record: bytes, tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.create("office", record)
+    session = store.session(60.0)
+    for attempt in (lambda: leader(store, "office"), lambda: acquire(store, "office", session)):
+        with pytest.raises(InternalError, match="LEASE_DAMAGED"):
+            attempt()
+    session.close()

@@ -1,0 +1,290 @@
+"""Lives of an engine on a state directory: the one place here that knows how an engine is driven.
+
+The engine runs in this process, without Spark, unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.engine.engine import Engine
+from penstock.engine.epoch import EpochReport
+from penstock.engine.moves import Change
+from penstock.engine.program import Fixed, Program
+from penstock.engine.settings import INLINE, Settings
+from penstock.ha.claim import asked, claimed
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.launch import Launch
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import unit_name
+from penstock.jobs.app import JobsApp
+from penstock.jobs.program import Jobs
+from penstock.query.compile import compiled
+from penstock.query.physical import Plan
+from penstock.query.reduced import reduction
+from penstock.query.reducer import Reducer
+from penstock.state.bucket_map import Maps
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import InlineEngine
+
+BUCKETS = 8
+#: manifests that an archive holds: one to open, one to go back to
+KEPT = 2
+
+#: what a case runs
+Query = ps.App | JobsApp
+#: by epoch, the statements said before it
+Commands = Mapping[int, str]
+#: by epoch, the buckets that go to other slices before it; of all operators
+Moves = Mapping[int, Mapping[int, int]]
+
+
+def live(
+    query: Query,
+    state: Path,
+    *,
+    epochs: int | None = None,
+    epoch_units: int = 1 << 40,
+    slices: int = 2,
+    checkpoint_every: int = 1,
+    commands: Commands | None = None,
+    moves: Moves | None = None,
+    fold_after: int | None = None,
+) -> int:
+    """Run some epochs, or until everything is read; returns how many."""
+    program = _program(query, state, fold_after)
+    engine = InlineEngine(
+        program,
+        state,
+        epoch_units=epoch_units,
+        slices=slices,
+        buckets=BUCKETS,
+        checkpoint_every=checkpoint_every,
+    )
+    done = 0
+    try:
+        while epochs is None or done < epochs:
+            if isinstance(program, Jobs) and (text := (commands or {}).get(engine.next_epoch)):
+                program.say(text)
+            if owners := (moves or {}).get(engine.next_epoch):
+                engine.runner.remap(Change(_moved(engine.runner.maps, owners, _plan(program))))
+            if engine.step() is None:
+                break
+            done += 1
+        engine.runner.settle()
+        if epochs is not None:
+            engine.recycle(KEPT)
+    finally:
+        engine.close()
+    return done
+
+
+def live_on_spark(
+    query: Query,
+    state: Path,
+    *,
+    spark: SparkSession | None = None,
+    epochs: int | None = None,
+    epoch_units: int = 24,
+    slices: int = 2,
+) -> None:
+    """The same on real Spark, in a session that is given or started."""
+    settings = Settings(
+        state=state,
+        master="local[2]",
+        buckets=BUCKETS,
+        first_epoch_units=epoch_units,
+        most_epoch_units=epoch_units,
+        epoch_interval_seconds=0.0,
+        manifests_kept=KEPT,
+        slices=slices,
+        drain=True,
+        warm_up=False,
+        small_epoch_bytes=0,
+    )
+    engine = Engine(_program(query, state), settings, spark)
+
+    def watch(report: EpochReport) -> None:
+        if epochs is not None and report.epoch + 1 >= epochs:
+            engine.stop()
+
+    engine.run(watch)
+
+
+def _importable() -> None:
+    """Have processes that are started from here find the cases."""
+    root = str(Path(__file__).parents[2])
+    if root not in sys.path:
+        sys.path.append(root)
+
+
+#: settings of a unit's engines
+_UNIT: dict[str, Any] = {
+    "buckets": BUCKETS,
+    "job_share": 0.0,
+    "epoch_interval_seconds": 0.05,
+    "manifests_kept": KEPT,
+    "checkpoint_every": 1,
+    "checkpoint_varies": False,
+}
+
+
+class LiveUnit:
+    """An HA unit of engine processes without Spark, and its coordinator in a thread. To be ended."""
+
+    def __init__(
+        self, file: Path, app: str, root: Path, scheme: str, *, drain: bool, **settings: Any
+    ) -> None:
+        root.mkdir(exist_ok=True)
+        launch = Launch(
+            unit_name(app, root),
+            str(root / "ha" / "coordination"),
+            str(file),
+            str(root.parent),
+            master=INLINE,
+            drain=drain,
+            lease_seconds=2.5,
+            settings=_UNIT | settings,
+        )
+        _importable()
+        self.unit = claimed(root, launch, Scheme(scheme))
+        self._coordinator = Coordinator(
+            self.unit, tell=lambda _: None, begin=asked(self.unit, Scheme(scheme))
+        )
+        self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
+        self._thread.start()
+
+    def until(self, what: str, true: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """Wait until something is so."""
+        deadline = time.monotonic() + seconds
+        while not (found := true()):
+            assert time.monotonic() < deadline, (
+                f"waited in vain until {what}\n{self.unit.record()}\n{self._printed()}"
+            )
+            time.sleep(0.05)
+        return found
+
+    def _printed(self) -> str:
+        logs = sorted((self.unit.shared / "logs").glob("*.log"))
+        return "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs)
+
+    def stands(self, secondary: bool) -> bool:
+        """Whether an engine leads and, if it is to be, another follows."""
+        members = self.unit.members()
+        leads = [name for name, member in members.items() if member.phase == "primary"]
+        follows = [name for name, member in members.items() if member.phase in ("following", "ready")]
+        return len(leads) == 1 and len(follows) == secondary
+
+    def leader(self) -> str:
+        """The engine that leads."""
+        return next(name for name, member in self.unit.members().items() if member.phase == "primary")
+
+    def committed(self, stream: str, lines: int) -> bool:
+        """Whether the state in force has come to this many lines of every partition."""
+        directory = StateDirectory(Path(self.unit.record().directory))
+        end = directory.recorded_end(directory.latest().epoch)
+        reached = {} if end is None else end.at.get(stream, {})
+        return bool(reached) and set(reached.values()) == {lines}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to an engine."""
+        os.kill(self.unit.members()[name].pid, signal.SIGKILL)
+
+    def die(self) -> None:
+        """Everything ends at once, as in a power loss: first who would start engines again, then these."""
+        pids = [member.pid for member in self.unit.members().values()]
+        self._coordinator._supply = lambda *_: None  # type: ignore[method-assign]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.stop()
+
+    def stop(self) -> None:
+        """Every engine ends after its epoch."""
+        self._coordinator.stop()
+        self.wait()
+
+    def wait(self, seconds: float = 90.0) -> str:
+        """Wait until all has ended; says how."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"the unit does not end\n{self._printed()}"
+        phase = self.unit.record().phase
+        self.unit.close()
+        return phase
+
+
+def reduced(app: Query, stream: str) -> ps.App:
+    """An app as it reads what agents have made of a stream."""
+    assert isinstance(app, ps.App)
+    return reduction(app, stream).reduced()
+
+
+def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
+    """What an agent makes of lines, nine at a time."""
+    assert isinstance(app, ps.App)
+    reducer, made, highest = Reducer(reduction(app, stream)), b"", None
+    for at in range(0, len(lines), 9):
+        data = "".join(f"{line}\n" for line in lines[at : at + 9]).encode()
+        part, highest = reducer(data, highest, 10**16)
+        made += part
+    return made.decode().splitlines()
+
+
+def _program(query: Query, state: Path, fold_after: int | None = None) -> Program:
+    if not isinstance(query, JobsApp):
+        return Fixed(compiled(query))
+    if fold_after is None:
+        return query.on(state)
+    given = {name: getattr(query, name) for name in ("streams", "queries", "functions")}
+    return Jobs(query.name, state, **given, begin=query.sql, fold_after=fold_after)
+
+
+def _plan(program: Program) -> Plan:
+    return program.plan(program.commands)
+
+
+def _moved(maps: Maps, owners: Mapping[int, int], plan: Plan) -> Maps:
+    """Buckets of all operators to other slices, and one bucket of one operator by itself."""
+    return maps.moved(None, owners).moved(next(iter(plan.subqueries)), {0: 3})
+
+
+def plan_of(query: Query, state: Path) -> Plan:
+    """The plan of a query; of jobs, with all commands that the state directory holds."""
+    program = _program(query, state)
+    if isinstance(program, Jobs):
+        program.joined(begin=not (state / "commands").exists())
+    return _plan(program)
+
+
+def operators_of(query: Query, state: Path) -> dict[str, str]:
+    """The stateful operators of a query by their ids, each with its kind."""
+    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).subqueries.items()}
+
+
+def planned(query: Query, state: Path) -> list[object]:
+    """The stateful operators of a query, their partitioners, and what ranks its outputs."""
+    plan = plan_of(query, state)
+    operators = [sub.operator for sub in plan.subqueries.values()]
+    partitioners = [one for sub in plan.subqueries.values() for one in sub.partitioners]
+    tops = [output.top for output in plan.outputs.values() if output.top is not None]
+    return [*operators, *partitioners, *tops]
+
+
+def name_of_unit(app: str, root: Path) -> str:
+    """What a unit of an app on a directory is called."""
+    return unit_name(app, root)
+
+
+def kind_of(operator: object) -> str:
+    """What an operator's state is filed under, in format 1: its class's name."""
+    kind = operator if isinstance(operator, type) else type(operator)
+    return kind.__name__.lower()

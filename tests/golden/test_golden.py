@@ -1,0 +1,161 @@
+"""State directories of released versions are opened and continued: every row is there, exactly and once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.words.errors import UserError
+from tests.golden import archive, case
+from tests.golden.archive import Rows
+from tests.golden.case import Case
+from tests.golden.cases import CASES
+
+RELEASES = archive.releases()
+ARCHIVES = [
+    pytest.param(release, name, id=f"{release}-{name}", marks=CASES[name].marks)
+    for release in RELEASES
+    for name in CASES
+    if archive.path_of(release, name).exists()
+]
+
+
+def differences(expected: Rows, found: Rows) -> dict[str, str]:
+    """What is missing and what is too much, by output."""
+    told = {}
+    for name in sorted({*expected, *found}):
+        wanted, got = Counter(expected.get(name, [])), Counter(found.get(name, []))
+        missing, extra = wanted - got, got - wanted
+        if missing or extra:
+            first = next(iter(missing or extra))
+            told[name] = f"{missing.total()} of {wanted.total()} rows missing, {extra.total()} extra: {first}"
+    return told
+
+
+def opened(release: str, name: str, folder: Path) -> Case:
+    """A case's files, unpacked where they have never been."""
+    archive.unpack(archive.path_of(release, name), folder)
+    CASES[name].restore(folder)
+    return CASES[name]
+
+
+@pytest.mark.parametrize(("release", "name"), ARCHIVES)
+def test_a_state_directory_continues_exactly(release: str, name: str, tmp_path: Path) -> None:
+    one = opened(release, name, tmp_path)
+    given, expected = case.given_of(tmp_path), archive.read_rows(tmp_path / "expected")
+    facts = archive.about(tmp_path)
+    before = case.found(tmp_path, facts["epoch"])
+    with case.within(tmp_path):
+        one.rest(given, tmp_path)
+    assert differences(expected, case.found(tmp_path)) == {}
+    alone = archive.read_rows(tmp_path / "alone")
+    for output in before.keys() - one.stateless:
+        if case.is_aside(output):
+            continue
+        rest = Counter(expected[output]) - Counter(before[output])
+        assert rest, f"nothing of {output} comes after the cut"
+        assert rest != Counter(alone.get(output, [])), f"{output} does not depend on what was before the cut"
+
+
+@pytest.mark.parametrize(("release", "name"), ARCHIVES)
+def test_an_archive_holds_open_state_of_every_operator(release: str, name: str, tmp_path: Path) -> None:
+    one = opened(release, name, tmp_path)
+    manifest, about = archive.newest_manifest(one.state(tmp_path)), archive.about(tmp_path)
+    held = archive.rows_held(manifest)
+    assert {operator: kind for operator, kind in about["operators"].items() if operator not in held} == {}
+    assert sorted(manifest["answers"]) == about["answers"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_text_files_that_come_back_packed_are_the_same_partitions(release: str, tmp_path: Path) -> None:
+    """Nothing in the state directory is rewritten here: an archive of a file has the identity of the file."""
+    one = CASES["files"]
+    assert isinstance(one, case.Files)
+    archive.unpack(archive.path_of(release, one.name), tmp_path)
+    one.rotate(tmp_path)
+    with case.within(tmp_path):
+        one.rest(case.given_of(tmp_path), tmp_path)
+    assert differences(archive.read_rows(tmp_path / "expected"), case.found(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_backup_whose_files_are_others_is_refused_where_the_log_was_finished(
+    release: str, tmp_path: Path
+) -> None:
+    """What `restore` rewrites is needed."""
+    one = CASES["files"]
+    archive.unpack(archive.path_of(release, one.name), tmp_path)
+    with case.within(tmp_path), pytest.raises(UserError, match="was said to be finished"):
+        one.rest(case.given_of(tmp_path), tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["on-spark", "moved-buckets", "jobs-of-one-template"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_state_directory_continues_on_spark(
+    release: str, name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """One that Spark wrote, with the logs of its streaming query; and others, that no Spark has seen."""
+    one = opened(release, name, tmp_path)
+    with case.within(tmp_path):
+        one.rest_on_spark(case.given_of(tmp_path), tmp_path, spark)
+    assert differences(archive.read_rows(tmp_path / "expected"), case.found(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_state_of_spark_has_the_logs_of_a_streaming_query(release: str, tmp_path: Path) -> None:
+    one = opened(release, "on-spark", tmp_path)
+    logs = {path.parent.name for path in one.state(tmp_path).glob("spark*/**/*") if path.is_file()}
+    assert logs >= {"offsets", "commits"}
+
+
+KILLED = [name for name, one in CASES.items() if isinstance(one, case.Killed)]
+
+
+@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_engine_that_was_killed_left_epochs_to_repeat(release: str, name: str, tmp_path: Path) -> None:
+    one = opened(release, name, tmp_path)
+    about, delivered = archive.about(tmp_path), case.found(tmp_path)
+    assert about["recorded"] > about["epoch"]
+    assert isinstance(one, case.Killed)
+    beyond = delivered != case.found(tmp_path, about["epoch"])
+    assert beyond == (one.step == "delivered" or one.checkpoint_every > 1)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_unit_whose_records_are_lost_repeats_its_epochs(release: str, tmp_path: Path) -> None:
+    """Nothing is rewritten: moved elsewhere, a unit begins with the directory that it was started on, and repeats
+    what a replica did before."""
+    one = CASES["unit-active-replication"]
+    archive.unpack(archive.path_of(release, one.name), tmp_path)
+    assert one.state(tmp_path).parent.name == "replicas"
+    assert archive.newest_record(tmp_path / "state") < archive.about(tmp_path)["epoch"]
+    with case.within(tmp_path):
+        one.rest(case.given_of(tmp_path), tmp_path)
+    assert differences(archive.read_rows(tmp_path / "expected"), case.found(tmp_path)) == {}
+
+
+def test_every_case_has_an_archive_and_every_archive_a_case() -> None:
+    for release in archive.releases():
+        names = {path.name.removesuffix(".tar.xz") for path in (archive.FORMATS / release).iterdir()}
+        assert names <= CASES.keys()
+    assert {name for name in CASES if archive.path_of(archive.releases()[0], name).exists()} == CASES.keys()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_state_that_is_forgotten_shows(release: str, tmp_path: Path) -> None:
+    """The comparison is sharp enough: without the state of any one operator, rows differ."""
+    name = "moved-buckets"
+    archive.unpack(archive.path_of(release, name), tmp_path / "whole")
+    for operator in archive.about(tmp_path / "whole")["operators"]:
+        folder = tmp_path / operator
+        one = opened(release, name, folder)
+        archive.forget(one.state(folder), operator)
+        with case.within(folder):
+            one.rest(case.given_of(folder), folder)
+        assert differences(archive.read_rows(folder / "expected"), case.found(folder)), operator

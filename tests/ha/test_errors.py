@@ -1,0 +1,29 @@
+"""Errors of replicas."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.ha import seed
+from penstock.state.directory import StateDirectory
+from penstock.testing import ListSink, run_inline
+from penstock.words.errors import ExternalError
+from tests.engine.map_changes import steady
+from tests.operators.harness import events_stream
+
+
+def test_a_state_whose_runs_are_gone_cannot_be_followed(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = events_stream(steady(5)).key_by("user").last(2, "n")
+    run_inline(ps.app("any", ps.output("out", rows, ListSink())), state)
+    leader = StateDirectory(state)
+    assert seed.seeded(tmp_path / "whole", leader) == 0
+    shutil.rmtree(state / "runs")
+    monkeypatch.setattr(seed, "_ATTEMPTS", 3)
+    with pytest.raises(ExternalError, match="NOTHING_TO_FOLLOW"):
+        seed.seeded(tmp_path / "target", leader)

@@ -1,0 +1,258 @@
+"""The code of a query differs where a file was changed so that it does something else, and nowhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.program import Fixed
+from penstock.query.code import PYTHON, code_of, code_of_all, find_differences
+from penstock.query.compile import compiled
+from penstock.service.load import load
+
+#: every place where a query can have Python in it
+APP = '''
+import functools
+from datetime import timedelta
+
+import polars as pl
+import penstock as ps
+from penstock import col
+
+FACTOR = 2
+NAMES = {"b", "a", "c"}
+
+
+def scaled(value):
+    """Twice as much."""
+    return value * FACTOR
+
+
+def doubled(values: pl.Series) -> pl.Series:
+    return values.map_elements(scaled, return_dtype=pl.Int64)
+
+
+def cleaned(frame, keep=1):
+    return frame.filter(pl.col("n") >= keep)
+
+
+def recursive(n):
+    return 0 if n < 1 else recursive(n - 1) + len(NAMES)
+
+
+def outer(limit):
+    def inner(state, row, tell):
+        if recursive(row["n"]) > limit:
+            tell({"n": row["n"]})
+        return state
+    return inner
+
+
+class Base(ps.CustomOperator):
+    def init_state(self):
+        return 0
+
+
+class Throttle(Base):
+    def __init__(self, most=3):
+        self.most = most
+
+    @staticmethod
+    def fits(n):
+        return n < 100
+
+    def process(self, batch, state, out, context):
+        if self.fits(state):
+            out.emit(batch.select("_time", "n"))
+        return state + batch.height
+
+
+mean = ps.aggregate_function(
+    "mean",
+    add=lambda values: [float(values.sum()), len(values)],
+    merge=lambda one, other: [one[0] + other[0], one[1] + other[1]],
+    result=lambda state: state[0] / state[1],
+    dtype=pl.Float64,
+)
+
+events = ps.stream(
+    "events",
+    ps.files("*.jsonl"),
+    ps.json_lines({"ts": pl.Datetime("us", "UTC"), "user": pl.String(), "n": pl.Int64()}),
+    time="ts",
+)
+rows = events.map(m=col("n").map_batches(doubled, return_dtype=pl.Int64)).filter(col("n") > 0)
+apart = rows.select("n", "user", "m").map_batches(functools.partial(cleaned, keep=2))
+throttled = events.key_by("user").apply(Throttle(4), {"n": pl.Int64()}, columns=["n"])
+folded = events.key_by("user").apply_rows(outer(10), {"n": pl.Int64()}, 0)
+app = ps.app(
+    "app",
+    ps.output("apart", apart, ps.console()),
+    ps.output("means", events.key_by("user").window("1m").aggregate(mean("n")), ps.console()),
+    ps.output("throttled", throttled, ps.console()),
+    ps.output("folded", folded, ps.console()),
+)
+'''
+
+
+def code(text: str, place: Path, name: str = "app.py") -> dict[str, str]:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text(text)
+    app = load(place / name)
+    return code_of(compiled(app))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return code(APP, tmp_path_factory.mktemp("before"))
+
+
+def test_every_function_and_class_is_named(before: dict[str, str]) -> None:
+    functions = {name for name in before if ": " not in name}
+    named = {"scaled", "doubled", "cleaned", "recursive", "outer.inner", "Throttle", "Base", PYTHON}
+    assert named <= functions
+    assert {"Throttle.process", "Throttle.fits", "Base.init_state"} <= functions
+    assert {name for name in functions if name.startswith("<lambda>")} == {
+        "<lambda>", "<lambda> (2)", "<lambda> (3)"
+    }  # fmt: skip
+
+
+#: what of the file is changed, and the functions that differ then
+CHANGES = {
+    "constant": ("value * FACTOR", "value * FACTOR + 1", ["scaled"]),
+    "global": ("FACTOR = 2", "FACTOR = 3", ["scaled"]),
+    "global-set": ('NAMES = {"b", "a", "c"}', 'NAMES = {"b", "a", "d"}', ["recursive"]),
+    "default": ("def cleaned(frame, keep=1)", "def cleaned(frame, keep=0)", ["cleaned"]),
+    "partial": ("functools.partial(cleaned, keep=2)", "functools.partial(cleaned, keep=3)", []),
+    "closure": ("outer(10)", "outer(11)", ["outer.inner"]),
+    "nested": ('tell({"n": row["n"]})', 'tell({"n": row["n"] + 1})', ["outer.inner"]),
+    "method": ("state + batch.height", "state + 1", ["Throttle.process"]),
+    "static-method": ("n < 100", "n < 101", ["Throttle.fits"]),
+    "base-class": ("return 0\n\n\nclass Throttle", "return 1\n\n\nclass Throttle", ["Base.init_state"]),
+    "attribute": ("Throttle(4)", "Throttle(5)", []),
+    "aggregate": ("state[0] / state[1]", "state[0] * state[1]", ["<lambda> (3)"]),
+    "condition": ('col("n") > 0', 'col("n") > 1', []),
+    "called-name": (".filter(pl.col", ".remove(pl.col", ["cleaned"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_changed_differs_and_nothing_else(
+    change: str, before: dict[str, str], tmp_path: Path
+) -> None:
+    then, now, functions = CHANGES[change]
+    assert APP.count(then) == 1
+    found = find_differences(before, code(APP.replace(then, now), tmp_path))
+    assert [name for name in found if ": " not in name] == functions
+    assert found  # where no function differs, a place does
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("\nimport functools", "\n\n\n# a comment\nimport functools"),
+        ('"""Twice as much."""', '"""Two times as much."""'),
+        ('    """Twice as much."""\n', ""),
+        ("FACTOR = 2\n", "FACTOR = 2\nUNUSED = 7\n"),
+        ('NAMES = {"b", "a", "c"}', 'NAMES = {"c", "b", "a"}'),
+        ("def recursive(n):", "def unused():\n    return 1\n\n\ndef recursive(n):"),
+        ("    return values.map_elements(", "\n    # as it was\n    return values.map_elements("),
+    ],
+    ids=[
+        "lines",
+        "docstring",
+        "no-docstring",
+        "unused-value",
+        "order-of-a-set",
+        "unused-function",
+        "comment",
+    ],
+)
+def test_what_changes_nothing_that_is_done_makes_no_difference(
+    then: str, now: str, before: dict[str, str], tmp_path: Path
+) -> None:
+    assert APP.count(then) == 1
+    assert find_differences(before, code(APP.replace(then, now), tmp_path)) == []
+
+
+def test_neither_the_file_nor_where_it_is_counts(before: dict[str, str], tmp_path: Path) -> None:
+    assert code(APP, tmp_path / "elsewhere", "other.py") == before
+
+
+def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    said = "import json, sys; from tests.query.test_code import *; print(json.dumps(code(APP, Path(sys.argv[1]))))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", said, str(tmp_path)],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+def test_running_a_function_changes_nothing() -> None:
+    def add(n: int) -> int:
+        total = 0
+        for one in range(n):
+            total += one
+        return total
+
+    before = code_of_all({"f": add})
+    for _ in range(100):  # its instructions are specialised by then
+        add(100)
+    assert code_of_all({"f": add}) == before
+
+
+def test_what_a_module_beside_the_file_does_counts(tmp_path: Path) -> None:
+    def loaded(body: str) -> dict[str, str]:
+        helpers = types.ModuleType("helpers")
+        helpers.__file__ = str(tmp_path / "helpers.py")
+        exec(compile(body, helpers.__file__, "exec"), vars(helpers))
+        names = {"helpers": helpers}
+        exec(compile("def f(x):\n    return helpers.half(x)\n", str(tmp_path / "app.py"), "exec"), names)
+        return code_of_all({"f": names["f"]})
+
+    one, other = loaded("def half(x):\n    return x / 2\n"), loaded("def half(x):\n    return x / 3\n")
+    assert find_differences(one, other) == ["half"]
+    unused = loaded("def half(x):\n    return x / 2\n\ndef third(x):\n    return x / 3\n")
+    assert find_differences(one, unused) == []
+
+
+def test_what_holds_itself_has_an_end() -> None:
+    around: list[object] = [1]
+    around.append(around)
+
+    def f() -> int:
+        return len(around)
+
+    assert code_of_all({"f": f}) == code_of_all({"f": f})
+
+
+def test_a_query_without_python_does_not_depend_on_the_version_of_python(tmp_path: Path) -> None:
+    text = "\n".join(
+        [
+            "import penstock as ps",
+            'clicks = ps.stream("clicks", ps.generated(total=10), ps.combined_log(), time="time")',
+            'app = ps.app("app", ps.output("rows", clicks.filter(ps.col("status") == 200), ps.console()))',
+        ]
+    )
+    assert PYTHON not in code(text, tmp_path)
+
+
+def test_the_identity_of_state_does_not_depend_on_code(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    then, now, _ = CHANGES["method"]
+    first = Fixed(compiled(load(tmp_path / "app.py")))  # type: ignore[arg-type]
+    (tmp_path / "app.py").write_text(APP.replace(then, now))
+    second = Fixed(compiled(load(tmp_path / "app.py")))  # type: ignore[arg-type]
+    assert first.fingerprint == second.fingerprint
+    assert first.code != second.code

@@ -1,0 +1,198 @@
+"""The controller on simulated loads with failures: the threshold is kept, for much less than active replication."""
+
+from __future__ import annotations
+
+import time
+import xml.etree.ElementTree as xml
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.ha.cost import PRESETS, RESOURCES
+from penstock.ha.schemes import Scheme, Semantics
+from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
+from penstock.simulate import failure_charts, sweeps
+from penstock.simulate.engine_model import Truth
+from penstock.simulate.failures import FailureRun, simulate_failures
+from penstock.simulate.loads import DRAWN, draw_rates, follow_rates
+from penstock.words.errors import UserError
+
+TEN = ControllerSettings(threshold_seconds=10.0)
+#: short enough for a test
+HOUR = FailureRun(trace="spikes", settings=TEN, hours=1.0, kills=8)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("trace", ["day", "spikes", "walk"])
+def test_ten_seconds_are_kept_in_every_recovery_for_60_percent_of_active_replication(
+    trace: str, seed: int
+) -> None:
+    """The figure of the issue: what fault tolerance takes, beside what it takes with active replication for good."""
+    figures = simulate_failures(replace(HOUR, trace=trace, hours=2.0, kills=30, seed=seed)).figures()
+    assert figures["kept"] == figures["recoveries"] == 30
+    assert figures["cost_share"] <= 0.6
+    assert figures["least_estimate_over_measured"] >= 0.7
+
+
+def test_an_engine_that_starts_fast_needs_no_second_one_and_halves_all_costs() -> None:
+    run = replace(HOUR, truth=Truth(start_seconds=2.0), trace="day")
+    figures = simulate_failures(replace(run, settings=replace(TEN, weights=PRESETS["cloud-vm"]))).figures()
+    assert figures["kept"] == figures["recoveries"]
+    assert figures["cost_share_with_primary"] <= 0.6
+
+
+def test_a_day_takes_seconds() -> None:
+    began = time.process_time()
+    done = simulate_failures(FailureRun())
+    assert time.process_time() - began < 15  # 2 to 3 on a quiet machine
+    assert done.series.at.size == 8640
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    one, same, other = (simulate_failures(replace(HOUR, seed=seed)) for seed in (1, 1, 2))
+    assert one.recoveries == same.recoveries
+    assert one.decisions == same.decisions
+    assert np.array_equal(one.series.cost, same.series.cost)
+    assert one.recoveries != other.recoveries
+
+
+def test_constant_schemes_cost_what_they_should_in_their_order() -> None:
+    rows = {row["scheme"]: row for row in sweeps.constants(HOUR)}
+    costs = [rows[str(scheme)]["cost_share"] for scheme in Scheme]
+    assert costs[0] == pytest.approx(1.0)
+    assert costs == sorted(costs, reverse=True)
+    assert rows["passive-replication"]["kept"] == 0
+    assert all(row["switches"] == 0 for row in rows.values())
+
+
+def test_a_larger_threshold_costs_no_more_over_a_whole_load() -> None:
+    costs = [row["cost_share"] for row in sweeps.by_threshold(HOUR, (1.5, 4.0, 6.0, 10.0, 30.0))]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] == pytest.approx(1.0)
+    assert costs[-1] < 0.1
+
+
+def test_gap_costs_no_more_than_precise() -> None:
+    rows = sweeps.by_semantics(HOUR, (4.5, 6.0))
+    precise, gap = ([row["cost_share"] for row in rows if row["semantics"] == s] for s in ("precise", "gap"))
+    assert all(one <= other + 1e-9 for one, other in zip(gap, precise, strict=True))
+    assert gap[0] < precise[0]
+
+
+def test_amnesia_does_without_everything_that_keeps_state() -> None:
+    settings = replace(TEN, semantics=Semantics.amnesia)
+    figures = simulate_failures(replace(HOUR, settings=settings, state_bytes=5e9)).figures()
+    assert figures["kept"] == figures["recoveries"]
+    assert figures["time_shares"]["deployed"] > 0.9
+
+
+def test_the_larger_the_state_the_larger_the_threshold_that_saves_an_engine() -> None:
+    run = replace(HOUR, trace="steady", hours=0.1, kills=0)
+    rows = sweeps.by_state(run, (10e6, 250e6), most_seconds=40.0)
+    least = [row["least_threshold_seconds"] for row in rows]
+    assert least[0]["engines"] < least[1]["engines"]
+    assert least[0]["cpu"] == least[1]["cpu"]
+
+
+def test_the_interval_is_a_trade_between_recovery_time_and_network() -> None:
+    rows = sweeps.by_interval(replace(HOUR, trace="steady"), [Scheme.deployed], (1, 10, 60))
+    assert [row["worst_seconds"] for row in rows] == sorted(row["worst_seconds"] for row in rows)
+    network = [row["overhead"]["network"] for row in rows]
+    assert network == sorted(network, reverse=True)
+    assert all(row["estimated_seconds"] >= 0.7 * row["worst_seconds"] for row in rows)
+
+
+def test_the_interval_left_to_the_controller_saves_more_and_keeps_the_threshold() -> None:
+    free = replace(TEN, checkpoint_choices=CHECKPOINT_CHOICES)
+    fixed, left = (
+        simulate_failures(replace(HOUR, hours=0.5, kills=4, settings=settings)).figures()
+        for settings in (TEN, free)
+    )
+    assert left["kept"] == left["recoveries"]
+    assert left["cost_share"] < fixed["cost_share"]
+
+
+@pytest.mark.parametrize("growth", [0.1, 20.0])
+def test_state_that_grows_or_shrinks_is_followed(growth: float) -> None:
+    run = replace(HOUR, trace="day", hours=2.0, growth=growth, kills=15, state_bytes=100e6)
+    done = simulate_failures(run)
+    assert all(recovery.kept for recovery in done.recoveries)
+    assert len({decision.chosen for decision in done.decisions}) >= 1
+    last = Scheme.deployed if growth < 1 else Scheme.passive_cold
+    assert list(Scheme)[int(done.series.scheme[-1])] is last
+
+
+# ---------------------------------------------------------------- loads
+
+
+@pytest.mark.parametrize("trace", DRAWN)
+def test_a_load_has_its_mean_and_is_never_negative(trace: str) -> None:
+    rates = draw_rates(trace, 7200.0, 10.0, 5000.0, 3)
+    assert rates.size == 720
+    assert rates.mean() == pytest.approx(5000.0)
+    assert rates.min() > 0
+    states = follow_rates(rates, 10.0, 1e6, 300.0)
+    assert states.mean() == pytest.approx(1e6)
+    assert states.std() / states.mean() <= rates.std() / rates.mean() + 1e-9
+
+
+def test_a_file_is_a_load(tmp_path: Path) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text("time,rate\n# noon\n100,1000\n700,3000\n1300,1000\n")
+    rates = draw_rates(str(file), 0.0, 10.0, 0.0, 1)
+    assert rates.size == 120
+    assert rates[0] == 1000
+    assert rates.max() == pytest.approx(3000, rel=0.02)
+    done = simulate_failures(replace(HOUR, trace=str(file), kills=2))
+    assert done.figures()["recoveries"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1,2", "a,b\n1,2", "1,2\n1,3", "1,-2\n2,3", "1,nan\n2,3", "0,0\n9,0", "0,1\n99999999,1", "1\n2"],
+)
+def test_what_is_no_load_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text(text)
+    with pytest.raises(UserError) as refused:
+        simulate_failures(replace(HOUR, trace=str(file)))
+    assert refused.value.condition == "BAD_TRACE"
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    for bad, condition in (
+        (replace(HOUR, trace="holiday"), "NO_SUCH_TRACE"),
+        (replace(HOUR, kills=1000), "TOO_MANY_KILLS"),
+        (replace(HOUR, hours=0.0), "BAD_SIMULATION"),
+    ):
+        with pytest.raises(UserError) as refused:
+            simulate_failures(bad)
+        assert refused.value.condition == condition
+    with pytest.raises(UserError) as refused:
+        Truth(start_seconds=0.0)
+    assert refused.value.condition == "BAD_MODEL"
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def words(svg: str) -> set[str]:
+    return {element.text or "" for element in xml.fromstring(svg).iter() if element.tag.endswith("text")}
+
+
+def test_pictures_are_whole_and_named() -> None:
+    short = replace(HOUR, hours=0.3, kills=2)
+    over_time = failure_charts.over_time(simulate_failures(short), "a <title> & more")
+    assert {"a <title> & more", "active replication", "threshold 10 s"} <= words(over_time)
+    rows = sweeps.by_costs(short, (1.0, 10.0, 40.0))
+    assert set(RESOURCES) <= words(failure_charts.against_threshold(rows, "overhead"))
+    shares = failure_charts.in_schemes(rows, "costs", "shares")
+    assert {"costs cloud-vm: share of the time", "passive replication", "40"} <= words(shares)
+    states = sweeps.by_state(replace(short, kills=0, hours=0.1), (1e6, 1e9), most_seconds=6.0)
+    assert {"1M", "1G", "engines"} <= words(failure_charts.by_state(states, "states"))
+    intervals = sweeps.by_interval(short, (Scheme.deployed,), (1, 60))
+    assert {"1", "60"} <= words(failure_charts.by_interval(intervals, "intervals"))
+    for svg in (over_time, shares):
+        assert "nan" not in svg

@@ -1,0 +1,177 @@
+"""A state directory of format 1 becomes one of format 2 when it is taken, whenever that is cut short."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.state import durable
+from penstock.state.directory import StateDirectory
+from penstock.state.format import FORMAT
+from penstock.state.manifest import Manifest
+from penstock.state.upgrade import BACKUP
+from penstock.words.errors import ExternalError, UserError
+
+FORMER, NOW, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"
+FACTS = {"format": 1, "id": "abcd", "query": FORMER, "summary": SUMMARY, "logs": {"clicks": {"x": 1}}}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A directory of format 1 with two epochs."""
+    place = tmp_path / "state"
+    (place / "manifests").mkdir(parents=True)
+    (place / "epochs").mkdir()
+    for epoch in (6, 7):
+        (place / "manifests" / f"{epoch:012d}.json").write_bytes(Manifest(epoch=epoch, format=1).to_bytes())
+        record = {"start": {}, "end": {"epoch": epoch, "at": {}}}
+        (place / "epochs" / f"{epoch:012d}.json").write_text(json.dumps(record))
+    (place / "penstock.json").write_text(json.dumps(FACTS, indent=1))
+    return place
+
+
+def taken(place: Path, generation: int | None = None) -> StateDirectory:
+    state = StateDirectory(place)
+    state.claim(NOW, SUMMARY, generation, former=FORMER)
+    return state
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    names = ("penstock.json", "manifests/000000000006.json", "manifests/000000000007.json")
+    return {name: (place / name).read_bytes() for name in names}
+
+
+def test_it_says_the_new_format_and_fingerprint_and_remembers_the_rest(old: Path) -> None:
+    taken(old).release()
+    facts = StateDirectory(old).existing()
+    assert facts == {**FACTS, "format": FORMAT, "query": NOW}
+
+
+def test_penstock_json_and_the_newest_manifest_are_backed_up(old: Path) -> None:
+    before = contents(old)
+    taken(old).release()
+    for name in ("penstock.json", "manifests/000000000007.json"):
+        assert (old / BACKUP / name).read_bytes() == before[name]
+    assert not (old / BACKUP / "manifests/000000000006.json").exists()
+    assert {name: data for name, data in contents(old).items() if "manifests" in name} == {
+        name: data for name, data in before.items() if "manifests" in name
+    }
+
+
+def test_an_upgraded_directory_is_not_upgraded_again(old: Path) -> None:
+    taken(old).release()
+    backup = (old / BACKUP / "penstock.json").stat().st_mtime_ns
+    taken(old).release()
+    assert (old / BACKUP / "penstock.json").stat().st_mtime_ns == backup
+
+
+def test_the_state_of_another_query_is_refused_and_left_as_it_is(old: Path) -> None:
+    before = contents(old)
+    for drops_state in (False, True):
+        with pytest.raises(UserError) as refused:
+            StateDirectory(old).claim(NOW, SUMMARY, former="another", drops_state=drops_state)
+        assert refused.value.condition == "STATE_OF_ANOTHER_QUERY"
+    assert contents(old) == before
+    assert not (old / BACKUP).exists()
+
+
+def test_once_upgraded_the_former_fingerprint_opens_nothing(old: Path) -> None:
+    taken(old).release()
+    with pytest.raises(UserError) as refused:
+        StateDirectory(old).claim("another", SUMMARY, former=FORMER)
+    assert refused.value.condition == "STATE_OF_ANOTHER_QUERY"
+
+
+def test_who_reads_reads_both_formats(old: Path) -> None:
+    assert StateDirectory(old).existing()["format"] == 1
+    assert StateDirectory(old).verify(7) == []
+    assert not (old / BACKUP).exists()  # to look changes nothing
+    taken(old).release()
+    assert StateDirectory(old).verify(7) == StateDirectory(old).verify(6) == []
+
+
+def test_an_engine_that_was_replaced_upgrades_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = StateDirectory(old)
+    take = state._ground.take
+
+    def take_and_lose(generation: int | None = None) -> None:
+        take(generation)
+        StateDirectory(old)._ground.take(9)
+
+    monkeypatch.setattr(state._ground, "take", take_and_lose)
+    with pytest.raises(ExternalError) as refused:
+        state.claim(NOW, SUMMARY, 3, former=FORMER)
+    assert refused.value.condition == "FENCED"
+    assert StateDirectory(old).existing() == FACTS
+
+
+#: files that an upgrade puts in place, each from a draft
+STEPS = 3
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_an_upgrade_that_is_killed_is_done_by_the_next_engine(old: Path, step: int, after: bool) -> None:
+    before = contents(old)
+    child = os.fork()
+    if not child:
+        _die_at(step, after)
+        taken(old)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WEXITSTATUS(status) == 9
+    facts = StateDirectory(old).existing()
+    assert facts["format"] == (FORMAT if (step, after) == (STEPS - 1, True) else 1)
+    assert StateDirectory(old).latest().epoch == 7
+    taken(old).release()
+    assert StateDirectory(old).existing() == {**FACTS, "format": FORMAT, "query": NOW}
+    for name in ("penstock.json", "manifests/000000000007.json"):
+        assert (old / BACKUP / name).read_bytes() == before[name]
+
+
+def _die_at(step: int, after: bool) -> None:
+    done, replace = 0, os.replace
+
+    def dying(source: Path, target: Path) -> None:
+        nonlocal done
+        if done == step and not after:
+            os._exit(9)
+        replace(source, target)
+        if done == step:
+            os._exit(9)
+        done += 1
+
+    durable.os.replace = dying  # type: ignore[attr-defined]
+
+
+def test_what_an_older_engine_did_after_a_killed_upgrade_is_backed_up_instead(old: Path) -> None:
+    (old / BACKUP / "manifests").mkdir(parents=True)
+    (old / BACKUP / "manifests" / "000000000006.json").write_bytes(b"of then")
+    (old / BACKUP / "penstock.json").write_bytes(b"of then")
+    before = contents(old)
+    taken(old).release()
+    assert [path.name for path in (old / BACKUP / "manifests").iterdir()] == ["000000000007.json"]
+    assert (old / BACKUP / "penstock.json").read_bytes() == before["penstock.json"]
+
+
+# -- newer formats ------------------------------------------------------------------------------------
+
+
+def test_a_manifest_of_a_newer_format_is_refused(old: Path) -> None:
+    newer = Manifest(epoch=8, format=FORMAT + 1)
+    (old / "manifests" / "000000000008.json").write_bytes(newer.to_bytes())
+    with pytest.raises(UserError) as refused:
+        StateDirectory(old).latest()
+    assert refused.value.condition == "STATE_OF_NEWER_FORMAT"
+
+
+def test_an_epoch_record_of_a_newer_format_is_refused(old: Path) -> None:
+    record = {"format": FORMAT + 1, "start": {}, "end": {"epoch": 8, "at": {}}}
+    (old / "epochs" / "000000000008.json").write_text(json.dumps(record))
+    with pytest.raises(UserError) as refused:
+        StateDirectory(old).recorded(8)
+    assert refused.value.condition == "STATE_OF_NEWER_FORMAT"
