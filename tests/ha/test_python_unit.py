@@ -71,7 +71,8 @@ def dear(row: Row) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "every"), [(Scheme.passive_cold, 3), (Scheme.active_standby, 1), (Scheme.active_replication, 5)]
+    ("scheme", "every"),
+    [(Scheme.passive_cold, 3), (Scheme.active_standby, 1), (Scheme.active_replication, 5)],
 )
 def test_every_engine_runs_the_code_that_an_epochs_record_names(
     scheme: Scheme, every: int, tmp_path: Path, kits: list[PythonKit]
