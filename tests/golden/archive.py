@@ -163,8 +163,19 @@ def rename(state: Path, before: str, after: str) -> None:
     for path in sorted((state / "epochs").glob("*.json")):
         path.write_text(path.read_text().replace(f'"{before}"', f'"{after}"'))
     for path in sorted((state / "manifests").glob("*.json")):
-        text = path.read_text().splitlines()[0].replace(f'"{before}"', f'"{after}"')
-        path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+        _write_manifest(path, path.read_text().splitlines()[0].replace(f'"{before}"', f'"{after}"'))
+
+
+def forget(state: Path, operator: str) -> None:
+    """Take an operator's collections out of the newest manifest of format 1."""
+    manifest = newest_manifest(state)
+    del manifest["collections"][operator]
+    _write_manifest(max((state / "manifests").glob("*.json")), json.dumps(manifest))
+
+
+def _write_manifest(path: Path, text: str) -> None:
+    """One line of JSON and its checksum."""
+    path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
 
 
 # -- HA units ------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -148,9 +147,15 @@ def test_every_case_has_an_archive_and_every_archive_a_case() -> None:
     assert {name for name in CASES if archive.path_of(archive.releases()[0], name).exists()} == CASES.keys()
 
 
-def test_a_state_directory_that_lacks_a_run_is_not_continued(tmp_path: Path) -> None:
-    """The comparison would see it if state were not there."""
-    one = opened("format-1", "time-windows", tmp_path)
-    shutil.rmtree(tmp_path / "state" / "runs")
-    with pytest.raises(Exception, match="run"):
-        one.rest(case.given_of(tmp_path), tmp_path)
+@pytest.mark.parametrize("release", RELEASES)
+def test_state_that_is_forgotten_shows(release: str, tmp_path: Path) -> None:
+    """The comparison is sharp enough: without the state of any one operator, rows differ."""
+    name = "moved-buckets"
+    archive.unpack(archive.path_of(release, name), tmp_path / "whole")
+    for operator in archive.about(tmp_path / "whole")["operators"]:
+        folder = tmp_path / operator
+        one = opened(release, name, folder)
+        archive.forget(one.state(folder), operator)
+        with case.within(folder):
+            one.rest(case.given_of(folder), folder)
+        assert differences(archive.read_rows(folder / "expected"), case.found(folder)), operator

@@ -35,7 +35,7 @@ _ALL = (
         stateless=frozenset({"dropped"}),
         fold_after=1,
     ),
-    Case("jobs-all-in-sql", jobs.all_in_sql, epoch_units=20),
+    Case("jobs-all-in-sql", jobs.all_in_sql, epoch_units=40, cut=6),
     Case("sinks", engines.sinks),
     Case("moved-buckets", engines.some_of_each, moves={2: {0: 1, 5: 0, 7: 2}, 4: {1: 2}}),
     Case("checkpoints-apart", engines.some_of_each, checkpoint_every=4, cut=6),
@@ -47,9 +47,9 @@ _ALL = (
     Killed("killed-before-the-manifest", engines.some_of_each, step="sliced"),
     Killed("killed-after-the-record", engines.some_of_each, step="recorded"),
     Killed("killed-after-the-sinks", engines.sinks, step="delivered"),
-    Killed("killed-between-checkpoints", engines.some_of_each, checkpoint_every=4, step="sliced", cut=6),
+    Killed("killed-between-checkpoints", engines.some_of_each, checkpoint_every=4, step="sliced", cut=5),
     Killed(
-        "killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="delivered", cut=6
+        "killed-between-checkpoints-delivered", engines.sinks, checkpoint_every=4, step="delivered", cut=4
     ),
 )
 CASES = {case.name: case for case in _ALL}
