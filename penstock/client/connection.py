@@ -130,6 +130,24 @@ class Client:
             "PATCH", _job(name), {**body, "recovery": recovery, "rebuild": rebuild}, check=check
         )
 
+    def put_code(
+        self,
+        name: str,
+        source: str,
+        attribute: str = "query",
+        *,
+        rebuild: bool = False,
+        check: bool = False,
+    ) -> schemas.Answered:
+        """Have a job of a query in Python source, which calls it `attribute`: created where there is none of this name,
+        else altered. Only where the service takes code. With `check`, only say what would be answered."""
+        query = {"attribute": attribute, "rebuild": str(rebuild).lower(), **(_checking(check) or {})}
+        headers = {"content-type": "text/x-python"}
+        response = self._sent(
+            "PUT", _job(name, "code"), query=query, headers=headers, content=source.encode()
+        )
+        return schemas.Answered(**response.json())
+
     def drop(self, name: str) -> schemas.Answered:
         """Drop a job."""
         return self._answered("DELETE", _job(name))

@@ -175,9 +175,9 @@ def _read_trusted(path: Path) -> bytes:
     real = os.path.realpath(path)
     try:
         with open(real, "rb") as file:
-            _check_trusted(real, os.fstat(file.fileno()))
+            check_trusted(real, os.fstat(file.fileno()))
             for directory in Path(real).parents:
-                _check_trusted(str(directory), os.stat(directory))
+                check_trusted(str(directory), os.stat(directory))
             return file.read(MOST_BYTES + 1)
     except OSError as failure:
         raise ExternalError(
@@ -188,7 +188,8 @@ def _read_trusted(path: Path) -> bytes:
         ) from failure
 
 
-def _check_trusted(path: str, status: os.stat_result) -> None:
+def check_trusted(path: str, status: os.stat_result) -> None:
+    """Raise unless a file or directory belongs to the user of this process or to root, and nobody else can write it."""
     me, kind = os.geteuid(), "directory" if stat.S_ISDIR(status.st_mode) else "file"
     if status.st_uid not in (me, 0):
         raise _not_trusted(

@@ -5,10 +5,12 @@ Receives bundles of source; returns them again by their digest.
     DIR/code/DIGEST/FILE             the text of each file
     DIR/code/DIGEST/manifest.json    where it was read, and a checksum of each file; written last
 
-Guarantees: what `put` has returned from is on disk, whole; what `get` returns is what was put. Written on the `Ground`
-of an engine that decides, nothing is put in place once another has taken over.
+Guarantees: what `put` has returned from is on disk, whole; what `get` returns is what was put, and nobody but the user
+of this process and root could have written it. Written on the `Ground` of an engine that decides, nothing is put in
+place once another has taken over.
 Does not guarantee: anything about code that no command names; it is removed when commands are folded.
-On failure: `InternalError` STATE_DAMAGED where a byte is not as it was, or something is missing.
+On failure: `InternalError` STATE_DAMAGED where a byte is not as it was, or something is missing; `UserError`
+CODE_NOT_TRUSTED.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from penstock.jobs.code import CodeBundle
+from penstock.jobs.code import CodeBundle, check_trusted
 from penstock.state.durable import write_whole
 from penstock.state.generation import Ground
 from penstock.state.run_file import unwritable
@@ -59,6 +61,7 @@ class CodeStore:
             if (place / _MANIFEST).exists():
                 os.utime(place / _MANIFEST)  # it is new again, for a fold at this moment
                 return
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else needs what is in it
             for name, text in bundle.files.items():
                 _write(place / name, text, ground)
             _write(place / _MANIFEST, json.dumps(manifest), ground)
@@ -69,7 +72,8 @@ class CodeStore:
         """The code of a digest."""
         place = self.place(digest)
         try:
-            manifest = json.loads((place / _MANIFEST).read_bytes())
+            check_trusted(str(self._folder), self._folder.stat())
+            manifest = json.loads(_text(place / _MANIFEST))
             if manifest["format"] != _FORMAT:
                 raise ValueError(f"its format is {manifest['format']}, this Penstock knows {_FORMAT}")
             files = {name: _text(place / name) for name in manifest["files"]}
@@ -116,10 +120,13 @@ def _write(path: Path, text: str, ground: Ground | None) -> None:
         write_whole(path, content)
     else:
         ground.write_whole(path, content)
+    path.chmod(0o600)
 
 
 def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "surrogatepass")
+    with open(path, "rb") as file:
+        check_trusted(str(path), os.fstat(file.fileno()))
+        return file.read().decode("utf-8", "surrogatepass")
 
 
 def _checksum(text: str) -> str:

@@ -14,8 +14,10 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import pickle
 import types
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import polars as pl
@@ -157,16 +159,28 @@ class _Look:
                 return {"module": value.__name__.partition(".")[2] if _is_own(value) else value.__name__}
             case type():
                 return self._class(value, depth)
-        if isinstance(value, types.BuiltinFunctionType) or not hasattr(value, "__dict__"):
-            return {"value": repr(value) if _has_plain_text(value) else _named(type(value))}
+            case Enum():
+                return {"enum": f"{_named(type(value))}.{value.name}"}
+            case types.BuiltinFunctionType():
+                return {"function": f"{value.__module__}.{value.__qualname__}"}
         if dataclasses.is_dataclass(value):
             said = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        elif isinstance(value, pl.DataFrame | pl.Series) or not hasattr(value, "__dict__"):
+            return self._opaque(value)
         else:
             said = vars(value)
         return {
             "object": self.at(type(value), depth),
             "with": {name: self.at(item, depth) for name, item in said.items()},
         }
+
+    def _opaque(self, value: Any) -> Plain:
+        """What cannot be looked into: its pickle; without one it is equal to nothing of another version."""
+        try:
+            content = pickle.dumps(value, protocol=5)
+        except Exception:  # of the user's own classes, too
+            return {"value": _named(type(value)), "version": self._digest.decode()}
+        return {"value": _named(type(value)), "bytes": hashlib.sha256(content).hexdigest()}
 
     def _node(self, node: logical.Node, depth: int) -> Plain:
         said = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
@@ -250,8 +264,3 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-def _has_plain_text(value: Any) -> bool:
-    """Whether the text of a value says no address."""
-    return " at 0x" not in repr(value)

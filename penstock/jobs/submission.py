@@ -30,9 +30,9 @@ from penstock.jobs.placing import Script, script
 from penstock.jobs.sendable import may_call
 from penstock.jobs.trial import check_empty_batches
 from penstock.jobs.workshop import Workshop
-from penstock.query.logical import App, Output
+from penstock.query.logical import App, Node, Output, Source
 from penstock.sql.statements import CreateJob, CreateStream
-from penstock.words.errors import UserError
+from penstock.words.errors import PenstockError, UserError
 
 if TYPE_CHECKING:
     from penstock.jobs.commands import Accepted, Desk
@@ -147,22 +147,25 @@ class Submission:
         for source in sources_of(output):
             name = source.stream.name
             if name not in made.catalogue.streams:
-                self._bring_stream(name, reference, made)
                 came.append(name)
-            mine, theirs = self._workshop.definition(name, made.catalogue), define_stream(source.stream)
-            if found := differences(theirs, mine):
-                raise UserError(
-                    "STREAM_DIFFERS",
-                    f"the engine has another stream {name} than the file says",
-                    where=str(source.origin),
-                    detail=f"it has {'; '.join(found)}",
-                    hint="Say in the file what the engine has, or give the stream another name.",
-                )
+            self._bring_stream(name, source, reference, made)
         return came
 
-    def _bring_stream(self, name: str, reference: CodeReference, made: Accepted) -> None:
-        self._checks.check_free(name, made.catalogue)
-        made.note(AddStream(name, code=replace(reference, reads=(), sinks=())))
+    def _bring_stream(self, name: str, source: Node, reference: CodeReference, made: Accepted) -> None:
+        """Have a stream under a name: as it is in the file, or refuse it."""
+        assert isinstance(source, Source)
+        if name not in made.catalogue.streams:
+            self._checks.check_free(name, made.catalogue)
+            made.note(AddStream(name, code=replace(reference, reads=(), sinks=())))
+        mine, theirs = self._workshop.definition(name, made.catalogue), define_stream(source.stream)
+        if found := differences(theirs, mine):
+            raise UserError(
+                "STREAM_DIFFERS",
+                f"the engine has another stream {name} than the file says",
+                where=str(source.origin),
+                detail=f"it has {'; '.join(found)}",
+                hint="Say in the file what the engine has, or give the stream another name.",
+            )
 
     # -- a whole file ----------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class Submission:
             if name not in before.jobs:
                 self._create(name, reference, made)
             elif self._is_as_it_was(name, reference, before):
-                made.report(name, f"job {name} is as it was; its state is kept")
+                made.report(name, _as_it_was(before.jobs[name]))
             else:
                 self._alter(name, reference, made, before)
                 altered.append(name)
@@ -245,7 +248,11 @@ class Submission:
             return False
         if (code.digest, code.attribute) == (reference.digest, reference.attribute):
             return True
-        old, new = self._library.output(code, name), self._library.output(reference, name)
+        try:
+            old = self._library.output(code, name)
+        except PenstockError:  # it is not whole any more: the new one mends it
+            return False
+        new = self._library.output(reference, name)
         same = define_output(old, code.digest) == define_output(new, reference.digest)
         streams = [[define_stream(s.stream) for s in sources_of(one)] for one in (old, new)]
         return same and streams[0] == streams[1]
@@ -254,9 +261,9 @@ class Submission:
         self, app: JobsApp, text: Script, reference: CodeReference, before: Catalogue, made: Accepted
     ) -> None:
         """Have the streams and jobs that the SQL of a file says."""
-        for name in app.streams:
-            if name not in made.catalogue.streams and re.search(rf"\b{re.escape(name)}\b", app.sql):
-                self._bring_stream(name, reference, made)
+        for name, stream in app.streams.items():
+            if re.search(rf"\b{re.escape(name)}\b", app.sql):
+                self._bring_stream(name, stream.node, reference, made)
         for statement in text.statements:
             known = isinstance(statement, CreateJob) and before.said.get(statement.name) == statement.text
             if isinstance(statement, CreateJob) and known and statement.name in before.jobs:
@@ -273,7 +280,7 @@ class Submission:
         code = reference if entry.code is None else entry.code
         before = define_functions({n: old[n] for n in used if n in old}, code.digest)
         if before == define_functions(used, reference.digest):
-            made.report(entry.name, f"job {entry.name} is as it was; its state is kept")
+            made.report(entry.name, _as_it_was(entry))
             return
         command = ChangeQuery(entry.name, entry.select, dict(entry.parameters), code=reference)
         was = None if entry.left_out else self._workshop.job(entry.name, made.catalogue)
@@ -309,6 +316,11 @@ def unread_streams(workshop: Workshop, catalogue: Catalogue) -> list[str]:
         return []
     read = frozenset[str]().union(*(uses(workshop, name, catalogue) for name in catalogue.jobs))
     return [name for name in came if name not in read and catalogue.streams[name].known_as not in read]
+
+
+def _as_it_was(entry: JobEntry) -> str:
+    life = entry.master.life
+    return f"job {entry.name} is as it was{'; its state is kept' if life == 'running' else f', {life}'}"
 
 
 def _reference(request: CodeRequest, attribute: str) -> CodeReference:

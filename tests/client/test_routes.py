@@ -23,6 +23,7 @@ NOT_SENT = {
     ("GET", "/jobs/{name}/events", "since"): "subscribe() says it as Last-Event-ID, first and after a break",
 }
 STREAM = {"name": "made", "log": {"kind": "generated"}, "format": {"kind": "combined_log"}, "time": "time"}
+SOURCE = "import penstock as ps\nquery = ps.job('pages', {'page': ps.String()})"
 SEEN = "SELECT page FROM clicks"
 
 
@@ -37,6 +38,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "sql": lambda client: client.sql("SHOW JOBS", check=True),
     "create": lambda client: [client.create("new", SEEN, check=check) for check in (True, False)],
     "alter": lambda client: client.alter("new", where="status = 200", check=True),
+    "put_code": lambda client: client.put_code("coded", SOURCE, check=True),
     "pause": lambda client: client.pause("new"),
     "resume": lambda client: client.resume("new"),
     "drop": lambda client: client.drop("new"),
@@ -72,7 +74,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 
 @pytest.fixture
 def site(state: Path) -> Iterator[kit.Site]:
-    with kit.site(state, events=100) as found:
+    with kit.site(state, events=100, code=True) as found:
         yield found
 
 

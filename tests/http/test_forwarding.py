@@ -15,7 +15,7 @@ import pytest
 from penstock.http import forwarding
 from penstock.http.api import Service
 from penstock.http.host import Host
-from penstock.http.security import Token
+from penstock.http.security import FileGuard, Token
 from penstock.http.server import Server
 from penstock.jobs.coordinators import Coordinator
 from penstock.jobs.program import Jobs
@@ -43,7 +43,7 @@ def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tup
     """A coordinator beside a site."""
     jobs = Jobs("test", state, streams={"clicks": of_log(site.log)}, follows=True)
     jobs.joined()
-    host = Host(jobs, state)
+    host = Host(jobs, state, FileGuard((), state, code=True))
     service = Service(host, None, None if token is None else Token(token))
     with Server(service, "127.0.0.1", 0) as server:
         host.opened(site.running.host.committed)
@@ -74,6 +74,10 @@ def test_each_page_about_a_job_is_answered_by_its_master(state: Path) -> None:
         assert _by(http.post("/jobs", json={"name": "a", "query": "SELECT page FROM clicks"})) == "there"
         assert _by(http.patch("/jobs/a", json={"where": "status = 200"})) == "there"
         assert _by(http.post("/jobs/a/empty")) == "there"
+        source = "import penstock as ps\nquery = ps.job('pages', {'page': ps.String()})"
+        coded = http.put("/jobs/b/code", content=source, headers={"content-type": "text/x-python"})
+        assert (_by(coded), coded.json()["name"]) == ("there", "b"), coded.text
+        assert http.delete("/jobs/b").status_code == 200
         assert _by(http.get("/jobs/a")) == "there"
         assert _by(http.get("/jobs/pages/answer")) == "there"
         assert _by(http.get("/jobs/pages/results", params={"since": 0, "limit": 3})) == "there"

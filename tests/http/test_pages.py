@@ -133,6 +133,7 @@ def test_openapi_says_every_page(shared: kit.Site) -> None:
         "/jobs/{name}",
         "/jobs/{name}/graph",
         "/jobs/{name}/versions",
+        "/jobs/{name}/code",
         "/jobs/{name}/messages",
         "/jobs/{name}/pause",
         "/jobs/{name}/resume",

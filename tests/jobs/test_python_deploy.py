@@ -164,6 +164,64 @@ def test_a_jobs_app_brings_its_sql_and_the_functions_that_it_calls(files: Files,
         assert "dropped job plain" in deployed(jobs, files.write(less), prune=True)[-1]
 
 
+def test_a_jobs_app_must_say_the_streams_that_the_engine_has(files: Files, tmp_path: Path) -> None:
+    other = 'other = ps.stream("clicks", ps.generated(), ps.combined_log(), time="time")\nsums = '
+    text = JOBS.replace('streams={"clicks": clicks}', 'streams={"clicks": other}').replace("sums = ", other)
+    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+        with pytest.raises(UserError, match="STREAM_DIFFERS"):
+            deployed(jobs, files.write(text))
+        assert not jobs.catalogue.jobs
+
+
+CHANGES = {
+    "a constant that a function names": ("LIMIT = 900", "LIMIT = 901", True),
+    "a table that a function names": ('{"k": [1, 2]}', '{"k": [1, 3]}', True),
+    "an array that a function names": (
+        "np.arange(5000)",
+        "(np.arange(5000) != 2500) * np.arange(5000)",
+        True,
+    ),
+    "a helper of a helper": ("return n + 1", "return n + 2", True),
+    "a default": ("def keep(rows, low=0)", "def keep(rows, low=1)", True),
+    "a pattern": ('re.compile("a+")', 're.compile("b+")', True),
+    "a comment": ("# nothing", "# nothing at all\n", False),
+    "what no query names": ("UNUSED = 1", "UNUSED = 2", False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_job_calls_is_compared_however_far_away(change: str, files: Files, tmp_path: Path) -> None:
+    text = """
+# nothing
+import re
+import numpy as np
+
+UNUSED = 1
+LIMIT = 900
+TABLE = pl.DataFrame({"k": [1, 2]})
+ARRAY = np.arange(5000)
+PATTERN = re.compile("a+")
+
+def more(n):
+    return n + 1
+
+def limit():
+    return more(LIMIT)
+
+def keep(rows, low=0):
+    assert TABLE.height and ARRAY.size and PATTERN.pattern
+    return rows.filter(pl.col("bytes") > limit() + low)
+
+app = ps.app("a", ps.output("kept", clicks.map_batches(keep).select("bytes")))
+"""
+    old, new, altered = CHANGES[change]
+    assert old in text
+    with running(tmp_path / "s") as (jobs, _):
+        deployed(jobs, files.write(text))
+        (says,) = deployed(jobs, files.write(text.replace(old, new)))
+        assert says.startswith("altered" if altered else "job kept is as it was"), says
+
+
 def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Files, tmp_path: Path) -> None:
     from penstock.jobs.program import Jobs
     from penstock.testing.inline import InlineEngine

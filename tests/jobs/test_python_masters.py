@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from penstock.jobs.program import Jobs
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Ground
 from penstock.testing.inline import InlineEngine
-from penstock.words.errors import ExternalError, InternalError, PenstockError
+from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 from tests.jobs import kit
 from tests.jobs.python_kit import Files, create, life
 
@@ -142,6 +143,23 @@ def test_code_that_is_not_as_it_was_put_is_not_returned(damage: str, files: File
                 file.write_bytes((store.place(other.digest) / file.name).read_bytes())
     with pytest.raises(InternalError, match="STATE_DAMAGED"):
         store.get(bundle.digest)
+
+
+def test_code_that_others_could_have_written_is_not_executed(files: Files, tmp_path: Path) -> None:
+    bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
+    before = os.umask(0o002)
+    try:
+        store.put(bundle)
+    finally:
+        os.umask(before)
+    assert store.get(bundle.digest) == bundle, "it is kept to ourselves, whatever new files are like"
+    for place in (tmp_path / "state" / "code", store.place(bundle.digest) / "marks.py"):
+        mode = place.stat().st_mode
+        place.chmod(0o777)
+        with pytest.raises(UserError, match="CODE_NOT_TRUSTED"):
+            store.get(bundle.digest)
+        place.chmod(mode)
+    assert store.get(bundle.digest) == bundle
 
 
 def test_code_that_was_removed_while_its_command_was_written_is_there_again(

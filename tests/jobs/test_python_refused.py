@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.jobs.code import MOST_BYTES, read_bundle
-from penstock.words.errors import PenstockError, UserError
+from penstock.words.errors import ExternalError, PenstockError, UserError
 from tests.jobs import kit
 from tests.jobs.python_kit import HEAD, Files, alter, create, deployed, life, running
 
@@ -167,6 +167,15 @@ def test_what_is_no_file_of_python_is_refused(files: Files) -> None:
     for missing in (files.folder / "nobody.py", files.folder):
         with pytest.raises(UserError, match="APP_FILE_MISSING"):
             read_bundle(missing)
+
+
+def test_a_file_that_cannot_be_read_is_told_by_its_path(files: Files) -> None:
+    file = files.write("import beside\n" + GOOD)
+    (file.parent / "beside.py").symlink_to(f"/proc/{os.getpid()}/mem")  # its first page is nobody's to read
+    with pytest.raises(ExternalError) as refused:
+        read_bundle(file)
+    assert refused.value.condition == "APP_FILE_UNREADABLE"
+    assert "beside.py" in refused.value.primary
 
 
 def test_a_syntax_error_in_a_module_beside_it_has_its_own_line(files: Files) -> None:
