@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.job_server import socket_of, sockets_of
-from penstock.engine.message import error_from_json
-from penstock.words.errors import ExternalError, UserError
+from penstock.epoch.message import error_from_json
+from penstock.errors import ExternalError, UserError
 
 
 class JobClient:

@@ -19,14 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.lines import LineServer
-from penstock.engine.message import error_to_json
-from penstock.jobs.code_requests import read_request
-from penstock.words.errors import InternalError, PenstockError
+from penstock.catalogue.code_requests import read_request
+from penstock.engine.line_server import LineServer
+from penstock.epoch.message import error_to_json
+from penstock.errors import InternalError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.jobs.program import Jobs
-    from penstock.jobs.results import Answer
+    from penstock.catalogue.program import Jobs
+    from penstock.catalogue.results import Answer
 
 _AT = "at-"
 

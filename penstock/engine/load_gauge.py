@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.engine.epoch import EpochReport
-from penstock.engine.run_growth import RunGrowth
+from penstock.epoch.run_growth import RunGrowth
+from penstock.epoch.runner import EpochReport
 from penstock.ha.history import ReportedLoad
 
 #: loads are asked for this far apart, in seconds

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.errors import PenstockError, UserError
 from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, together
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.crowd import Crowd, Group, Table
 from penstock.query.physical import computed, run_steps
 from penstock.query.tally import Counted, Mask, Tally, can_be_added
-from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
 MOST_ROWS = 1 << 20

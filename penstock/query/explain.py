@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
 from penstock.query import logical
@@ -28,7 +29,6 @@ from penstock.query.physical import (
     Step,
     SubQuery,
 )
-from penstock.words.duration import spelled
 
 #: the forms, in the order in which one is made of the other
 FORMS = ("as written", "logical", "optimised", "sub-queries", "spark stages")

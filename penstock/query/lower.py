@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
 from penstock.operators.routing import Partitioner
@@ -32,7 +33,6 @@ from penstock.query.physical import (
     SubQuery,
     multiplies,
 )
-from penstock.words.errors import UserError
 
 #: an input's number is a byte
 MOST_INPUTS = 256

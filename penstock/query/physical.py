@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
+from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.identity import digest_of, encode, read_by, versions_of
@@ -23,6 +24,7 @@ from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
+from penstock.origin import innermost_line
 from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.instants import tells_whole_answers
 from penstock.query.logical import StreamDefinition
@@ -30,8 +32,6 @@ from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
 from penstock.state.continuity import Identities, state_of_output
-from penstock.words.errors import PenstockError, UserError
-from penstock.words.origin import innermost_line
 
 if TYPE_CHECKING:
     from penstock.query.crowd import JobsPlan

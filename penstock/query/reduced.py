@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from penstock.decode.partials import AT, CUT, Partials, travels
+from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.extremes import Max
@@ -28,7 +29,6 @@ from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.physical import Step
 from penstock.query.rewrite import rewritten
-from penstock.words.errors import UserError
 
 #: the newest event time in a partial answer, as a column of events and as one of its parts
 EVENT_TIME = "_event_time"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.errors import UserError
 from penstock.query.compile import forms
 from penstock.query.logical import App, Branch, Stateful, Step, Union, nodes_of
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bench.benchmark import Benchmark, Told
 from bench.cli import bench_app
 from bench.peers import growth
 from bench.peers.roster import PEERS, WORKLOADS, Peer, code_lines
-from penstock.service import cli
+from penstock.cli import commands as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 

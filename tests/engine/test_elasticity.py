@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.elastic.record import Outcome
 from penstock.engine.collect import COLD_EPOCHS, Meter, Waiting, Worker, held, snapshot
-from penstock.engine.message import Message, ScanReport, open_message
-from penstock.engine.report import SCAN
-from penstock.engine.whereabouts import memory
-from penstock.engine.work import tasks_of
+from penstock.epoch.executor_identity import memory
+from penstock.epoch.message import Message, ScanReport, open_message
+from penstock.epoch.report import SCAN
+from penstock.epoch.task_work import tasks_of
+from penstock.scaling.record import Outcome
 from penstock.state.bucket_map import Place, evenly
 from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
 

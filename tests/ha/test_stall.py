@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.rejoining import rejoined
-from penstock.engine.voice import Voice
+from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
 from penstock.ha.needs import may_return
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord
-from penstock.words.errors import ExternalError
+from penstock.replica.membership import Voice
+from penstock.replica.rejoin import rejoined
 from tests.ha.unit_kit import Kit
 
 pytestmark = pytest.mark.process

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 from polars import col
 
+from penstock.errors import PenstockError
 from penstock.query.choosing import REPEATED, _Batch
 from penstock.query.crowd import Crowd
 from penstock.query.ends import EdgeSource
-from penstock.words.errors import PenstockError
 
 ROWS = 60
 FRAME = pl.DataFrame(

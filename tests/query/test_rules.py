@@ -11,6 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
 from penstock.query.ends import EdgeSource
@@ -22,7 +23,6 @@ from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import UserError
 
 COLUMNS = {
     "time": pl.Datetime("us", "UTC"),
