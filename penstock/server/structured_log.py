@@ -12,7 +12,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-LOG = logging.getLogger("penstock.http")
+LOG = logging.getLogger("penstock.server")
 
 
 class JsonLines(logging.Formatter):

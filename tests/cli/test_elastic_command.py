@@ -71,7 +71,7 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], condition: str) -
 
 
 MINE = """
-from penstock.elastic import Provision
+from penstock.scaling import Provision
 
 class Mine:
     def decide(self, now):

@@ -59,7 +59,7 @@ def asked(failure: Exception, *, leaves: bool) -> tuple[Gate, list[Message]]:
 
 
 def test_who_leaves_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "penstock.http")
+    caplog.set_level(logging.INFO, "penstock.server")
     gate, heard = asked(RuntimeError("No response returned."), leaves=True)
     assert (dict(gate.answers), heard, caplog.records) == ({}, [], [])
 
