@@ -20,7 +20,7 @@ from bench.api_load import Asked, Heard, asked, got, last_told, loaded, subscrib
 from bench.benchmark import Benchmark, Told
 from bench.findings import Finding, Target
 from bench.processes import end_tree, environment
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 BENCH = "api"
 _SCRIPT = """
@@ -28,7 +28,7 @@ CREATE STREAM clicks FROM generated(rate => 2000, partitions => 2)
     FORMAT combined_log(cookie => 'session') EVENT TIME time LATENESS 1 SECONDS;
 CREATE JOB popular AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path ORDER BY n DESC LIMIT 10 WINDOWING 1 SECONDS
 """
-_SERVE = "from penstock.service.cli import main; main()"
+_SERVE = "from penstock.cli.commands import main; main()"
 _START_SECONDS = 180.0
 _END_SECONDS = 40.0
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.client.sse import Reader
-from penstock.words.errors import ExternalError, InternalError
+from penstock.errors import ExternalError, InternalError
 
 JOB = "popular"
 #: how long subscribers are waited for after the last epoch that counts, in seconds

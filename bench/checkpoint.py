@@ -19,9 +19,9 @@ import penstock as ps
 from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.settings import Settings
-from penstock.engine.task import kept_store
+from penstock.epoch.runner import EpochReport
+from penstock.epoch.task import kept_store
+from penstock.settings import Settings
 
 _ENGINE = "penstock"
 

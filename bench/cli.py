@@ -18,8 +18,8 @@ from rich.table import Table
 from bench.benchmark import Benchmark, Told
 from bench.findings import Finding
 from bench.peers import command as peers_command
-from penstock.service.entry import entered
-from penstock.words.errors import PenstockError
+from penstock.cli.entry import entered
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -15,9 +15,9 @@ from bench.dataset import Dataset
 from bench.outcome import Outcome
 from bench.processes import environment
 from penstock.decode import Cookie, combined_log
+from penstock.errors import InternalError
 from penstock.logs import FileLog
 from penstock.logs.contract import Span
-from penstock.words.errors import InternalError
 
 #: the columns that the queries of this benchmark ask for
 COLUMNS = ("time", "path", "session")

@@ -28,9 +28,9 @@ from bench.elastic_run import Found, Script, Step
 from bench.findings import Finding, Target, ratio
 from bench.worker import apart
 from penstock.cluster.local import LocalCluster
-from penstock.engine.estimate import Protocol
+from penstock.epoch.migration_cost import Protocol
+from penstock.errors import InternalError
 from penstock.logs.generated import ORIGIN, GeneratedLog
-from penstock.words.errors import InternalError
 
 BENCH = "elastic"
 #: by name; the pages that a visitor saw last never end, so they cannot be recreated

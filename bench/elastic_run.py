@@ -21,14 +21,14 @@ from typing import Any, Literal
 
 import penstock as ps
 from penstock import col
-from penstock.elastic.measurements import Snapshot
-from penstock.elastic.settings import parsed
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.estimate import Protocol
-from penstock.engine.moves import Change, Moved
-from penstock.engine.settings import Settings
+from penstock.epoch.migration import Change, Moved
+from penstock.epoch.migration_cost import Protocol
+from penstock.epoch.runner import EpochReport
 from penstock.logs.contract import Log
+from penstock.scaling.measurements import Snapshot
+from penstock.scaling.settings import parsed
+from penstock.settings import Settings
 from penstock.state.bucket_map import Place
 
 BUCKETS = 16

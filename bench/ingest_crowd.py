@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 from bench.ingest_processes import STREAM
+from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import Hello
-from penstock.words.errors import ExternalError
 
 
 class Crowd:

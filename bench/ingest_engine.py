@@ -14,8 +14,8 @@ from pathlib import Path
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.settings import Settings
+from penstock.epoch.runner import EpochReport
+from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 

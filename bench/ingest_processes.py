@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import end_tree, environment
+from penstock.errors import ExternalError, InternalError
 from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import Span
-from penstock.words.errors import ExternalError, InternalError
 
 STREAM = "clicks"
 _START_SECONDS = 60.0

@@ -24,7 +24,7 @@ from typing import Any
 from bench.benchmark import Told
 from bench.ingest_processes import Gateway, agent, awaited, finished
 from bench.processes import end_tree, environment
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 AGENTS = 2
 #: lines are written so often, in seconds

@@ -14,12 +14,12 @@ from bench.job_queries import STREAM, Job
 from bench.outcome import Outcome
 from bench.penstock_jobs import script
 from bench.penstock_runs import clicks, started
+from penstock.catalogue.program import Jobs
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import JobServer
-from penstock.engine.settings import Settings
-from penstock.jobs.program import Jobs
 from penstock.logs import GeneratedLog
+from penstock.settings import Settings
 
 #: events a second, of all servers together
 RATE = 2_000

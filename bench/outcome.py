@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 #: rows of an answer: (rank, pattern, count), or (start of the window in seconds, rank, path, count)
 Answer = list[list[Any]]

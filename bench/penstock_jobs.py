@@ -18,9 +18,9 @@ from bench.job_queries import STREAM, Job, answer
 from bench.outcome import Outcome
 from bench.penstock_runs import clicks, drained, files_of, started
 from bench.processes import memory_bytes
-from penstock.engine.epoch import EpochReport
-from penstock.engine.settings import Settings
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
+from penstock.epoch.runner import EpochReport
+from penstock.settings import Settings
 
 #: the longest epoch there may be, in seconds, in which many jobs still answer soon
 EPOCH_SECONDS = 1.5

@@ -18,12 +18,12 @@ from bench.operator_queries import EARTH_KM, LATENESS_SECONDS, TOP, Query, answe
 from bench.outcome import Answer, Outcome
 from bench.penstock_runs import drained, files_of, started
 from penstock.decode import call_lines
-from penstock.engine.settings import Settings
 from penstock.logs.contract import Log
 from penstock.operators.functions import avg, count
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
+from penstock.settings import Settings
 from penstock.sinks import parquet
 
 

@@ -19,19 +19,19 @@ from pyspark.sql import SparkSession
 from bench.dataset import Dataset, Parameters
 from bench.outcome import Answer, EpochClock, Outcome
 from bench.reference import TOP, WINDOW_SECONDS
+from penstock.catalogue.program import Jobs
 from penstock.decode import Cookie, combined_log
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.session import session
-from penstock.engine.settings import Settings
-from penstock.jobs.program import Jobs
+from penstock.epoch.runner import EpochReport
+from penstock.errors import InternalError
 from penstock.logs import FileLog
 from penstock.logs.contract import Log
 from penstock.query.app import app, output
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
+from penstock.settings import Settings
 from penstock.sinks import parquet
-from penstock.words.errors import InternalError
+from penstock.spark.session import session
 
 LATENESS = "2s"
 

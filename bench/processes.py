@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.cluster.processes import Process, end, identity, kill
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 #: the checkout, which processes of a benchmark need on their path
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ from bench.dataset import Dataset
 from bench.job_queries import Aggregate, Job, answer
 from bench.outcome import Outcome, span_seconds
 from bench.pyspark_session import lines, peer_session
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 #: rotations a trigger takes: half a million events, where Spark is at its best
 _ROTATIONS = 5

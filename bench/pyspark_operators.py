@@ -25,7 +25,7 @@ from bench.dataset import Dataset
 from bench.operator_queries import EARTH_KM, LATENESS_SECONDS, Query, answer
 from bench.outcome import Outcome
 from bench.pyspark_session import peer_session, written_out
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 #: rotations a trigger takes: half a million calls, where Spark is at its best
 _ROTATIONS = 5

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from bench.dataset import Dataset
 from bench.outcome import Answer, Outcome, span_seconds
-from penstock.engine.java import java_home
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
+from penstock.spark.java import java_home
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: the closing line of a data set's rotated files

@@ -20,11 +20,11 @@ from typing import Any
 from bench.benchmark import Told
 from bench.findings import Finding, Target
 from bench.recovery_unit import Kill, LoadedUnit
+from penstock.errors import ExternalError
 from penstock.ha.cost import RESOURCES, CostWeights, Use, overhead
 from penstock.ha.history import Load
 from penstock.ha.processes import taken
 from penstock.ha.schemes import Scheme
-from penstock.words.errors import ExternalError
 
 BENCH, CASE = "recovery", "controller"
 THRESHOLD_SECONDS = 10.0

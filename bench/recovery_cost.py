@@ -15,8 +15,8 @@ from pathlib import Path
 from bench.recovery_load import Feeder, query
 from bench.worker import apart
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.settings import Settings
+from penstock.epoch.runner import EpochReport
+from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.manifest import Manifest

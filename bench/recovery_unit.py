@@ -22,11 +22,11 @@ from typing import Any
 from bench.benchmark import Told
 from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
+from penstock.errors import ExternalError, InternalError
 from penstock.ha.processes import Taken, taken
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
-from penstock.words.errors import ExternalError, InternalError
 
 _PATIENCE_SECONDS, _END_SECONDS = 600.0, 45.0
 _LOOK_SECONDS = 0.005
@@ -108,7 +108,7 @@ class LoadedUnit:
         self.sink.start()
 
     def _started(self, asked: Sequence[str], master: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
+        command = [sys.executable, "-c", "from penstock.cli.commands import main; main()", "run", "app.py"]
         with open(self._folder / "coordinator.log", "ab") as log:
             return subprocess.Popen(
                 [*command, "--ha", *asked, "--state", str(self.root), "--master", master],

@@ -21,9 +21,9 @@ from bench.findings import Finding, Target, ratio
 from bench.key_stream import KeyStream
 from bench.state_sides import Side, Taken
 from bench.worker import apart
-from penstock.engine.session import WORKER_MEMORY
+from penstock.errors import InternalError
+from penstock.spark.session import WORKER_MEMORY
 from penstock.state.cache import default_cache_root
-from penstock.words.errors import InternalError
 
 BENCH = "jobs"
 SIDES: tuple[Side, ...] = get_args(Side)

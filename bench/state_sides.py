@@ -23,12 +23,12 @@ import polars as pl
 
 from bench.held import REST_SECONDS, Held, file_bytes
 from bench.key_stream import BYTES, PAGE, KeyStream
-from penstock.engine.settings import Settings
 from penstock.logs.draw import mixed
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.functions import count, sum_
 from penstock.operators.running import RunningAggregation
 from penstock.operators.windows import TimeWindow
+from penstock.settings import Settings
 from penstock.state.buckets import key_hash
 from penstock.state.cache import HostCache
 from penstock.state.collection import Scope

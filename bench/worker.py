@@ -21,7 +21,7 @@ from bench.job_queries import Family, jobs_of
 from bench.operator_queries import Query
 from bench.outcome import Outcome, read, written
 from bench.processes import end_tree, environment
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 _DEADLINE_SECONDS = 3600
 

@@ -6,11 +6,14 @@ server imports this package too, and must not carry the libraries that queries n
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.moved import install as _find_former_paths
+
 if TYPE_CHECKING:
     from penstock.api import *  # noqa: F403
     from penstock.api import __all__ as __all__
 
 __version__ = "0.1.0"
+_find_former_paths()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,11 @@
 
 from polars import Boolean, Date, Datetime, Float64, Int32, Int64, String, col, lit
 
+from penstock.catalogue.jobs_app import jobs_app
 from penstock.decode import Cookie, Delimited, Pattern, call_lines, combined_log
 from penstock.decode import JsonLines as json_lines
-from penstock.engine.spark_source import SparkSource as spark_source
 from penstock.ingest.producer_log import ProducerLog as segments_by_producer
 from penstock.ingest.segment_log import SegmentLog as segments
-from penstock.jobs.app import jobs_app
 from penstock.logs import CallLog as call_records
 from penstock.logs import FileLog as files
 from penstock.logs import GeneratedLog as generated
@@ -43,6 +42,7 @@ from penstock.query.jobs import job, previous
 from penstock.query.logical import App
 from penstock.query.stream import Stream, stream
 from penstock.sinks import console, http_push, jsonl, parquet, postgres, sqlite, to_kafka, to_redis
+from penstock.spark.source_log import SparkSource as spark_source
 
 __all__ = [
     "App",

@@ -20,7 +20,7 @@ LIGHT = ("agent", "gateway")
 
 def light(command: str, arguments: Sequence[str]) -> int:
     """Run the agent or the gateway; the exit code."""
-    from penstock.words.errors import PenstockError
+    from penstock.errors import PenstockError
 
     try:
         if command == "agent":
@@ -38,7 +38,7 @@ def light(command: str, arguments: Sequence[str]) -> int:
 
 def _reducer(text: str, stream: str) -> Reduce:
     """What `agent --reduce` does: this does need what queries need."""
-    from penstock.jobs.reducing import reducer_of
+    from penstock.catalogue.agent_reduction import reducer_of
 
     return reducer_of(text, stream)
 
@@ -49,7 +49,7 @@ def main() -> None:
         code = light(sys.argv[1], sys.argv[2:])
         sys.stderr.flush()
         os._exit(code)  # a reader may be waiting for a line that never comes
-    from penstock.service.cli import main as full
+    from penstock.cli.commands import main as full
 
     full()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.engine.local_stages import SEED
-from penstock.engine.session import session
-from penstock.engine.settings import Settings
+from penstock.epoch.local_stages import SEED
+from penstock.settings import Settings
+from penstock.spark.session import session
+from tests.dying import Death
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]  # hooks
@@ -65,3 +66,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def state(tmp_path: Path) -> Path:
     """A state directory that does not exist yet."""
     return tmp_path / "state"
+
+
+@pytest.fixture
+def death(monkeypatch: pytest.MonkeyPatch) -> Death:
+    """Says where the engine dies."""
+    return Death(monkeypatch)

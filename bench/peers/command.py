@@ -20,7 +20,7 @@ from bench.peers import raw
 from bench.peers.comparison import QUICK, Comparison, Size, chosen
 from bench.peers.environments import install as installed
 from bench.peers.report import report, written
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
 
 Json = Annotated[bool, typer.Option("--json", help="One line, one JSON object a run.")]
 Quick = Annotated[

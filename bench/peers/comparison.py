@@ -37,8 +37,8 @@ from bench.peers.roster import (
 from bench.peers.watched import tree, watched
 from bench.processes import ROOT, end_tree, environment
 from penstock import __version__
-from penstock.engine.java import java_home
-from penstock.words.errors import UserError
+from penstock.errors import UserError
+from penstock.spark.java import java_home
 
 _LATENCY_LINES = 400_000
 

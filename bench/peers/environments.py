@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.benchmark import Told
 from bench.dataset import cache_root
 from bench.peers.roster import Peer
-from penstock.engine.java import java_home
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
+from penstock.spark.java import java_home
 
 _READY = "ready"
 

@@ -24,13 +24,13 @@ from bench.benchmark import Told
 from bench.dataset import Parameters
 from bench.peers.watched import busy_seconds
 from bench.worker import apart
-from penstock.engine.program import Fixed
-from penstock.engine.session import WORKER_MEMORY
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
+from penstock.epoch.program import Fixed
 from penstock.logs.draw import Ints, below, draws
 from penstock.logs.generated import ORIGIN, MadeLog
 from penstock.logs.rates import Rate
 from penstock.query.compile import compiled
+from penstock.spark.session import WORKER_MEMORY
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_sink import ListSink
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 Status = Literal["ok", "failed", "timeout", "wrong"]
 MACHINE = "machine.json"

@@ -21,8 +21,9 @@ from pydantic import BaseModel
 from penstock.client.problems import error_of, unreachable
 from penstock.client.subscription import AsyncOpen, Subscription
 from penstock.client.told import Told
-from penstock.http import requests, schemas
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
+from penstock.server import request_bodies as requests
+from penstock.server import response_bodies as schemas
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import httpx
 
-from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: statuses after which the same request may succeed later
 _LATER = frozenset({429, 502, 503, 504})

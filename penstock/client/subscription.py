@@ -19,7 +19,7 @@ import httpx
 from penstock.client.problems import error_of, unreachable
 from penstock.client.sse import Event, Reader
 from penstock.client.told import Told
-from penstock.words.errors import ExternalError, PenstockError, UserError
+from penstock.errors import ExternalError, PenstockError, UserError
 
 #: between attempts, in seconds: first, and at most
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.cluster.processes import Process
 from penstock.cluster.topology import Pin
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 FILE = "cluster.json"
 _LOCK = "cluster.lock"

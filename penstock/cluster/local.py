@@ -23,7 +23,7 @@ from penstock.cluster import facts as known
 from penstock.cluster import processes, spark, topology
 from penstock.cluster.facts import HOST, Facts, Master, Worker
 from penstock.cluster.topology import Pin
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 _LOG_LINES = 8
 

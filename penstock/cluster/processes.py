@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 #: the variable that says to which cluster, and to which part of it, a process belongs
 MARK = "PENSTOCK_CLUSTER"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.facts import HOST
-from penstock.engine.java import java_home
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
+from penstock.spark.java import java_home
 
 #: the daemons only talk to each other: a quick start matters more than peak speed, and Spark's own defaults
 #: would move on to another port where the one we have written down is taken; nobody submits over REST, whose port

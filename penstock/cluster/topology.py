@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 Pin = Literal["cores", "numa", "none"]
 PINS: tuple[Pin, ...] = get_args(Pin)

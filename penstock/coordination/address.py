@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.coordination.contract import Store
 from penstock.coordination.files import FileStore
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 
 def store_at(address: str) -> Store:

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 #: how long a session lives without a sign of life, unless said otherwise
 TIMEOUT_SECONDS = 2.0

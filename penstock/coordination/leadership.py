@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.coordination.lease import Lease, acquire
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 #: how long a candidate waits before it looks whether it is still wanted
 _PATIENCE_SECONDS = 0.5

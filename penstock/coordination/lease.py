@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.coordination.contract import Record, Session, Store, clock
+from penstock.errors import ExternalError, InternalError
 from penstock.state.generation import fenced
-from penstock.words.errors import ExternalError, InternalError
 
 #: a waiter looks at the holder's session at least this often
 _LOOK_SECONDS = 0.1

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from penstock.http import requests, schemas
-from penstock.http.api import Service
-from penstock.http.insight import engine_facts, recovery_facts
+from penstock.server import request_bodies as requests
+from penstock.server import response_bodies as schemas
+from penstock.server.api import Service
+from penstock.server.diagnostics import engine_facts, recovery_facts
 from penstock.sinks.portable import portable
 
 T = TypeVar("T")

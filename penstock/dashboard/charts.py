@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.http import schemas
+from penstock.server import response_bodies as schemas
 
 _DIM, _GRID = "#8593a8", "rgba(133,147,168,0.22)"
 COLOURS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9"]

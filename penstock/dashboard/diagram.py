@@ -9,8 +9,8 @@ import re
 import textwrap
 
 from penstock.dashboard.markup import rate
-from penstock.http.schemas import Graph, GraphEdge, GraphNode
-from penstock.words.figures import size
+from penstock.formatting import size
+from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
 _STYLES = {
     "stream": "fill:#d0ebff,stroke:#1c7ed6,color:#12263a",

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.frame import button, read, tried
-from penstock.http.schemas import Answered
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
+from penstock.server.response_bodies import Answered
 
 #: what is typed is checked once nothing more comes for this long, in seconds
 _PAUSE_SECONDS = 0.35

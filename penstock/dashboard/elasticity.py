@@ -12,8 +12,8 @@ from penstock.dashboard.board import Board
 from penstock.dashboard.charts import heat, over_time
 from penstock.dashboard.frame import Tile, card, every, framed, put, read, shown
 from penstock.dashboard.markup import Column, bar, chip, lasting, nothing, rate, table
-from penstock.http.schemas import EngineFacts
-from penstock.words.figures import size
+from penstock.formatting import size
+from penstock.server.response_bodies import EngineFacts
 
 _SUB_QUERIES = (
     Column("sub-query"),

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from penstock.dashboard.charts import stacked
 from penstock.dashboard.markup import Column, chip, clock, lasting, nothing, table
-from penstock.words.figures import size
+from penstock.formatting import size
 
 _ESTIMATES = (
     Column("scheme"),

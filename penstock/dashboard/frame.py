@@ -17,8 +17,8 @@ from nicegui import ui
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.markup import chip, nothing
-from penstock.http.gate import PAGES
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
+from penstock.server.middleware import PAGES
 
 T = TypeVar("T")
 

@@ -29,8 +29,8 @@ from penstock.dashboard.frame import (
 )
 from penstock.dashboard.markup import Column, chip, clock, code, rate, table
 from penstock.dashboard.parameters import Parameters
-from penstock.words.errors import PenstockError
-from penstock.words.figures import size
+from penstock.errors import PenstockError
+from penstock.formatting import size
 
 #: pages narrower than this have their graph from top to bottom, in pixels
 _NARROW = 720

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from penstock.http.gate import COOKIE, LOGIN, PAGES
-from penstock.http.logs import log
-from penstock.http.security import Token
+from penstock.server.middleware import COOKIE, LOGIN, PAGES
+from penstock.server.security import Token
+from penstock.server.structured_log import log
 
 _WEEK = 7 * 24 * 3600
 _PAGE = """<!doctype html>

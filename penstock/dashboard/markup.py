@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from penstock.words.figures import seconds
+from penstock.formatting import seconds
 
 #: how many characters of a value are shown
 _MOST = 200

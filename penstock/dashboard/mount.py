@@ -11,9 +11,9 @@ from fastapi.responses import RedirectResponse, Response
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.login import logging_in
-from penstock.http.api import Service
-from penstock.http.gate import PAGES
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
+from penstock.server.api import Service
+from penstock.server.middleware import PAGES
 
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#12263a"/>'

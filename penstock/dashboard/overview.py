@@ -13,9 +13,9 @@ from penstock.dashboard.charts import over_time
 from penstock.dashboard.editor import creating
 from penstock.dashboard.frame import Tile, button, card, every, framed, put, read, shown
 from penstock.dashboard.markup import Column, chip, code, lasting, link, rate, table
-from penstock.http.gate import PAGES
-from penstock.http.schemas import EngineFacts
-from penstock.words.figures import amount, clock, size
+from penstock.formatting import amount, clock, size
+from penstock.server.middleware import PAGES
+from penstock.server.response_bodies import EngineFacts
 
 #: jobs that are shown at once; those that failed come first
 _MOST_JOBS = 200

@@ -15,9 +15,9 @@ from nicegui.events import ValueChangeEventArguments
 from penstock.dashboard.board import Board
 from penstock.dashboard.editor import Checked
 from penstock.dashboard.frame import tried
-from penstock.http.requests import Value
-from penstock.http.schemas import Answered
-from penstock.words.errors import UserError
+from penstock.errors import UserError
+from penstock.server.request_bodies import Value
+from penstock.server.response_bodies import Answered
 
 _WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
 

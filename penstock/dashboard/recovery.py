@@ -13,9 +13,9 @@ from penstock.dashboard.board import Board
 from penstock.dashboard.estimates import chart, estimates, picked_by
 from penstock.dashboard.frame import Tile, card, every, framed, put, read, shown
 from penstock.dashboard.markup import Column, chip, clock, lasting, table
+from penstock.formatting import size
 from penstock.ha.history import FIGURES
-from penstock.http.schemas import RecoveryFacts
-from penstock.words.figures import size
+from penstock.server.response_bodies import RecoveryFacts
 
 _RESTARTS = (
     Column("last result before"),

@@ -37,8 +37,8 @@ from penstock.decode.records import (
 )
 from penstock.decode.usual_lines import usual_lines
 from penstock.decode.values import typed_columns
+from penstock.errors import UserError
 from penstock.logs.contract import Chunk
-from penstock.words.errors import UserError
 
 _TIME_FORMAT = "%d/%b/%Y:%H:%M:%S %z"
 #: how far before the first quote the time begins and ends, and the user ends

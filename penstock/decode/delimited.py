@@ -30,8 +30,8 @@ from penstock.decode.records import (
     split,
 )
 from penstock.decode.values import checked_schema, typed_columns
+from penstock.errors import UserError
 from penstock.logs.contract import Chunk
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

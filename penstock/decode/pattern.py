@@ -20,8 +20,8 @@ import polars as pl
 from penstock.decode.contract import ROW, Decoded, Decoder
 from penstock.decode.records import MAX_RECORD_BYTES, Encoding, Faults, select_columns, split
 from penstock.decode.values import checked_schema, typed_columns
+from penstock.errors import UserError
 from penstock.logs.contract import Chunk
-from penstock.words.errors import UserError
 
 _WHOLE = "_whole"
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.decode.contract import BAD_SCHEMA, ROW, Decoded
+from penstock.errors import UserError
 from penstock.logs.contract import Chunk
-from penstock.words.errors import UserError
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -18,8 +18,8 @@ import polars as pl
 
 from penstock.decode.contract import ROW
 from penstock.decode.records import Faults, keep_rows
-from penstock.words.errors import UserError
-from penstock.words.origin import here
+from penstock.errors import UserError
+from penstock.origin import here
 
 #: epoch units a time may be written in, with their count in a second
 EPOCH_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock import col
+from penstock.catalogue import JobsApp
 from penstock.demos.clickstream import ASSETS
-from penstock.jobs import JobsApp
 from penstock.logs import Log
 
 SQL = """

@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 
 import penstock as ps
+from penstock.catalogue import JobsApp
 from penstock.demos.made import Draws, iso, made_log
-from penstock.jobs import JobsApp
 from penstock.logs import Log, Profile
 
 COLUMNS = {

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.elastic.fit import fitted
-from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot
-from penstock.engine.report import SCAN, EpochReport
-from penstock.engine.work import TaskWork
+from penstock.epoch.report import SCAN, EpochReport
+from penstock.epoch.task_work import TaskWork
 from penstock.metrics import Registry, fold_epoch
+from penstock.scaling.fit import fitted
+from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.state.bucket_map import BucketMap
 
 #: as many epochs are remembered while nobody asks

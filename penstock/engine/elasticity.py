@@ -20,10 +20,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.elastic.loop import Loop
-from penstock.elastic.manager import Manager
-from penstock.elastic.measurements import VACANT
-from penstock.elastic.realise import (
+from penstock.engine.collect import Meter, Worker
+from penstock.engine.executor_maps import Away, adopted, renumbered
+from penstock.engine.fleet import Cluster
+from penstock.engine.scaling_history import Past
+from penstock.epoch import migration as moves
+from penstock.epoch.map_rules import resolved
+from penstock.epoch.migration_cost import Protocol
+from penstock.query.physical import Plan
+from penstock.scaling.loop import Loop
+from penstock.scaling.manager import Manager
+from penstock.scaling.measurements import VACANT
+from penstock.scaling.realise import (
     Arrived,
     Ask,
     Event,
@@ -40,15 +48,7 @@ from penstock.elastic.realise import (
     Replaced,
     Withdraw,
 )
-from penstock.elastic.settings import ElasticSettings
-from penstock.engine import moves
-from penstock.engine.collect import Meter, Worker
-from penstock.engine.estimate import Protocol
-from penstock.engine.fleet import Cluster
-from penstock.engine.maps import resolved
-from penstock.engine.past import Past
-from penstock.engine.seats import Away, adopted, renumbered
-from penstock.query.physical import Plan
+from penstock.scaling.settings import ElasticSettings
 from penstock.state.bucket_map import Maps, Place, evenly
 
 _LOG = logging.getLogger(__name__)

@@ -17,39 +17,37 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from pyspark.sql import SparkSession
-
 from penstock.coordination.leadership import leading
-from penstock.engine.admission import Admission
 from penstock.engine.collect import Meter, Worker
-from penstock.engine.continuity import continue_state
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape
-from penstock.engine.estimate import Rules
-from penstock.engine.executors import Executors
-from penstock.engine.failures import explained
 from penstock.engine.fleet import SparkFleet
-from penstock.engine.housing import housed, vacated
-from penstock.engine.job_shares import JobShares
-from penstock.engine.local_stages import LocalStages
-from penstock.engine.logs import Logs
-from penstock.engine.moves import Change, Moved
-from penstock.engine.program import Fixed, Program
-from penstock.engine.ran import Run
-from penstock.engine.rate import rate_of
-from penstock.engine.seat import Seat
-from penstock.engine.session import session, warm_up
-from penstock.engine.settings import INLINE, Settings, check_interval, cores_of
-from penstock.engine.stages import SparkStages
+from penstock.engine.role import Seat
+from penstock.engine.state_continuity import continue_state
+from penstock.engine.state_location import housed, vacated
+from penstock.epoch.admission import Admission
+from penstock.epoch.job_failures import explained
+from penstock.epoch.job_shares import JobShares
+from penstock.epoch.local_stages import LocalStages
+from penstock.epoch.migration import Change, Moved
+from penstock.epoch.migration_cost import Rules
+from penstock.epoch.open_logs import Logs
+from penstock.epoch.program import Fixed, Program
+from penstock.epoch.rate_control import rate_of
+from penstock.epoch.run_summary import Run
+from penstock.epoch.runner import EpochReport, EpochRunner, Shape
+from penstock.errors import InternalError, PenstockError
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import Plan
+from penstock.settings import INLINE, Settings, check_interval, cores_of
+from penstock.spark.executors import Executors
+from penstock.spark.session import SparkSession, session, warm_up
+from penstock.spark.stages import SparkStages
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.buckets import check_bucket_count
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
-from penstock.words.errors import InternalError, PenstockError
 
 Watcher = Callable[[EpochReport], None]
 #: told in a word or two what the engine is about while there are no epochs yet

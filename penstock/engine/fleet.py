@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from penstock.engine.collect import Worker
-from penstock.engine.executors import Executors
+from penstock.spark.executors import Executors
 from penstock.state.bucket_map import Place
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from penstock.engine.report import EpochReport
+from penstock.epoch.report import EpochReport
 from penstock.metrics import Registry, fold_epoch
 from penstock.metrics import declared as m
 from penstock.metrics.epoch import REPLAY_SECONDS, EpochFigures

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from penstock.engine.job_server import socket_of, sockets_of
-from penstock.engine.message import as_error
-from penstock.words.errors import ExternalError, UserError
+from penstock.epoch.message import error_from_json
+from penstock.errors import ExternalError, UserError
 
 
 class JobClient:
@@ -87,7 +87,7 @@ class JobClient:
             raise ExternalError("ENGINE_GONE", "the engine ended before it answered", hint="Start it again.")
         answer = json.loads(line)
         if "error" in answer:
-            raise as_error(answer["error"])
+            raise error_from_json(answer["error"])
         return answer["ok"]
 
 

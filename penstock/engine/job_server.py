@@ -19,14 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.lines import LineServer
-from penstock.engine.message import error_message
-from penstock.jobs.code_requests import read_request
-from penstock.words.errors import InternalError, PenstockError
+from penstock.catalogue.code_requests import read_request
+from penstock.engine.line_server import LineServer
+from penstock.epoch.message import error_to_json
+from penstock.errors import InternalError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.jobs.program import Jobs
-    from penstock.jobs.results import Answer
+    from penstock.catalogue.program import Jobs
+    from penstock.catalogue.results import Answer
 
 _AT = "at-"
 
@@ -69,10 +69,10 @@ class JobServer:
                     return {"ok": [told(answer) for answer in self._jobs.since(job, epoch)]}
             raise InternalError("BAD_REQUEST", "this is not a request an engine knows")
         except PenstockError as error:
-            return {"error": error_message(error).facts}
+            return {"error": error_to_json(error)}
         except Exception as failure:
             unexpected = InternalError("BAD_REQUEST", f"{type(failure).__name__}: {failure}")
-            return {"error": error_message(unexpected).facts}
+            return {"error": error_to_json(unexpected)}
 
 
 def told(answer: Answer) -> dict[str, Any]:

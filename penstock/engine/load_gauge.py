@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.engine.epoch import EpochReport
-from penstock.engine.run_growth import RunGrowth
+from penstock.epoch.run_growth import RunGrowth
+from penstock.epoch.runner import EpochReport
 
 #: loads are asked for this far apart, in seconds
 _LOAD_SECONDS = 1.0

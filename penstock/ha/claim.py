@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.coordination.address import store_at
+from penstock.errors import ExternalError, UserError
 from penstock.ha.launch import Launch, keep_launch, launch_of
 from penstock.ha.schemes import Scheme
 from penstock.ha.steering import settings_of
 from penstock.ha.unit import Unit, UnitRecord
-from penstock.words.errors import ExternalError, UserError
 
 
 def claimed(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:

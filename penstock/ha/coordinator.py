@@ -25,10 +25,10 @@ from typing import Protocol
 
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
+from penstock.errors import ExternalError
 from penstock.ha.needs import may_return, needs, next_secondary_at, takes_over
 from penstock.ha.steering import Steering
 from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
-from penstock.words.errors import ExternalError
 
 #: how often it looks, in seconds
 LOOK_SECONDS = 0.2
@@ -57,7 +57,7 @@ class Launched(Protocol):
 def started(unit: Unit, name: str, kind: Kind, node: str = "") -> subprocess.Popen[bytes]:
     """An engine in a process and a session of its own: no signal to us, and no end of ours, reaches it. `node`: what it
     says of where it is."""
-    command = [sys.executable, "-m", "penstock.service.engine_process"]
+    command = [sys.executable, "-m", "penstock.cli.engine_process"]
     log = unit.log(name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:

@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from penstock.errors import UserError
 from penstock.ha.history import Load
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.words.errors import UserError
 
 #: CPU for reading a byte of a run and putting it into memory
 _FOLLOW_SECONDS_PER_BYTE = 5e-9

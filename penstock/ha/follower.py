@@ -14,11 +14,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.errors import PenstockError
 from penstock.logs.contract import Log, Span
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.run_file import read_run
-from penstock.words.errors import PenstockError
 
 #: the most input that is read ahead in one go, in bytes
 _AHEAD_BYTES = 64 << 20

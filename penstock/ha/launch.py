@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.coordination.contract import TIMEOUT_SECONDS
+from penstock.errors import InternalError
 from penstock.state.directory import SHARED
 from penstock.state.durable import write_whole
 from penstock.state.run_file import unwritable
-from penstock.words.errors import InternalError
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.coordination.contract import Store
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.coordinator import Launched, started
 from penstock.ha.placement import interleaved
 from penstock.ha.unit import Kind, Unit, UnitRecord
-from penstock.words.errors import ExternalError, PenstockError, UserError
 
 _UP, _ASKED, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
 #: how often a node looks for what is asked of it, in seconds

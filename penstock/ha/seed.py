@@ -16,10 +16,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
 from penstock.state.run_file import read_run, unwritable
-from penstock.words.errors import ExternalError, PenstockError
 
 _ATTEMPTS = 50
 

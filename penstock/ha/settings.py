@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from penstock.errors import UserError
 from penstock.ha.cost import PRESETS, CostWeights
 from penstock.ha.schemes import Scheme, Semantics
-from penstock.words.errors import UserError
 
 #: intervals the controller may pick from when it is left the choice
 CHECKPOINT_CHOICES = (1, 2, 5, 10, 20, 30)

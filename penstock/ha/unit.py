@@ -30,11 +30,11 @@ from typing import Any, Literal
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
+from penstock.errors import ExternalError, UserError
 from penstock.ha.launch import Launch, keep_launch, launch_of
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
-from penstock.words.errors import ExternalError, UserError
 
 #: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
 Kind = Literal["passive", "active"]

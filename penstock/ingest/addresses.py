@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 _SIZES = {
     "": 1,

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.duration import microseconds
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.addresses import address, size
 from penstock.ingest.inlet import Overflow, PipeInlet, WhenFull
 from penstock.ingest.intake import check_stream
@@ -30,9 +32,7 @@ from penstock.ingest.tail import TailInlet
 from penstock.ingest.tell import tell
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_agent
-from penstock.words.duration import microseconds
-from penstock.words.errors import ExternalError, PenstockError, UserError
-from penstock.words.token_file import token_in
+from penstock.token_file import token_in
 
 if TYPE_CHECKING:
     import ssl

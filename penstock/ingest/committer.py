@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from penstock.errors import ExternalError, PenstockError
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Pruned, Retention, Store
-from penstock.words.errors import ExternalError, PenstockError
 
 
 class Taken(NamedTuple):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import zstandard
 
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 MAGIC = b"PSF1"
 #: magic, checksums of head and payload, payload bytes, raw bytes, lines, codec, flags, bytes of the id,

@@ -18,13 +18,13 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.committer import Answer, Committer
 from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
 from penstock.ingest.tell import tell
-from penstock.words.errors import ExternalError, PenstockError, UserError
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.duration import microseconds
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.addresses import address, is_loopback, size
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
 from penstock.ingest.http import HttpDoor, head_limit
 from penstock.ingest.store import PARTITIONS, Retention
 from penstock.ingest.tell import tell
-from penstock.words.duration import microseconds
-from penstock.words.errors import ExternalError, UserError
-from penstock.words.token_file import token_in
+from penstock.token_file import token_in
 
 if TYPE_CHECKING:
     import ssl

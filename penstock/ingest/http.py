@@ -20,6 +20,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ingest.committer import Answer
 from penstock.ingest.frames import MOST_POSITION, Frame
 from penstock.ingest.gateway import Gateway
@@ -29,7 +30,6 @@ from penstock.ingest.partition import SequenceGap
 from penstock.ingest.tell import tell
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
-from penstock.words.errors import ExternalError, PenstockError, UserError
 
 _MOST_HEAD_BYTES = 16 << 10
 _EVENTS = re.compile(r"/streams/([^/?]*)/events")

@@ -17,8 +17,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.frames import MOST_ID_BYTES, Frame, FrameError, Head, head_in
-from penstock.words.errors import ExternalError, UserError
 
 VERSION = 1
 #: the longest hello

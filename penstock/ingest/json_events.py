@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 _HINT = "Send an array of objects, or one; lines go as application/x-ndjson."
 

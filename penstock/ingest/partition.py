@@ -21,6 +21,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.frames import GAP, JUMP, MAGIC, PRODUCERS, Frame, FrameError, frame_in
 from penstock.ingest.segments import (
     INDEX_ENTRY,
@@ -33,7 +34,6 @@ from penstock.ingest.segments import (
     segments_in,
 )
 from penstock.state.durable import sync_directory
-from penstock.words.errors import ExternalError
 
 #: a producer that has been away for longer may be taken for a new one
 FORGOTTEN_AFTER = 30 * 86_400 * 1_000_000

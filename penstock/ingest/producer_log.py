@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.frames import FrameError, frame_in
 from penstock.ingest.readers import bookmark
 from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.segments import committed_in, damaged, heads_from, segment_path, segments_in
 from penstock.logs.contract import Chunk, Partition, Span
-from penstock.words.errors import ExternalError, UserError
 
 #: under these names gateways and services keep what came without one, by numbers of their own
 _UNNAMED = frozenset({"http", "service"})

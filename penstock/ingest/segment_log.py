@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.readers import bookmark, forget
 from penstock.ingest.segments import (
     Committed,
@@ -31,7 +32,6 @@ from penstock.ingest.segments import (
     segments_in,
 )
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.words.errors import ExternalError
 
 
 class SegmentLog(Log):

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame, FrameError, Head, frame_in, head_in
-from penstock.words.errors import ExternalError
 
 #: (offset, place in the file, arrival in microseconds)
 INDEX_ENTRY = struct.Struct("<QQq")

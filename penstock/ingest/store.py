@@ -22,12 +22,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.partition import Partition, Producer
 from penstock.ingest.readers import floors
 from penstock.ingest.segments import segment_path, segments_in
 from penstock.state.durable import sync_directory, write_whole
-from penstock.words.errors import ExternalError
 
 #: how many partitions a stream gets: so many producers have one to themselves
 PARTITIONS = 16

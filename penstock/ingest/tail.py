@@ -26,11 +26,11 @@ import zlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from penstock.errors import ExternalError
 from penstock.ingest.inlet import Overflow
 from penstock.ingest.journal import Journal
 from penstock.ingest.tell import tell
 from penstock.state.durable import write_whole
-from penstock.words.errors import ExternalError
 
 _MOST = 256 << 10
 _HEAD_BYTES = 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:

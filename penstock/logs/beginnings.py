@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 Beginning = Literal["earliest", "latest"] | datetime
 

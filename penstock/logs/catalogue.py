@@ -21,10 +21,10 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.errors import ExternalError
 from penstock.logs import archive as gz
 from penstock.logs.lines import PREFIX_BYTES, pread
 from penstock.logs.textfile import Inode, TextFile, inode_of, look, open_text, path_of, regular, unreadable
-from penstock.words.errors import ExternalError
 
 _Found = tuple[str, os.stat_result]
 

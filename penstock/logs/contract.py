@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
 from penstock.logs.catalogue import Catalogue, Place
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
 from penstock.logs.textfile import inode_of, open_text, path_of, regular, unreadable
-from penstock.words.errors import ExternalError, UserError
 
 
 class FileLog(Log):

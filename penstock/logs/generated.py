@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Protocol, Unpack, cast
 
 import numpy as np
 
+from penstock.errors import ExternalError, UserError
 from penstock.logs.clickstream import Clicks
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.draw import Ints
 from penstock.logs.rates import Curve, Profile, Rate, Shape
-from penstock.words.errors import ExternalError, UserError
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """When the events of a log that is not live begin, unless it is told otherwise."""

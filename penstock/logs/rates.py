@@ -15,8 +15,8 @@ from typing import Literal, TypedDict
 
 import numpy as np
 
+from penstock.errors import UserError
 from penstock.logs.draw import Ints
-from penstock.words.errors import UserError
 
 Profile = Literal["constant", "sine", "spike", "step"]
 

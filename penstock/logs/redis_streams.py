@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from penstock.errors import ExternalError, UserError
+from penstock.extras import extra
 from penstock.logs.beginnings import beginning, millis
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.words.errors import ExternalError, UserError
-from penstock.words.extras import extra
 
 if TYPE_CHECKING:
     import redis

@@ -26,12 +26,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from penstock.errors import ExternalError, UserError
 from penstock.logs.choice import Choice, Extent, chosen
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.late_beginnings import LateBeginnings
 from penstock.logs.sameness import Namesakes, check_ends, differ
 from penstock.logs.stragglers import PATIENCE_SECONDS, Stragglers
-from penstock.words.errors import ExternalError, UserError
 
 #: how often a copy that has not come so far yet is asked again, in seconds
 _AGAIN_SECONDS = 0.1

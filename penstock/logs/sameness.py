@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from penstock.errors import UserError
 from penstock.logs.contract import Partition
-from penstock.words.errors import UserError
 
 #: how long two partitions may be called the same and not be, in seconds: the file may be rotated in one copy already
 _ROTATING_SECONDS = 5.0

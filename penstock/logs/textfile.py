@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from penstock.errors import ExternalError
 from penstock.logs.lines import HEAD_BYTES, PREFIX_BYTES, last_boundary, line_crc, pread
-from penstock.words.errors import ExternalError
 
 Inode = tuple[int, int]
 """Device and inode number."""

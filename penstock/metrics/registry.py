@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 Kind = Literal["counter", "gauge", "histogram"]
 #: values of labels, in the order of the metric's labels

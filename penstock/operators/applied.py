@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import microseconds, spelled
+from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, ORDER, TIME, Inputs, Operator, Progress, Results, SliceState
 from penstock.operators.custom import Context, CustomOperator, Out, code_of, failed, not_serializable
 from penstock.operators.strict import due, placed, total_order
 from penstock.state.buckets import HASH, buckets_of, first_hash_of
-from penstock.words.duration import microseconds, spelled
-from penstock.words.errors import UserError
 
 _BUCKET, _STATE, _TICK = "_bucket", "_state", "_tick"
 _TYPES = {HASH: pl.UInt64, _BUCKET: pl.Int64, _TICK: pl.Int64, _STATE: pl.Binary}

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.event_windows import (
     END_OF_TIME,
@@ -28,7 +29,6 @@ from penstock.operators.strict import Ordered, in_order, place_of
 from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
-from penstock.words.duration import spelled
 
 _SEEN = "_seen"
 _LIFE = "_life"

@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 
 import polars as pl
 
+from penstock.duration import Duration
+from penstock.errors import PenstockError, UserError
 from penstock.operators.contract import TIME
+from penstock.origin import innermost_line
 from penstock.state import plain
-from penstock.words.duration import Duration
-from penstock.words.errors import PenstockError, UserError
-from penstock.words.origin import innermost_line
 
 Schema = Mapping[str, pl.DataType]
 #: attributes of these types are parameters that tell one operator's state from another's

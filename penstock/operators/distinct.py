@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.search import Ints, Timeline, chained
 from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
-from penstock.words.duration import spelled
 
 _KEPT = "_kept"
 

@@ -31,8 +31,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 
+from penstock.errors import InternalError
 from penstock.operators.custom import PLAIN, CustomOperator
-from penstock.words.errors import InternalError
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 

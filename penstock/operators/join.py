@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import (
     INPUT,
     PARTITION,
@@ -38,7 +39,6 @@ from penstock.operators.pairing import Ints, Stretch, candidates
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import due, placed
 from penstock.state.collection import Journal
-from penstock.words.duration import spelled
 
 #: of a row of an outer side: whether it had no partner when it came
 _ALONE = "_alone"

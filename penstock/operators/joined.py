@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.identity import NOT_STATE
-from penstock.words.errors import UserError
 
 Schema = Mapping[str, pl.DataType]
 Rows: TypeAlias = npt.NDArray[Any]

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.event_windows import (
     DUE,
@@ -31,7 +32,6 @@ from penstock.operators.search import chained
 from penstock.operators.strict import Ordered, in_order, place_of
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
-from penstock.words.duration import spelled
 
 #: whether an event opens a window, and whether it closes one (Boolean; null is no)
 OPENS, CLOSES = "_opens", "_closes"

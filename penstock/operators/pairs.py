@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.joined import Condition, Schema, taken
 from penstock.operators.pairing import Ints, Stretch
 from penstock.operators.sieve import Sieve, Values, sieve_of
 from penstock.state.buckets import buckets_of
-from penstock.words.errors import UserError
 
 #: bytes of one tile: what is made of its pairs stays in the nearest caches
 TILE = 1 << 17

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 
 @dataclass(frozen=True)

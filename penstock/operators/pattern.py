@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
 from penstock.operators.matching import FAILED, OPEN, Bools, Matches, advance, begun, joined, skip_past
 from penstock.operators.pattern_steps import PatternStep, Stage, stages
@@ -26,7 +27,6 @@ from penstock.operators.search import Ints, Timeline
 from penstock.operators.strict import Ordered, in_order, placed
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
-from penstock.words.duration import spelled
 
 _DUE, _NTH, _STAGE, _FATE = "_due", "_nth", "_stage", "_fate"
 #: the fate of a remembered match that is no more

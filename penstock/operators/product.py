@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import (
     INPUT,
     ORDER,
@@ -38,7 +39,6 @@ from penstock.operators.routing import Grid, Route
 from penstock.operators.strict import placed
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
-from penstock.words.duration import spelled
 
 _ENDLESS = 2**63 - 1
 #: into how many parts of its time what waits is cut, at least

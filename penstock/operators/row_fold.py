@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.custom import failed, not_serializable
 from penstock.operators.identity import NOT_STATE
 from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of, told_apart
 from penstock.state import plain
 from penstock.state.buckets import HASH
-from penstock.words.errors import UserError
 
 _STATE, _SEEN = "_state", "_seen"
 

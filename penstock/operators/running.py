@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.cells import PANE
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
@@ -23,7 +24,6 @@ from penstock.operators.strict import Ordered
 from penstock.operators.windows import TimeWindow, instant
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
-from penstock.words.duration import spelled
 
 _BEFORE = ".before"
 _NUMBER = "_number"

@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.event_windows import (
     DUE,
@@ -35,7 +36,6 @@ from penstock.operators.strict import Ordered, grouped, in_order, total_order
 from penstock.operators.windows import spread
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
-from penstock.words.duration import spelled
 
 
 @dataclass(frozen=True)

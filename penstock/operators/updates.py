@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.cells import PANE
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
@@ -21,7 +22,6 @@ from penstock.operators.panes import PaneOperator
 from penstock.operators.running import heads_before, run_on
 from penstock.operators.strict import Ordered
 from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
-from penstock.words.duration import spelled
 
 
 @dataclass(frozen=True)

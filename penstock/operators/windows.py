@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.state.buckets import HASH
 from penstock.state.ranges import members
-from penstock.words.duration import spelled
 
 Instants = npt.NDArray[np.int64]
 

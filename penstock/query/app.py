@@ -5,12 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query import logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import stream_given
 from penstock.sinks.contract import Sink
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

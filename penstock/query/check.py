@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
 from penstock.query.empty import no_rows
 from penstock.query.origin import Origin
 from penstock.query.purity import calls_python, check_row_wise, tried
 from penstock.state.buckets import can_be_key
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 #: the longest duration of a window, in microseconds
 _LONGEST = 365_250 * 86_400_000_000

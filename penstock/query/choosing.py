@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.errors import PenstockError, UserError
 from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, together
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.crowd import Crowd, Group, Table
 from penstock.query.physical import computed, run_steps
 from penstock.query.tally import Counted, Mask, Tally, can_be_added
-from penstock.words.errors import PenstockError, UserError
 
 #: as many rows of all jobs together are worked on at a time
 MOST_ROWS = 1 << 20
@@ -136,7 +136,7 @@ class _Batch:
         if projection not in self._projected:
             steps = self.crowd.projections[projection]
             try:
-                self._projected[projection] = run_steps(steps, self.frame, self.crowd.source)
+                self._projected[projection] = run_steps(steps, self.frame, str(self.crowd.source))
             except PenstockError:
                 self._projected[projection] = None
         return self._projected[projection]
@@ -208,7 +208,7 @@ class _Batch:
         for job in np.unique(jobs):
             try:
                 mine = self.frame[rows[jobs == job]]
-                found = run_steps(self.crowd.projections[projection], mine, self.crowd.source)
+                found = run_steps(self.crowd.projections[projection], mine, str(self.crowd.source))
                 made.append(found.with_columns(pl.lit(job, pl.UInt32).alias(JOB)))
             except PenstockError as error:
                 self.failed(int(job), error)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.errors import InternalError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import Json, canonical, encode, kind_of
 from penstock.query.logical import StreamDefinition
@@ -43,7 +44,6 @@ from penstock.query.physical import (
     Step,
 )
 from penstock.state.ipc import stream_bytes
-from penstock.words.errors import InternalError
 
 #: the key under which the version of Python stands, where there is code of Python's
 PYTHON = "Python"
@@ -135,8 +135,8 @@ def _places_of(stream: StreamDefinition) -> Iterator[tuple[str, object]]:
 
 def _path(edge: Edge) -> str:
     port = f" port {edge.port}" if edge.port else ""
-    return f"from {edge.source.replace(':', ' ')}{edge.output and f' {edge.output}'} to " + (
-        f"{edge.target.replace(':', ' ')}{port}"
+    return f"from {str(edge.source).replace(':', ' ')}{edge.output and f' {edge.output}'} to " + (
+        f"{str(edge.target).replace(':', ' ')}{port}"
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from penstock.errors import UserError
 from penstock.query import rules
 from penstock.query.logical import App, FromJob, Previous, nodes_of
 from penstock.query.lower import lowered
 from penstock.query.physical import Plan
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

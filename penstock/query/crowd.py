@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.job_windows import JOB
+from penstock.query.ends import EdgeSource
 from penstock.query.physical import MapStep, Step
 from penstock.query.tally import PaneOf
 
@@ -56,7 +57,7 @@ class Group:
 class Crowd:
     """All jobs that choose among the events of a source."""
 
-    source: str
+    source: EdgeSource
     conditions: tuple[pl.Expr, ...]
     operands: tuple[pl.Expr, ...]
     #: steps over all events after which the columns of a group's rows are there
@@ -175,7 +176,7 @@ class JobsPlan:
     sub-query ("" for those that need none) and number, the job to whom a sub-query belongs alone, and the columns
     that are read of what jobs told in the epoch before."""
 
-    crowds: Mapping[str, Crowd]
+    crowds: Mapping[EdgeSource, Crowd]
     members: Mapping[str, Mapping[int, Member]]
     owners: Mapping[str, int]
     previous: Mapping[str, Mapping[str, pl.DataType]] = field(default_factory=dict)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.operators.applied import Applied
 from penstock.operators.custom import CustomOperator
 from penstock.operators.row_fold import RowFold, RowFunction
@@ -16,8 +18,6 @@ from penstock.query.origin import Origin, here
 from penstock.query.purity import check_methods, check_repeatable
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.outputs import WithOutputs

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.query import check, logical
 from penstock.query.origin import here
 from penstock.query.rows import Rows, stream_of
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.operators.distinct import Distinct
 from penstock.query import check
 from penstock.query.origin import here
 from penstock.query.rows import Rows, stateful
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

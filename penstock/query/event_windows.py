@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from penstock.duration import Duration
+from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions import AggregateFunction
@@ -16,8 +18,6 @@ from penstock.query import check, logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows
 from penstock.query.windowed import Window, Windowed
-from penstock.words.duration import Duration
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from penstock.duration import spelled
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
 from penstock.query import logical
 from penstock.query.compile import forms
+from penstock.query.ends import EdgeSource
 from penstock.query.origin import Origin
 from penstock.query.physical import (
     Edge,
@@ -27,7 +29,6 @@ from penstock.query.physical import (
     Step,
     SubQuery,
 )
-from penstock.words.duration import spelled
 
 #: the forms, in the order in which one is made of the other
 FORMS = ("as written", "logical", "optimised", "sub-queries", "spark stages")
@@ -152,9 +153,9 @@ def step_text(step: Step) -> str:
 
 def _sent(edge: Edge, plan: Plan) -> str:
     """What goes over the edge."""
-    sub = plan.subqueries.get(edge.target)
+    sub = plan.stage_of(edge.target)
     if sub is None:
-        top = plan.outputs[edge.target[4:]].top
+        top = plan.outputs[edge.target.name].top
         return f"send the slice's {top.describe()}" if top else "send the rows as they are"
     if edge.forward:
         return "hand over in the slice: the rows lie by this key already"
@@ -172,14 +173,14 @@ def subqueries(plan: Plan) -> str:
     for name in plan.scans:
         told.append(f"scan of {name} (level 0)")
         told.append("   cut: none; it is the stateless beginning and runs where the log is read")
-        told += _onward(plan, f"scan:{name}")
+        told += _onward(plan, EdgeSource("scan", name))
     for sub in plan.subqueries.values():
         told.append(f"{sub.id} (level {sub.level}): {sub.operator.describe()}")
         told += [f"   said at: {sub.origin}"] if str(sub.origin) else []
         told.append(f"   cut: {_reason(sub)}")
         told += [f"   {line}" for line in _exchanges(plan, sub)]
         told.append(f"   order: {_order(sub.operator)}")
-        told += _onward(plan, sub.id)
+        told += _onward(plan, EdgeSource("stage", sub.id))
     if not plan.subqueries:
         told.append("no further sub-query: nothing here remembers anything, so nothing is exchanged")
     return "\n".join(told)
@@ -189,7 +190,7 @@ def _exchanges(plan: Plan, sub: SubQuery) -> list[str]:
     """How the rows of each port come."""
     lines = []
     for port in range(sub.operator.ports):
-        arriving = [edge for edge in plan.edges if edge.target == sub.id and edge.port == port]
+        arriving = [edge for edge in plan.edges_to(sub.id) if edge.port == port]
         side = ("left ", "right ")[port] if sub.operator.ports > 1 else ""
         if all(edge.forward for edge in arriving):
             lines.append(f"{side}exchange: none; its rows lie in this slice already (forward)")
@@ -215,7 +216,7 @@ def _order(operator: Operator) -> str:
     }[operator.order]
 
 
-def _onward(plan: Plan, source: str) -> list[str]:
+def _onward(plan: Plan, source: EdgeSource) -> list[str]:
     return [f"   then: {_to(edge)}" for edge in plan.edges_from(source)]
 
 
@@ -226,14 +227,14 @@ def spark_stages(plan: Plan) -> str:
     """One epoch as Spark sees it: one job, a stage for the scan and one for every level, then the driver."""
     streams = ", ".join(plan.scans)
     told = [f"stage 0  scan: read, decode, first steps of {streams}", "         a task per core, over spans"]
-    told += _reduced(plan, (f"scan:{name}" for name in plan.scans))
+    told += _reduced(plan, (EdgeSource("scan", name) for name in plan.scans))
     for level in range(1, plan.levels + 1):
         here = plan.at_level(level)
         keys = "; ".join(f"{sub.id} {_brief(plan, sub)}" for sub in here)
         told.append(f"   ───── exchange {level} (shuffle): {keys}")
         told.append(f"stage {level}  slices: {', '.join(sub.id for sub in here)}")
         told.append("         a task per slice: state in, operators, new runs, results")
-        told += _reduced(plan, (sub.id for sub in here))
+        told += _reduced(plan, (EdgeSource("stage", sub.id) for sub in here))
     told.append("   ───── collect")
     for output in plan.outputs.values():
         told.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
@@ -245,18 +246,21 @@ def spark_stages(plan: Plan) -> str:
 
 def _brief(plan: Plan, sub: SubQuery) -> str:
     ports = (sub.route(port).describe().split(":")[0] for port in range(sub.operator.ports))
-    arriving = [edge for edge in plan.edges if edge.target == sub.id]
+    arriving = plan.edges_to(sub.id)
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
 
 
-def _reduced(plan: Plan, sources: Iterable[str]) -> list[str]:
+def _reduced(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
     edges = (edge for source in sources for edge in plan.edges_from(source))
     return [f"         pre-reduces for {edge.target}" for edge in edges if edge.reduce and not edge.forward]
 
 
 def _from(edge: Edge) -> str:
-    return edge.source.replace("scan:", "scan of ").replace("late:", "late events of ")
+    source = edge.source
+    if source.kind in ("scan", "late"):
+        return f"{'scan' if source.kind == 'scan' else 'late events'} of {source.name}"
+    return str(source)
 
 
 def _to(edge: Edge) -> str:
-    return edge.target.replace("out:", "output ")
+    return str(edge.target) if edge.target.output is None else f"output {edge.target.output}"

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.query import check, logical
 from penstock.query.origin import here
 from penstock.query.stream import Stream
-from penstock.words.errors import UserError
 
 Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import polars as pl
 
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.count_join import CountJoin
 from penstock.operators.join import TimeJoin
@@ -15,8 +17,6 @@ from penstock.operators.lookup import Lookup
 from penstock.query import check
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

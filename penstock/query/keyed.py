@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.duration import Duration
+from penstock.errors import UserError
 from penstock.operators.last_n import LastN
 from penstock.query import check
 from penstock.query.customs import KeyedCustoms
@@ -16,8 +18,6 @@ from penstock.query.patterns import KeyedPatterns
 from penstock.query.rows import stateful
 from penstock.query.time_windows import InTime, Running, time_window
 from penstock.query.windowed import Windowed
-from penstock.words.duration import Duration
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

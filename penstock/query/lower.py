@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
 from penstock.query.physical import (
     Edge,
@@ -31,7 +33,6 @@ from penstock.query.physical import (
     SubQuery,
     multiplies,
 )
-from penstock.words.errors import UserError
 
 #: an input's number is a byte
 MOST_INPUTS = 256
@@ -41,7 +42,7 @@ MOST_INPUTS = 256
 class _Flow:
     """Rows as they leave a source: where from, by which output, through which steps."""
 
-    source: str
+    source: EdgeSource
     steps: tuple[Step, ...] = ()
     output: str = ""
 
@@ -59,7 +60,7 @@ class _Leg:
     """A flow on its way to a sub-query's port or an output, and the columns needed there."""
 
     flow: _Flow
-    target: str
+    target: EdgeTarget
     needed: frozenset[str] | None
     port: int = 0
     place: int | None = None
@@ -74,8 +75,8 @@ class _Lowering:
     def __init__(self, app: logical.App, prefix: str) -> None:
         self._app = app
         self._prefix = prefix
-        self._jobs: dict[str, logical.FromJob] = {}
-        self._previous: dict[str, logical.Previous] = {}
+        self._jobs: dict[EdgeSource, logical.FromJob] = {}
+        self._previous: dict[EdgeSource, logical.Previous] = {}
         self._streams: dict[str, logical.Source] = {}
         self._subqueries: dict[str, SubQuery] = {}
         #: the columns each sub-query keeps of its input, with their types
@@ -151,13 +152,16 @@ class _Lowering:
             case logical.Union():
                 return [flow for part in node.parts for flow in self._flow(part)]
             case logical.Late():
-                return [replace(self._scan(node.source), source=f"late:{node.source.stream.name}")]
+                self._scan(node.source)
+                return [_Flow(EdgeSource("late", node.source.stream.name))]
             case logical.FromJob():
-                self._jobs[f"job:{node.job}"] = node
-                return [_Flow(f"job:{node.job}")]
+                job = EdgeSource("job", node.job)
+                self._jobs[job] = node
+                return [_Flow(job)]
             case logical.Previous():
-                self._previous[f"previous:{node.job}"] = node
-                return [_Flow(f"previous:{node.job}")]
+                previous = EdgeSource("previous", node.job)
+                self._previous[previous] = node
+                return [_Flow(previous)]
             case logical.Stateful():
                 return [self._stateful(node)]
             case logical.Partitioned():
@@ -179,7 +183,7 @@ class _Lowering:
                 where=str(node.origin),
                 hint="Give each stream its own name, or use one stream object for both.",
             )
-        return _Flow(f"scan:{node.stream.name}")
+        return _Flow(EdgeSource("scan", node.stream.name))
 
     def _stateful(self, node: logical.Stateful) -> _Flow:
         operator = node.operator
@@ -211,10 +215,9 @@ class _Lowering:
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
                 told_apart = len(arriving) > 1 and operator.by_place
-                self._edges.append(
-                    _Leg(flow, name, frozenset(operator.needs(port)), port, place if told_apart else None)
-                )
-        return _Flow(name)
+                needed, place_ = frozenset(operator.needs(port)), place if told_apart else None
+                self._edges.append(_Leg(flow, EdgeTarget("stage", name), needed, port, place_))
+        return _Flow(EdgeSource("stage", name))
 
     def _add_output(self, output: logical.Output) -> None:
         after: list[Step] = []
@@ -239,21 +242,21 @@ class _Lowering:
             streams=tuple(streams),
             recovery=output.recovery,
         )
-        self._edges += [_Leg(flow, f"out:{output.name}", needed) for flow in flows]
+        self._edges += [_Leg(flow, EdgeTarget("output", output.name), needed) for flow in flows]
 
     # -- facts -----------------------------------------------------------------------------------
 
-    def _level(self, source: str) -> int:
+    def _level(self, source: EdgeSource) -> int:
         if source in self._jobs:
             return self._jobs[source].level
-        return self._subqueries[source].level if source in self._subqueries else 0
+        return 0 if source.stage is None else self._subqueries[source.stage].level
 
-    def _streams_of(self, source: str) -> tuple[str, ...]:
+    def _streams_of(self, source: EdgeSource) -> tuple[str, ...]:
         if source in self._jobs:
             return self._jobs[source].streams
         if source in self._previous:
             return self._previous[source].streams
-        return self._subqueries[source].streams if source in self._subqueries else (source[5:],)
+        return (source.name,) if source.stage is None else self._subqueries[source.stage].streams
 
 
 def _partitioners(node: logical.Stateful) -> tuple[Partitioner, ...]:
@@ -287,7 +290,7 @@ def _path(node: logical.Node) -> str:
 def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefix: str) -> Plan:
     """The plan with what tells its state from that of others: the stateful operators, the types they keep, and what
     feeds them; and with what did in a state directory of format 1. Jobs are known by other names than their ids."""
-    sources = {id_: sorted(e.source for e in plan.edges if e.target == id_) for id_ in plan.subqueries}
+    sources = {id_: sorted(str(edge.source) for edge in plan.edges_to(id_)) for id_ in plan.subqueries}
     former = {id_: former_id(id_, sub.operator) for id_, sub in plan.subqueries.items()}
     subqueries = {
         id_: replace(

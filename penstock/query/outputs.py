@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.origin import here
 from penstock.query.stream import Stream
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)

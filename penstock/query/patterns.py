@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
 from penstock.query import check
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
+from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
 from penstock.operators.contract import INPUT, ORDER, TIME, Operator
 from penstock.operators.identity import digest_of, encode, read_by, versions_of
@@ -23,14 +24,14 @@ from penstock.operators.job_windows import JOB
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.strict import told_apart
 from penstock.operators.top_k import TopK
+from penstock.origin import innermost_line
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.instants import tells_whole_answers
 from penstock.query.logical import StreamDefinition
 from penstock.query.origin import Origin
 from penstock.sinks.contract import Sink
 from penstock.state.buckets import HASH
 from penstock.state.continuity import Identities, state_of_output
-from penstock.words.errors import PenstockError, UserError
-from penstock.words.origin import innermost_line
 
 if TYPE_CHECKING:
     from penstock.query.crowd import JobsPlan
@@ -157,8 +158,8 @@ def multiplies(step: Step) -> TypeGuard[FunctionStep | ExplodeStep]:
 
 @dataclass(frozen=True)
 class Edge:
-    """Rows on their way: from a stream (`scan:name`), its late events (`late:name`) or a sub-query's `output`,
-    through steps, to a `port` of a sub-query or to an output.
+    """Rows on their way: from where they come (of a sub-query by its `output`), through steps, to a `port` of a
+    sub-query or to an output.
 
     `place` tells the edges of a port apart where several lead there and order matters. `forward`: the rows
     are where they belong already and stay in their slice. `reduce`: they are merged before they travel.
@@ -166,9 +167,9 @@ class Edge:
     """
 
     id: int
-    source: str
+    source: EdgeSource
     steps: tuple[Step, ...]
-    target: str
+    target: EdgeTarget
     port: int = 0
     output: str = ""
     place: int | None = None
@@ -243,7 +244,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One application, ready to run. `given`: at which level the rows of each `job:name` that is read are made."""
+    """One application, ready to run. `given`: at which level the rows of each job that is read are made."""
 
     name: str
     scans: Mapping[str, ScanPlan]
@@ -255,7 +256,7 @@ class Plan:
     former_fingerprint: str = ""
     summary: str = ""
     levels: int = field(default=0)
-    given: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[EdgeSource, int] = field(default_factory=dict)
     #: jobs that come and go, if this is a plan of such; None: a plan for life
     jobs: JobsPlan | None = None
     #: outputs with state of their own that gets no events in this plan
@@ -265,8 +266,16 @@ class Plan:
     #: jobs that are paused or failed, and keep their state: what each says of its recovery
     waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
 
-    def edges_from(self, source: str) -> list[Edge]:
+    def edges_from(self, source: EdgeSource) -> list[Edge]:
         return self._by_source.get(source, [])
+
+    def edges_to(self, subquery: str) -> list[Edge]:
+        """The edges that lead to a sub-query."""
+        return [edge for edge in self.edges if edge.target.stage == subquery]
+
+    def stage_of(self, end: EdgeSource | EdgeTarget) -> SubQuery | None:
+        """The sub-query at an end of an edge; None where it is something else."""
+        return None if end.stage is None else self.subqueries.get(end.stage)
 
     def at_level(self, level: int) -> list[SubQuery]:
         return [sub for sub in self.subqueries.values() if sub.level == level]
@@ -310,7 +319,9 @@ class Plan:
 
         for edge in self.edges:
             if edge.forward:
-                first, second = sorted((found(edge.source), found(edge.target)), key=order.__getitem__)
+                first, second = sorted(
+                    (found(edge.source.name), found(edge.target.name)), key=order.__getitem__
+                )
                 head[second] = first
         together: dict[str, list[str]] = {}
         for sub in self.subqueries:
@@ -320,14 +331,15 @@ class Plan:
     @cached_property
     def by_instant(self) -> frozenset[str]:
         """The outputs whose rows of one instant are a whole answer: those that rank, or aggregate over windows."""
-        sources: dict[str, set[str]] = {}
+        sources: dict[str, set[EdgeSource]] = {}
         for edge in self.edges:
-            if edge.target.startswith("out:"):
-                sources.setdefault(edge.target[4:], set()).add(edge.source)
-        for source, members in {} if self.jobs is None else self.jobs.members.items():
+            if edge.target.output is not None:
+                sources.setdefault(edge.target.output, set()).add(edge.source)
+        for group, members in {} if self.jobs is None else self.jobs.members.items():
             for member in members.values():
-                sources.setdefault(member.output, set()).add(source)
-        whole = {name for name, sub in self.subqueries.items() if tells_whole_answers(sub.operator)}
+                sources.setdefault(member.output, set()).add(EdgeSource("stage", group))
+        tellers = (sub.id for sub in self.subqueries.values() if tells_whole_answers(sub.operator))
+        whole = {EdgeSource("stage", id_) for id_ in tellers}
         ranked = {name for name, output in self.outputs.items() if output.top is not None}
         # of several that are united, one may tell of an instant at which another has nothing to say yet
         return frozenset(
@@ -335,8 +347,8 @@ class Plan:
         )
 
     @cached_property
-    def _by_source(self) -> dict[str, list[Edge]]:
-        found: dict[str, list[Edge]] = {}
+    def _by_source(self) -> dict[EdgeSource, list[Edge]]:
+        found: dict[EdgeSource, list[Edge]] = {}
         for edge in self.edges:
             found.setdefault(edge.source, []).append(edge)
         return found

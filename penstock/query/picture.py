@@ -9,6 +9,7 @@ import textwrap
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
 from penstock.query.physical import Edge, Plan, SubQuery
 
@@ -57,7 +58,7 @@ def picture(plan: Plan) -> str:
         parts.append(
             f'<text x="{x}" y="{MARGIN + 4}" fill="#718096" font-size="13" font-weight="600">{escape(head)}</text>'
         )
-    arriving: dict[str, int] = {}
+    arriving: dict[EdgeTarget, int] = {}
     for edge in plan.edges:
         parts += _arrow(plan, edge, boxes, arriving)
     for box in boxes.values():
@@ -69,13 +70,14 @@ def _boxes(plan: Plan) -> dict[str, _Box]:
     boxes: dict[str, _Box] = {}
     for name, scan in plan.scans.items():
         lines = _wrapped(scan.stream.log.describe()) + _wrapped("reads " + ", ".join(scan.columns))
-        boxes[f"scan:{name}"] = _Box("scan", f"stream {name}", lines, 0)
+        boxes[str(EdgeSource("scan", name))] = _Box("scan", f"stream {name}", lines, 0)
     for sub in plan.subqueries.values():
         boxes[sub.id] = _Box("state", sub.id, _about(sub), sub.level)
     for output in plan.outputs.values():
         about = _wrapped(output.top.describe()) if output.top else []
         sinks = [line for sink in output.sinks for line in _wrapped(f"to {sink.describe()}")]
-        boxes[f"out:{output.name}"] = _Box("output", f"output {output.name}", about + sinks, plan.levels + 1)
+        box = _Box("output", f"output {output.name}", about + sinks, plan.levels + 1)
+        boxes[str(EdgeTarget("output", output.name))] = box
     return boxes
 
 
@@ -115,9 +117,9 @@ def _drawn(box: _Box) -> list[str]:
     return drawn
 
 
-def _arrow(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[str, int]) -> list[str]:
-    source = boxes[edge.source.replace("late:", "scan:")]
-    target = boxes[edge.target]
+def _arrow(plan: Plan, edge: Edge, boxes: dict[str, _Box], arriving: dict[EdgeTarget, int]) -> list[str]:
+    start = EdgeSource("scan", edge.source.name) if edge.source.kind == "late" else edge.source
+    source, target = boxes[str(start)], boxes[str(edge.target)]
     place = arriving[edge.target] = arriving.get(edge.target, -1) + 1
     y_to = target.y + min(18 + 16 * place, target.high - 6)
     if source.column == target.column:  # handed over inside the slice
@@ -156,11 +158,12 @@ def _curve(x_from: int, y_from: int, x_to: int, y_to: int) -> str:
 
 
 def _label(plan: Plan, edge: Edge) -> str:
-    if edge.target not in plan.subqueries:
-        return "late events" if edge.source.startswith("late:") else edge.output
+    sub = plan.stage_of(edge.target)
+    if sub is None:
+        return "late events" if edge.source.kind == "late" else edge.output
     if edge.forward:
         return "forward"
-    how = plan.subqueries[edge.target].route(edge.port).describe().split(":")[0]
+    how = sub.route(edge.port).describe().split(":")[0]
     said = f"{how}{', reduced' if edge.reduce else ''}"
     return said if len(said) <= 28 else said[:27] + "…"
 

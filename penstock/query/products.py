@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.duration import Duration
+from penstock.errors import UserError
 from penstock.operators.joined import Condition
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
@@ -14,8 +16,6 @@ from penstock.operators.sieve import conjuncts
 from penstock.query import check, logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import Rows, stateful, stream_given
-from penstock.words.duration import Duration
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

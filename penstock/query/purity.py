@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from penstock.errors import UserError
+from penstock.origin import is_demo
 from penstock.query.origin import Origin
-from penstock.words.errors import UserError
-from penstock.words.origin import is_demo
 
 T = TypeVar("T")
 

@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.changes import Changes
 from penstock.operators.count_windows import CountWindows
@@ -14,7 +15,6 @@ from penstock.operators.session_windows import SessionWindows
 from penstock.operators.updates import Updates
 from penstock.query import logical
 from penstock.query.origin import Origin
-from penstock.words.errors import UserError
 
 
 def aggregate_under(node: logical.Node, origin: Origin) -> Aggregation | RunningAggregation:

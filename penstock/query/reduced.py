@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from penstock.decode.partials import AT, CUT, Partials, travels
+from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.extremes import Max
@@ -24,10 +25,10 @@ from penstock.operators.functions.shipped import Shipped
 from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, parts_of
 from penstock.query import logical
+from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.physical import Step
 from penstock.query.rewrite import rewritten
-from penstock.words.errors import UserError
 
 #: the newest event time in a partial answer, as a column of events and as one of its parts
 EVENT_TIME = "_event_time"
@@ -134,7 +135,7 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
         if why := _unmergeable(function):
             raise _refused(f"{function.describe()} {why}", node)
     alone = lowered(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
-    (edge,) = alone.edges_from(f"scan:{source.stream.name}")
+    (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
     schema = _types(operator, edge.steps, source)
     for name, dtype in schema.items():
         if not travels(dtype):

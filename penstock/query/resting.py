@@ -16,7 +16,6 @@ import polars as pl
 from penstock.query.origin import Origin
 from penstock.query.physical import Edge, FilterStep, Plan
 
-_OUT = "out:"
 #: before an edge's own steps, so that its rows still have their columns
 _NOTHING = FilterStep(pl.lit(False), Origin("", 0))
 
@@ -43,9 +42,9 @@ def resting(plan: Plan, outputs: Collection[str]) -> Plan:
 
 
 def _rests(edge: Edge, own: Collection[str]) -> bool:
-    if edge.target.startswith(_OUT):
-        return edge.source in own
-    return edge.target in own and edge.source not in own
+    if edge.target.stage is None:
+        return edge.source.stage in own
+    return edge.target.stage in own and edge.source.stage not in own
 
 
 def _reached(plan: Plan) -> dict[str, frozenset[str]]:
@@ -53,8 +52,8 @@ def _reached(plan: Plan) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = dict.fromkeys(plan.subqueries, frozenset())
     for _ in plan.subqueries:  # each turn takes it one sub-query further
         for edge in plan.edges:
-            if edge.source in found:
-                out = edge.target.startswith(_OUT)
-                leads = frozenset({edge.target[len(_OUT) :]}) if out else found[edge.target]
-                found[edge.source] |= leads
+            if edge.source.stage is not None:
+                output = edge.target.output
+                leads = frozenset({output}) if output is not None else found[edge.target.name]
+                found[edge.source.stage] |= leads
     return found

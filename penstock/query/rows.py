@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.errors import UserError
 from penstock.operators.ordering import Ordering
 from penstock.query import logical
 from penstock.query.unknown import unknown
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.operators.contract import Operator

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.errors import UserError
 from penstock.query.compile import forms
 from penstock.query.logical import App, Branch, Stateful, Step, Union, nodes_of
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def told(app: App, cluster: Cluster) -> str:
         )
     made = forms(app).plan
     exchanged = len(
-        {edge.target for edge in made.edges if edge.target in made.subqueries and not edge.forward}
+        {edge.target for edge in made.edges if edge.target.stage is not None and not edge.forward}
     )
     if exchanged < stateful:
         lines += [

@@ -17,6 +17,8 @@ from functools import reduce
 import polars as pl
 
 from penstock.decode.contract import Decoder
+from penstock.duration import Duration, microseconds
+from penstock.errors import UserError
 from penstock.logs.contract import Log
 from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.relay import Relay
@@ -33,8 +35,6 @@ from penstock.query.purity import check_repeatable
 from penstock.query.ranked import aggregate_under
 from penstock.query.rows import Order, stateful, stream_given
 from penstock.query.windowed import Windowed
-from penstock.words.duration import Duration, microseconds
-from penstock.words.errors import UserError
 
 
 def stream(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from penstock.duration import Duration, spelled
+from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.changes import Changes
 from penstock.operators.contract import Operator
@@ -17,8 +19,6 @@ from penstock.operators.windows import INSTANT, SINCE_EVER, TimeWindow
 from penstock.query import check
 from penstock.query.origin import Origin
 from penstock.query.windowed import Emission, Window
-from penstock.words.duration import Duration, spelled
-from penstock.words.errors import UserError
 
 #: how many windows an event may be in
 MOST_OVERLAPS = 100_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 
-from penstock.words.errors import UnknownMethod
-from penstock.words.origin import here
+from penstock.errors import UnknownMethod
+from penstock.origin import here
 
 _KEYED_FIRST = [
     "session",

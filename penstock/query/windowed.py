@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from penstock.duration import Duration
+from penstock.errors import UserError
 from penstock.operators import functions
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
@@ -20,8 +22,6 @@ from penstock.query import check
 from penstock.query.origin import Origin, here
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, ordered, stateful
-from penstock.words.duration import Duration
-from penstock.words.errors import UserError
 
 if TYPE_CHECKING:
     from penstock.query.stream import Stream

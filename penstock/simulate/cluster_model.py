@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.elastic.cost import Costs
-from penstock.elastic.measurements import VACANT, Fleet, Floats, Measured, Snapshot, slice_executors
-from penstock.elastic.realise import (
+from penstock.scaling.cost import Costs
+from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot, slice_executors
+from penstock.scaling.realise import (
     Arrived,
     Ask,
     Event,

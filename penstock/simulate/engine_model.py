@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from penstock.errors import UserError
 from penstock.ha.history import Load, Measured, Measurement
 from penstock.ha.schemes import SCHEMES, Scheme, Semantics, Step, steps
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

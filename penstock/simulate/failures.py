@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import UserError
 from penstock.ha.controller import begun, decide
 from penstock.ha.cost import RESOURCES, overhead
 from penstock.ha.decision import Decision
@@ -24,7 +25,6 @@ from penstock.ha.settings import ControllerSettings
 from penstock.simulate.axis import Floats
 from penstock.simulate.engine_model import EngineModel, Recovery, Truth
 from penstock.simulate.loads import draw_rates, follow_rates
-from penstock.words.errors import UserError
 
 ORDER = tuple(Scheme)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 
 def read_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:

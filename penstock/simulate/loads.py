@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.errors import UserError
 from penstock.simulate.axis import Floats
 from penstock.simulate.load_file import not_a_trace, read_points
-from penstock.words.errors import UserError
 
 #: forms whose parameters are given
 FORMS = ("steady", "sine", "spike", "step", "ramp")

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.elastic.cost import needed_executors
-from penstock.elastic.decisions import Move, kind_of
-from penstock.elastic.loop import Loop
-from penstock.elastic.manager import Manager
-from penstock.elastic.record import Entry, Outcome, Record
-from penstock.elastic.settings import ElasticSettings
+from penstock.errors import UserError
+from penstock.scaling.cost import needed_executors
+from penstock.scaling.decisions import Move, kind_of
+from penstock.scaling.loop import Loop
+from penstock.scaling.manager import Manager
+from penstock.scaling.record import Entry, Outcome, Record
+from penstock.scaling.settings import ElasticSettings
 from penstock.simulate.axis import Floats
 from penstock.simulate.cluster_model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.simulate.loads import Trace, find_spread
-from penstock.words.errors import UserError
 
 #: receives the share of the run that is over
 Report = Callable[[float], None]

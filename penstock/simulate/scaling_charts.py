@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.elastic.decisions import Move, kind_of, told
-from penstock.elastic.record import Entry, Outcome
+from penstock.scaling.decisions import Move, kind_of, told
+from penstock.scaling.record import Entry, Outcome
 from penstock.simulate.charts import Curve, Curves, Mark, draw_sheet
 from penstock.simulate.scaling import ScalingResult
 

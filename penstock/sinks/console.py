@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import polars as pl
 
+from penstock.errors import ExternalError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
-from penstock.words.errors import ExternalError
 
 if TYPE_CHECKING:  # loaded at a terminal: every engine and every worker loads this module
     from rich.live import Live

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import Ground
-from penstock.words.errors import ExternalError, UserError
 
 _OWNER = ".penstock-job"
 _EPOCH = re.compile(r"epoch-(\d{12,})")

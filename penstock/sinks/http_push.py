@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from penstock.errors import ExternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import fenced
-from penstock.words.errors import ExternalError, UserError
 
 if TYPE_CHECKING:
     import httpx  # loaded by who posts: every engine and every worker loads this module

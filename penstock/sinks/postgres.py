@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from penstock.errors import ExternalError, UserError
+from penstock.extras import extra
 from penstock.sinks.contract import Sink
 from penstock.sinks.postgres_types import column_type, lines
 from penstock.state.generation import fenced
-from penstock.words.errors import ExternalError, UserError
-from penstock.words.extras import extra
 
 if TYPE_CHECKING:
     import psycopg

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from penstock.errors import ExternalError
+from penstock.extras import extra
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import in_order, portable
 from penstock.state.generation import fenced
-from penstock.words.errors import ExternalError
-from penstock.words.extras import extra
 
 if TYPE_CHECKING:
     import redis

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.errors import ExternalError, InternalError, UserError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
 from penstock.state.generation import fenced
-from penstock.words.errors import ExternalError, InternalError, UserError
 
 _LEDGER = "penstock_epochs"
 _GENERATIONS = "penstock_generations"

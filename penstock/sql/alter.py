@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
+from penstock.errors import UserError
 from penstock.sql.queries import select_of, tokenized
 from penstock.sql.statements import Select
 from penstock.sql.words import Words, depths, is_word
-from penstock.words.errors import UserError
 
 #: the clauses of a query in an order that can be read, by their first words
 _CLAUSES = (

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from sqlglot import exp
 
+from penstock.errors import UserError
 from penstock.sql.aggregates import AGGREGATES
 from penstock.sql.functions import FUNCTIONS, Argument
 from penstock.sql.places import nearest, refused
 from penstock.sql.scope import UserFunction
 from penstock.sql.windows import EDGES, is_window
-from penstock.words.errors import UserError
 
 #: functions whose answer depends on when or where they are asked
 FICKLE = frozenset(

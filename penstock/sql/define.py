@@ -17,6 +17,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from penstock.decode import Cookie, Decoder, Delimited, JsonLines, call_lines, combined_log
+from penstock.errors import UserError
 from penstock.ingest.segment_log import SegmentLog
 from penstock.logs import CallLog, FileLog, GeneratedLog, KafkaLog, Log, RedisLog
 from penstock.logs.rates import Shape
@@ -28,7 +29,6 @@ from penstock.sql.places import nearest, said
 from penstock.sql.statements import NEVER, Call, CreateStream
 from penstock.sql.types import dtype_of
 from penstock.sql.words import Words, is_word
-from penstock.words.errors import UserError
 
 _LOGS: Mapping[str, Callable[..., Log]] = {
     "files": FileLog,

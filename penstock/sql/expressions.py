@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 from sqlglot import exp
 
+from penstock.errors import UserError
 from penstock.query.empty import no_rows
 from penstock.sql import arithmetic, types
 from penstock.sql.calls import FICKLE, called, check_known, fickle
@@ -25,7 +26,6 @@ from penstock.sql.relation import Relation, parts_of
 from penstock.sql.scope import Scope
 from penstock.sql.statements import Scalar
 from penstock.sql.windows import interval
-from penstock.words.errors import UserError
 
 _COMPARED: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.EQ: lambda left, right: left == right,

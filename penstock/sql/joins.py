@@ -13,6 +13,7 @@ from typing import Literal
 import polars as pl
 from sqlglot import exp
 
+from penstock.duration import spelled
 from penstock.query.joins import How
 from penstock.query.stream import Stream
 from penstock.sql.expressions import Expressions, split
@@ -22,7 +23,6 @@ from penstock.sql.previous import is_previous
 from penstock.sql.relation import Relation
 from penstock.sql.sources import Sources, renamed
 from penstock.sql.windows import within
-from penstock.words.duration import spelled
 
 _SIDES: dict[str, How] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 

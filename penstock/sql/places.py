@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from sqlglot import exp
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 #: of a long line, how much is shown on either side of the fault
 _SHOWN = 60

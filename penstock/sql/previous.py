@@ -6,12 +6,12 @@ import polars as pl
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
+from penstock.errors import UserError
 from penstock.sql.dialect import Penstock
 from penstock.sql.places import refused
 from penstock.sql.relation import Relation
 from penstock.sql.scope import Scope
 from penstock.sql.types import dtype_of
-from penstock.words.errors import UserError
 
 _HOW = "As in PREVIOUS(limits) or, before that job is there, PREVIOUS(limits, 'page STRING, most BIGINT')."
 

@@ -13,11 +13,11 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token
 
+from penstock.errors import UserError
 from penstock.sql.dialect import Penstock, tokens_of
 from penstock.sql.places import bad_sql
 from penstock.sql.statements import Select
 from penstock.sql.words import Words, depths, is_word
-from penstock.words.errors import UserError
 
 #: characters of a text
 MOST_TEXT = 1_000_000

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 from sqlglot import exp
 
+from penstock.errors import UserError
 from penstock.query import check
 from penstock.query.origin import here
 from penstock.query.stream import Stream
@@ -27,7 +28,6 @@ from penstock.sql.scope import Scope
 from penstock.sql.sources import Sources, check_time, united
 from penstock.sql.statements import Select
 from penstock.sql.windows import RUNNING, WINDOW_COLUMNS, Cut, cut_of, cut_of_call, is_window
-from penstock.words.errors import UserError
 
 #: conditions of one WHERE: each is a step of the plan
 MOST_CONDITIONS = 200

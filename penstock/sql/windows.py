@@ -11,14 +11,14 @@ from typing import Literal
 
 from sqlglot import exp
 
+from penstock.duration import microseconds, spelled
+from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.keyed import Keyed
 from penstock.query.windowed import Windowed
 from penstock.sql.dialect import Span, Windowing
 from penstock.sql.places import located, refused
 from penstock.sql.statements import Scalar
-from penstock.words.duration import microseconds, spelled
-from penstock.words.errors import UserError
 
 #: the value of a literal or a parameter
 Value = Callable[[exp.Expr], Scalar]

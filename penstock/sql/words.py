@@ -11,10 +11,10 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.duration import microseconds
+from penstock.errors import UserError
 from penstock.sql.places import bad_sql, line_and_column
 from penstock.sql.statements import Call, Scalar
-from penstock.words.duration import microseconds
-from penstock.words.errors import UserError
 
 _NAME = re.compile(r"[^\W\d]\w*")
 #: words that mean something in a query or a statement: as names they must be quoted

@@ -21,11 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import InternalError
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.format import FORMAT, KEY
 from penstock.state.generation import Ground, fenced
 from penstock.state.run_file import unwritable
-from penstock.words.errors import InternalError
 
 #: records kept below the oldest one the leader's own state needs: what a slow replica may still have before it
 KEPT = 200

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.errors import UserError
 from penstock.state.buckets import spread
-from penstock.words.errors import UserError
 
 #: the slice of every bucket
 BucketMap = tuple[int, ...]

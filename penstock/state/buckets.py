@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 import polars_hash  # noqa: F401 - registers the `nchash` namespace
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 #: the key hash of a row (UInt64)
 HASH = "_hash"

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from penstock.errors import InternalError
 from penstock.state.manifest import Manifest
-from penstock.words.errors import InternalError
 
 #: begins the id of what the ranking of an output keeps
 _OUTPUT = "out-"

@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.state.agreed import Agreed, numbered
 from penstock.state.continuity import (
     Continuity,
@@ -46,7 +47,6 @@ from penstock.state.manifest import Manifest
 from penstock.state.run import epoch_of
 from penstock.state.run_file import check_run, unwritable
 from penstock.state.upgrade import upgrade
-from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
 _FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "service.json"}

@@ -53,7 +53,7 @@ class Offset:
     #: of replicated logs, the partitions that start without what a copy may have that is away
     started_late: Partitions = field(default_factory=dict)
     #: where watermarks are held, so that one epoch does not emit all that is due: up to which instant, and how many
-    #: batches of jobs do not wait for it (see `engine/closing.py`)
+    #: batches of jobs do not wait for it (see `epoch/emission_limit.py`)
     watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: of replicated logs, the copy that everybody reads a partition's span from
     copies: PerPartition = field(default_factory=dict)

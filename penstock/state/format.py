@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 
 FORMAT = 2
 #: the key under which files say their format; one that says none is of the first

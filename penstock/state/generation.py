@@ -25,8 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from penstock.errors import ExternalError
 from penstock.state.durable import Buffer, sync_directory, write_once, write_whole
-from penstock.words.errors import ExternalError
 
 Result = TypeVar("Result")
 _GONE = ".gone-"

@@ -25,8 +25,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 
+from penstock.errors import InternalError
 from penstock.state.ipc import from_stream, stream_bytes
-from penstock.words.errors import InternalError
 
 #: the last one that has no bytearrays and buffers of its own: so they are refused like all that is not named here
 _PROTOCOL = 4

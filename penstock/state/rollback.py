@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.errors import InternalError, UserError
 from penstock.state.directory import StateDirectory
 from penstock.state.run_file import unwritable
-from penstock.words.errors import InternalError, UserError
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from penstock.errors import ExternalError
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import PART, HostCache
 from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
 from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable, write_run
 from penstock.state.searched import Framed, Mapped, Searched
-from penstock.words.errors import ExternalError
 
 #: a run of which more than this share is needed is read whole
 MOST_OF_A_PART = 0.75

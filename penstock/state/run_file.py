@@ -24,10 +24,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from penstock.errors import ExternalError, InternalError
 from penstock.state.durable import write_filled
 from penstock.state.generation import gone
 from penstock.state.ipc import from_batches, from_file, write_compressed
-from penstock.words.errors import ExternalError, InternalError
 
 _MAGIC, _WHOLE_ONLY = b"PSRUN2\n", b"PSRUN1\n"
 #: rows that are compressed together

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 Opened = Callable[[str], Store]
 DEADLINE_SECONDS = 60.0

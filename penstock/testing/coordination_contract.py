@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from penstock.coordination.contract import Store
+from penstock.errors import UserError
 from penstock.testing.coordination_children import (
     DEADLINE_SECONDS,
     SESSION_SECONDS,
@@ -37,7 +38,6 @@ from penstock.testing.coordination_children import (
 )
 from penstock.testing.coordination_given import LONG_SECONDS
 from penstock.testing.lease_contract import LeaseContract
-from penstock.words.errors import UserError
 
 
 class CoordinationContract(LeaseContract):

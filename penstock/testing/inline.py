@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.engine.admission import Admission
-from penstock.engine.closing import Closing
-from penstock.engine.comeback import come_back
-from penstock.engine.continuity import continue_state
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape
-from penstock.engine.estimate import Rules
-from penstock.engine.housing import state_place
-from penstock.engine.job_shares import JobShares
-from penstock.engine.local_stages import LocalStages
-from penstock.engine.logs import Logs
-from penstock.engine.moves import Change
-from penstock.engine.program import Fixed, Program
-from penstock.engine.rate import RateControl
-from penstock.engine.task import StatePlace
+from penstock.engine.state_continuity import continue_state
+from penstock.engine.state_location import state_place
+from penstock.epoch.admission import Admission
+from penstock.epoch.emission_limit import Closing
+from penstock.epoch.job_shares import JobShares
+from penstock.epoch.local_stages import LocalStages
+from penstock.epoch.migration import Change
+from penstock.epoch.migration_cost import Rules
+from penstock.epoch.open_logs import Logs
+from penstock.epoch.program import Fixed, Program
+from penstock.epoch.rate_control import RateControl
+from penstock.epoch.recovery import come_back
+from penstock.epoch.runner import EpochReport, EpochRunner, Shape
+from penstock.epoch.task import StatePlace
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import compiled
 from penstock.query.logical import App

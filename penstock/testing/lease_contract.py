@@ -14,9 +14,9 @@ import pytest
 
 from penstock.coordination.contract import Store
 from penstock.coordination.lease import acquire, leader
+from penstock.errors import ExternalError
 from penstock.testing.coordination_children import DEADLINE_SECONDS, SESSION_SECONDS, Child, hold
 from penstock.testing.coordination_given import LONG_SECONDS, StoreGiven
-from penstock.words.errors import ExternalError
 
 
 class LeaseContract(StoreGiven):

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.engine.kept import Kept
-from penstock.http.api import Service
-from penstock.http.host import Host
-from penstock.http.limits import Limits
-from penstock.http.security import FileGuard, Token
-from penstock.http.server import Server
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
+from penstock.engine.retained_results import Kept
+from penstock.server.api import Service
+from penstock.server.host import Host
+from penstock.server.http_server import Server
+from penstock.server.limits import Limits
+from penstock.server.security import FileGuard, Token
 from penstock.testing.inline import InlineEngine
 from penstock.testing.list_log import ListLog
 

@@ -36,9 +36,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError
 from penstock.sinks.contract import Sink
 from penstock.sinks.portable import portable
-from penstock.words.errors import ExternalError
 
 Make = Callable[[Path], Sink]
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+import cloudpickle
 
 from penstock.engine.engine import Engine
-from penstock.engine.settings import Settings
-from penstock.engine.steps import STEPS, StepName
+from penstock.epoch.kill_points import STEPS, StepName
 from penstock.query.logical import App
+from penstock.settings import Settings
+from penstock.spark.session import SparkSession
 
 #: builds the app; its outputs must be JSON-lines sinks below the directory it is given
 Build = Callable[[Path], App]

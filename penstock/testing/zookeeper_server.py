@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from penstock.engine.java import java_home
+from penstock.spark.java import java_home
 from penstock.testing.ports import free_port
 
 _JAR = Path(os.environ.get("PENSTOCK_ZOOKEEPER_JAR", "/usr/share/java/zookeeper.jar"))

@@ -12,7 +12,7 @@ from bench.dataset import Dataset, Parameters, materialised
 from bench.decode import decoded
 from bench.outcome import Outcome, agree, read
 from bench.worker import Task, main, performed
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 
 @pytest.fixture(scope="module")

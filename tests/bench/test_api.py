@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.api_load import Asked, Heard, asked, loaded, subscribed, told_since
-from penstock.words.errors import ExternalError
-from tests.http import kit
+from penstock.errors import ExternalError
+from tests.server import kit
 
 POPULAR = "CREATE JOB popular AS SELECT page, status FROM clicks"
 

@@ -19,7 +19,7 @@ from bench.benchmark import Benchmark, Told
 from bench.cli import bench_app
 from bench.peers import growth
 from bench.peers.roster import PEERS, WORKLOADS, Peer, code_lines
-from penstock.service import cli
+from penstock.cli import commands as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,7 +75,7 @@ def test_a_peer_has_a_program_for_every_workload_that_it_does_not_leave_out(peer
 def test_the_packages_of_the_wheel_have_no_benchmarks() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
     found = find_packages(str(ROOT), **config)
-    assert "penstock.service" in found
+    assert "penstock.cli" in found
     assert [name for name in found if "bench" in name.split(".")] == []
 
 

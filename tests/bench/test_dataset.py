@@ -8,7 +8,7 @@ import pytest
 
 from bench.dataset import Parameters, materialised
 from bench.outcome import EpochClock, agree, span_seconds
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 SMALL = Parameters(5_000, rate=50)
 

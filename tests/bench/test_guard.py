@@ -22,15 +22,15 @@ MARK = "PENSTOCK_TEST_MARK"
 BENCHMARK = """
 import subprocess, sys, time
 from bench.guard import guard
-guard(grace_seconds=1.0, sweep_seconds=0.5)
+guard(grace_seconds=3.0, sweep_seconds=0.5)
 idle = "import time; time.sleep(600)"
 orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {idle!r}], start_new_session=True)"
 subprocess.run([sys.executable, "-c", orphan], start_new_session=True)
 deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 one = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True, stdout=subprocess.PIPE)
 one.stdout.readline()
-print("running", flush=True)
 try:
+    print("running", flush=True)
     time.sleep(0 if sys.argv[1] == "ends" else 600)
 finally:
     print("closed", flush=True)
@@ -109,7 +109,7 @@ def test_a_signal_ends_a_benchmark_and_all_that_it_started(
 @pytest.mark.kill
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     patient = BENCHMARK.replace(
-        "grace_seconds=1.0, sweep_seconds=0.5", "grace_seconds=600, sweep_seconds=600"
+        "grace_seconds=3.0, sweep_seconds=0.5", "grace_seconds=600, sweep_seconds=600"
     )
     with running(["-c", patient, "hangs", "0"], tmp_path) as (process, mark):
         assert process.stdout is not None

@@ -12,7 +12,7 @@ from bench.cli import IngestCase
 from bench.ingest import Ingest, Size, _grown
 from bench.ingest_crowd import Crowd
 from bench.ingest_results import Passed
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 #: these start Spark and send at full rate: for a quiet machine
 WITH_ENGINE = ("result", "latency")

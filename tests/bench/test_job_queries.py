@@ -14,7 +14,7 @@ from bench.dataset import Dataset, Parameters, materialised
 from bench.job_queries import Aggregate, Condition, Job, Words, answer, jobs_of
 from bench.pyspark_jobs import outcome
 from bench.worker import Task, performed
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 WORDS = Words(
     path=("/", "/search", "/it's"),

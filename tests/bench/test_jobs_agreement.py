@@ -13,7 +13,7 @@ from bench.dataset import Parameters, materialised
 from bench.job_queries import FAMILIES, STREAM, Family, answer, jobs_of
 from bench.penstock_jobs import name_of, script
 from bench.penstock_runs import clicks, files_of
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
 from penstock.testing.inline import InlineEngine
 
 

@@ -16,7 +16,7 @@ from bench.operator_queries import Query, answer
 from bench.operators import CASES, QUICK, Operators, Size
 from bench.outcome import Outcome
 from bench.worker import Task
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 SMALL = Size(
     events=3_000,

@@ -17,8 +17,8 @@ from bench.peers.growth_report import slope
 from bench.peers.raw import Run, agreement, kept
 from bench.peers.report import report
 from bench.peers.roster import PEERS, WORKLOADS, code_lines, left_out
+from penstock.errors import UserError
 from penstock.simulate import charts as plots
-from penstock.words.errors import UserError
 
 RIGHT = {"rows": 2, "digest": "00000000000000aa", "few": ["1|/a|3", "2|/b|2"]}
 WRONG = RIGHT | {"digest": "00000000000000bb"}

@@ -13,7 +13,7 @@ from bench.findings import Finding
 from bench.held import Held, file_bytes
 from bench.key_stream import BYTES, PAGE, KeyStream
 from bench.state_sides import COUNT, SUM, Collections, Plain, Reduced, Side, State, Taken, measured
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 SMALL = KeyStream(500, batch_events=100)
 TAKEN = Taken(

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from penstock.client import Client, connect
-from penstock.words.errors import ExternalError, UserError
-from tests.http import kit
+from penstock.errors import ExternalError, UserError
+from tests.server import kit
 
 TOKEN = "a-token-of-24-characters"
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from penstock.client import connect
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 
 class _Other(BaseHTTPRequestHandler):

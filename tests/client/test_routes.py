@@ -12,8 +12,8 @@ import pytest
 from starlette.routing import Match, Route
 
 from penstock.client import Client, connect
-from penstock.words.errors import UserError
-from tests.http import kit
+from penstock.errors import UserError
+from tests.server import kit
 
 #: routes without a method, and why
 LEFT_OUT = {("GET", "/openapi.json"): "the API's own description, for tools that make clients"}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Told, connect
-from penstock.http.limits import Limits
-from penstock.words.errors import UserError
-from tests.http import kit
+from penstock.errors import UserError
+from penstock.server.limits import Limits
+from tests.server import kit
 
 
 def test_as_an_iterator(state: Path) -> None:

@@ -10,11 +10,11 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.catalogue.results import Answer
 from penstock.client.sse import Event, Reader
 from penstock.client.told import Told
-from penstock.http.events import event
-from penstock.http.wire import answer_json
-from penstock.jobs.results import Answer
+from penstock.server.subscriptions import event
+from penstock.server.wire import answer_json
 
 FRAME = pl.DataFrame(
     {

@@ -15,10 +15,10 @@ from typing import Any
 
 from penstock.cluster import LocalCluster
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.executors import Executors
-from penstock.engine.session import session
-from penstock.engine.settings import Settings
+from penstock.epoch.runner import EpochReport
+from penstock.settings import Settings
+from penstock.spark.executors import Executors
+from penstock.spark.session import session
 from tests.cluster import query
 
 SOON, NEVER = 60.0, 2.0

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster import LocalCluster
-from penstock.elastic.decide import Situation
-from penstock.elastic.decisions import Decision, Decommission, Provision
-from penstock.elastic.settings import ElasticSettings
 from penstock.engine import collect, elasticity
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.session import session
-from penstock.engine.status import status
+from penstock.engine.status_server import status
+from penstock.epoch.runner import EpochReport
+from penstock.scaling.decide import Situation
+from penstock.scaling.decisions import Decision, Decommission, Provision
+from penstock.scaling.settings import ElasticSettings
+from penstock.spark.session import session
 from tests.cluster import query
 from tests.cluster.driven import SOON, settings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import penstock as ps
 from penstock import col
 from penstock.testing.list_log import ListLog
-from tests.engine import golden
+from tests import golden_query as golden
 
 
 def build(out: Path, log: ListLog | None = None) -> ps.App:

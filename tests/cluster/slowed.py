@@ -15,18 +15,18 @@ from random import Random
 from typing import Any
 
 from penstock.cluster import LocalCluster
-from penstock.elastic.decisions import Move
-from penstock.elastic.record import Outcome
-from penstock.elastic.settings import ElasticSettings
 from penstock.engine import elasticity
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.session import session
+from penstock.epoch.runner import EpochReport
 from penstock.logs.contract import Partition
+from penstock.scaling.decisions import Move
+from penstock.scaling.record import Outcome
+from penstock.scaling.settings import ElasticSettings
+from penstock.spark.session import session
 from penstock.testing.list_log import ListLog
+from tests import golden_query as golden
 from tests.cluster import query
 from tests.cluster.driven import settings
-from tests.engine import golden
 
 RULES = ElasticSettings(
     window_seconds=3.0,

@@ -18,9 +18,9 @@ import polars as pl
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.session import session
-from penstock.engine.settings import Settings
+from penstock.epoch.runner import EpochReport
+from penstock.settings import Settings
+from penstock.spark.session import session
 from penstock.state.directory import StateDirectory
 from penstock.testing.list_log import ListLog
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cluster import LocalCluster, facts, processes
 from penstock.cluster.facts import Facts
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
 
 Begin = Callable[[str], tuple[LocalCluster, processes.Process]]
 

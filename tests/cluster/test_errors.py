@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cluster import processes
 from penstock.cluster.facts import changing
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 
 def test_a_directory_that_cannot_be_written_is_told() -> None:

@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from penstock.cli.commands import app as cli
 from penstock.cluster import LocalCluster, facts, processes
 from penstock.engine.engine import Engine
-from penstock.service.cli import app as cli
+from penstock.errors import PenstockError
 from penstock.testing.inline import run_inline
 from penstock.testing.three_ways import rows_below
-from penstock.words.errors import PenstockError
 from tests.cluster import driven, query
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(300)]

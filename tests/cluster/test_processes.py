@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.processes import Process, alive, end, identity, kill, marked, start
-from penstock.words.errors import ExternalError
+from penstock.errors import ExternalError
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.topology import Processor, parsed_list, pins, read, written_list
-from penstock.words.errors import ExternalError, UserError
+from penstock.errors import ExternalError, UserError
 
 
 def tree(root: Path, processors: list[tuple[int, int, int, int]], online: str) -> Path:

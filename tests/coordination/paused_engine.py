@@ -12,13 +12,13 @@ from penstock.coordination.contract import Session, Store
 from penstock.coordination.leadership import office
 from penstock.coordination.lease import Lease, acquire
 from penstock.engine.engine import Engine
-from penstock.engine.settings import Settings
+from penstock.errors import PenstockError
+from penstock.settings import Settings
 from penstock.state.directory import StateDirectory
 from penstock.state.generation import Fence
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import PenstockError
-from tests.engine import golden
+from tests import golden_query as golden
 
 UNITS = 60
 UNIT = "golden"

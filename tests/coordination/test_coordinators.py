@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalogue.coordinators import Coordinator, Coordinators, coordinator
+from penstock.catalogue.master_placement import Roster, carrier
 from penstock.coordination.address import store_at
 from penstock.coordination.files import FileStore
-from penstock.jobs.coordinators import Coordinator, Coordinators, coordinator
-from penstock.jobs.placement import Roster, carrier
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
 
 WAIT = 60.0
 Join = Callable[[str], Coordinators]

@@ -10,7 +10,7 @@ import pytest
 from penstock.coordination.address import store_at
 from penstock.coordination.files import FileStore
 from penstock.coordination.lease import acquire, leader
-from penstock.words.errors import InternalError, UserError
+from penstock.errors import InternalError, UserError
 
 
 def test_a_store_on_zookeeper_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

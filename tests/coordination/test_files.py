@@ -14,8 +14,8 @@ from penstock.coordination.address import store_at
 from penstock.coordination.contract import HOLDER_PART
 from penstock.coordination.files import FileStore
 from penstock.coordination.lease import acquire
+from penstock.errors import ExternalError, UserError
 from penstock.testing.manual_clock import ManualClock
-from penstock.words.errors import ExternalError, UserError
 
 
 @pytest.fixture

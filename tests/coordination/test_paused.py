@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.engine.engine import Engine
-from penstock.engine.program import Fixed
-from penstock.engine.steps import STEPS, StepName
+from penstock.epoch.kill_points import STEPS, StepName
+from penstock.epoch.program import Fixed
 from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline

@@ -12,8 +12,8 @@ import pytest
 from penstock.coordination.address import store_at
 from penstock.coordination.lease import acquire
 from penstock.coordination.zookeeper import ZooKeeperStore
+from penstock.errors import ExternalError
 from penstock.testing.zookeeper_server import ZooKeeperServer, why_not
-from penstock.words.errors import ExternalError
 
 pytestmark = pytest.mark.process
 

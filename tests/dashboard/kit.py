@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from tests.http.kit import until
+from tests.server.kit import until
 
 SCRIPT = """
 CREATE STREAM clicks FROM generated(rate => 500, partitions => 2)
@@ -27,7 +27,7 @@ CREATE JOB pages AS SELECT path, COUNT(*) AS n FROM clicks
     GROUP BY path ORDER BY n DESC LIMIT 10 WINDOWING 1 SECONDS;
 CREATE JOB sold AS SELECT shop, price FROM orders WHERE price > 1
 """
-COMMAND = [sys.executable, "-c", "from penstock.service.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from penstock.cli.commands import main; main()"]
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.unit import facts, watched
 from penstock.dashboard import estimates, recovery
 from penstock.dashboard.board import Board
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Recovery
-from penstock.service.unit import facts, watched
 from tests.ha.paper import World
-from tests.http import kit
+from tests.server import kit
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.dashboard.board import Board
 from penstock.dashboard.parameters import Draft, value_of
-from penstock.http.requests import Value
-from penstock.words.errors import UserError
-from tests.http import kit
+from penstock.errors import UserError
+from penstock.server.request_bodies import Value
+from tests.server import kit
 
 FEW = """CREATE JOB few AS SELECT page FROM clicks WHERE status >= $least AND page <> $but
 WITH ($least = 404, $but = '/a')"""

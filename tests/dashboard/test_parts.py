@@ -12,10 +12,11 @@ import polars as pl
 import pytest
 from markupsafe import Markup
 
+from penstock.cli.unit import watched
 from penstock.dashboard import charts, markup, recovery
 from penstock.dashboard.board import Board
 from penstock.dashboard.diagram import mermaid
-from penstock.http.schemas import (
+from penstock.server.response_bodies import (
     EngineFacts,
     Graph,
     GraphEdge,
@@ -23,8 +24,7 @@ from penstock.http.schemas import (
     RecoveryFacts,
     SubQueryFacts,
 )
-from penstock.service.unit import watched
-from tests.http import kit
+from tests.server import kit
 
 SCRIPT = "<script>alert('x')</script>"
 

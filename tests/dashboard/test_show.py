@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.service.show import Show
+from penstock.cli.demo_show import Show
 
 
 class Inline(Show):

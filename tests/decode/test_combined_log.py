@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.decode import CombinedLog, Cookie, combined_log
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.decode.exactly_once import check_cuts, decode, reasons
 
 LINE = (

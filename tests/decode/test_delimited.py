@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.decode import Delimited
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.decode.exactly_once import check_cuts, decode, reasons
 
 THREE = Delimited({"a": pl.String, "b": pl.String, "c": pl.String}, null_values=())

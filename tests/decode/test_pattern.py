@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from penstock.decode import Pattern
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.decode.exactly_once import check_cuts, decode, reasons
 
 APP = Pattern(

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine import admission, epoch, slices, stages
+from penstock.epoch import admission, stages
+from penstock.epoch import runner as epoch
+from penstock.epoch import slice as slices
 from penstock.testing import run_inline
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import penstock.demos
-from penstock.jobs.app import JobsApp
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.demo import Name, application
+from penstock.cli.load_app import load
+from penstock.errors import UserError
 from penstock.logs.contract import Span
 from penstock.query.compile import compiled
 from penstock.query.logical import App
 from penstock.query.physical import ScanPlan
-from penstock.service.demo import Name, application
-from penstock.service.load import load
-from penstock.words.errors import UserError
 
 DEMOS = Path(penstock.demos.__file__).parent
 

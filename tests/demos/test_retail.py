@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.catalogue.program import Jobs
 from penstock.demos import retail, shop
-from penstock.jobs.program import Jobs
 from penstock.logs.contract import Span
 from penstock.testing import ListLog
 from penstock.testing.inline import InlineEngine

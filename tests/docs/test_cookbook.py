@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock.service.load import load_app
+from penstock.cli.load_app import load_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from penstock.catalogue import jobs_app
+from penstock.cli.commands import app as cli
+from penstock.cli.load_app import load_app as load_app
 from penstock.ingest.frames import Frame
 from penstock.ingest.store import Store
-from penstock.jobs import jobs_app
 from penstock.query.explain import explained
-from penstock.service.cli import app as cli
-from penstock.service.load import load_app as load_app
 from penstock.testing.inline import run_inline
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.elastic.record import Outcome
-from penstock.elastic.settings import ElasticSettings
-from penstock.service.cli import app
+from penstock.cli.commands import app
+from penstock.scaling.record import Outcome
+from penstock.scaling.settings import ElasticSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "elasticity.md").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
 from penstock.testing.serving import serving
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "client.ipynb"

@@ -14,13 +14,12 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock import col, testing
+from penstock import col, duration, testing
+from penstock.duration import microseconds
 from penstock.query.keyed import Keyed
 from penstock.query.stream import Stream
 from penstock.query.windowed import Windowed
 from penstock.testing import ListLog
-from penstock.words import duration
-from penstock.words.duration import microseconds
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference.md").read_text()

@@ -8,8 +8,8 @@ from typing import Any
 import penstock as ps
 from penstock.operators.routing import Partitioner
 from penstock.testing.list_log import ListLog
-from tests.engine import golden
-from tests.engine.golden import _EVENTS, _GREAT, _OTHER, _RATES, _SECOND, _USER, LATENESS, _windows
+from tests import golden_query as golden
+from tests.golden_query import _EVENTS, _GREAT, _OTHER, _RATES, _SECOND, _USER, LATENESS, _windows
 from tests.transparency import description as d
 from tests.transparency import oracle, queries
 

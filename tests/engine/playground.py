@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import penstock as ps
-from penstock.elastic.settings import ElasticSettings
-from penstock.engine import moves
 from penstock.engine.collect import COLD_EPOCHS, Meter, Worker
 from penstock.engine.elasticity import Elasticity
-from penstock.engine.maps import resolved
-from penstock.engine.report import SCAN, EpochReport
-from penstock.engine.work import TaskWork, Work
+from penstock.epoch import migration as moves
+from penstock.epoch.map_rules import resolved
+from penstock.epoch.report import SCAN, EpochReport
+from penstock.epoch.task_work import TaskWork, Work
 from penstock.query.compile import forms
 from penstock.query.physical import Plan
+from penstock.scaling.settings import ElasticSettings
 from penstock.state.bucket_map import Maps, Place, evenly
 
 BUCKETS = 16

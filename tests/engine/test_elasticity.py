@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import replace
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.elastic.record import Outcome
 from penstock.engine.collect import COLD_EPOCHS, Meter, Waiting, Worker, held, snapshot
-from penstock.engine.report import SCAN
-from penstock.engine.whereabouts import memory
-from penstock.engine.work import tasks_of
+from penstock.epoch.executor_identity import memory
+from penstock.epoch.message import Message, ScanReport, open_message
+from penstock.epoch.report import SCAN
+from penstock.epoch.task_work import tasks_of
+from penstock.scaling.record import Outcome
 from penstock.state.bucket_map import Place, evenly
 from tests.engine.playground import BUCKETS, SUB, Playground, overload, report
 
@@ -317,18 +317,19 @@ def test_a_process_knows_what_it_holds() -> None:
 
 
 def test_what_python_workers_of_an_executor_have_mapped_counts_once() -> None:
-    def task(executor: str, **by_pid: tuple[int, int]) -> dict[str, object]:
-        found = [[int(pid[1:]), sizes] for pid, sizes in by_pid.items()]
-        fact = {"stage": SCAN, "seconds": 1.0, "executor": executor, "memory": found}
-        return dict(json.loads(json.dumps(fact)))
+    def task(executor: str, memory: dict[int, tuple[int, int]]) -> Message:
+        return open_message(ScanReport(1.0, executor=executor, memory=memory).to_bytes())
 
-    facts = [
-        task("1", p10=(500, 20), p11=(40, 300)),
-        task("1", p10=(600, 20), p12=(50, 200)),
-        task("2", p20=(7, 0)),
-        {"stage": SCAN, "seconds": 1.0, "executor": "3"},
+    reports = [
+        task("1", {10: (500, 20), 11: (40, 300)}),
+        task("1", {10: (600, 20), 12: (50, 200)}),
+        task("2", {20: (7, 0)}),
+        task("3", {}),
     ]
-    assert held(tasks_of(facts)) == {"1": 600 + 40 + 50 + 300, "2": 7}
+    assert held(tasks_of(one for one in reports if isinstance(one, ScanReport))) == {
+        "1": 600 + 40 + 50 + 300,
+        "2": 7,
+    }
 
 
 def test_the_memory_of_executors_is_remembered_while_nothing_runs_there_and_forgotten_with_them() -> None:

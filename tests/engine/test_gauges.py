@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from penstock.engine.epoch import EpochReport
+from penstock.cli.formatting import clock, seconds, size, sparkline
+from penstock.cli.screen import Facts, screen
 from penstock.engine.gauges import Gauges, latest_answer
-from penstock.service.figures import clock, seconds, size, sparkline
-from penstock.service.screen import Facts, screen
+from penstock.epoch.runner import EpochReport
 
 NOW = 1_800_000_000.0
 

@@ -263,6 +263,7 @@ class OfUnit(Case):
             _say_upto(folder, str(cut))
             unit.until("the lines are through", lambda: unit.committed("events", cut))
             (unit.die if self.fails_over else unit.stop)()
+        archive.without_places(folder / "state", str(Path(unit_app.__file__)))
 
     def rest(self, given: Given, folder: Path) -> None:
         with self._engines(folder, "all", drain=True) as unit:

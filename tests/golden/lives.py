@@ -17,22 +17,22 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.program import Jobs
 from penstock.engine.engine import Engine
-from penstock.engine.epoch import EpochReport
-from penstock.engine.moves import Change
-from penstock.engine.program import Fixed, Program
-from penstock.engine.settings import INLINE, Settings
+from penstock.epoch.migration import Change
+from penstock.epoch.program import Fixed, Program
+from penstock.epoch.runner import EpochReport
 from penstock.ha.claim import asked, claimed
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
-from penstock.jobs.app import JobsApp
-from penstock.jobs.program import Jobs
 from penstock.query.compile import compiled
 from penstock.query.physical import Plan
 from penstock.query.reduced import reduction
 from penstock.query.reducer import Reducer
+from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import Maps
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine

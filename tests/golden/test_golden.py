@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.golden import archive, case
 from tests.golden.archive import Rows
 from tests.golden.case import Case

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.behind import MOST_BEHIND, must_resync
+from penstock.errors import UserError
+from penstock.replica.lag import MOST_BEHIND, must_resync
 from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
-from penstock.words.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.commands import main
+from penstock.cli.state import forget
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import acquire
+from penstock.errors import ExternalError, PenstockError
 from penstock.ha.claim import asked, claimed
 from penstock.ha.coordinator import Coordinator, last_error
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Member, Unit, UnitRecord, unit_name
-from penstock.service.cli import main
-from penstock.service.state import forget
 from penstock.state.directory import StateDirectory
-from penstock.words.errors import ExternalError, PenstockError
 
 APP = """
 import polars as pl

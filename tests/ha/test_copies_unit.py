@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from penstock.cli.unit import facts
+from penstock.cli.unit_tables import drawn
 from penstock.ha.schemes import Scheme
-from penstock.service.unit import facts
-from penstock.service.unit_view import drawn
 from penstock.state.epoch_record import Offset
 from tests.ha.unit_kit import Kit
 

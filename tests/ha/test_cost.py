@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import UserError
 from penstock.ha.cost import PRESETS, CostWeights, Use, checkpoint_bytes, checkpoint_use, overhead, weights_of
 from penstock.ha.history import Load
 from penstock.ha.schemes import Scheme
 from penstock.ha.settings import ControllerSettings
-from penstock.words.errors import UserError
-from penstock.words.size import byte_count
+from penstock.size import byte_count
 from tests.ha.given import LOAD, UNHURRIED, floats, some_loads
 
 

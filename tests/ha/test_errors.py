@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.errors import ExternalError
 from penstock.ha import seed
 from penstock.state.directory import StateDirectory
 from penstock.testing import ListSink, run_inline
-from penstock.words.errors import ExternalError
-from tests.engine.map_changes import steady
+from tests.epoch.map_changes import steady
 from tests.operators.harness import events_stream
 
 

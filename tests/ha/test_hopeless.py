@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.behind import may_be_others
-from penstock.engine.lead import Lead
+from penstock.errors import ExternalError
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Recovery, Unit, UnitRecord
-from penstock.words.errors import ExternalError
+from penstock.replica.lag import may_be_others
+from penstock.replica.lead import Lead
 
 #: a process that has ended
 GONE = 2**22 + 1

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from penstock.engine.job_client import JobClient
+from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
-from penstock.words.errors import ExternalError
 from tests.ha.test_unit import stands
 from tests.ha.unit_kit import JOBS, Kit
 

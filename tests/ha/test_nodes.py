@@ -16,13 +16,13 @@ import pytest
 
 from penstock.coordination.address import store_at
 from penstock.coordination.contract import Session
+from penstock.errors import UserError
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.nodes import Node, given_up, on_nodes
 from penstock.ha.placement import after_loss
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Member, Unit, UnitRecord
-from penstock.words.errors import UserError
 from tests.ha.unit_kit import Kit
 
 NAMES = ("n0", "n1", "n2")

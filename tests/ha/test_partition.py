@@ -93,7 +93,7 @@ class ApartKit(Kit):
         self._thread.start()
 
     def _started(self, unit: Unit, name: str, kind: Kind) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "penstock.service.engine_process"]
+        command = [sys.executable, "-m", "penstock.cli.engine_process"]
         where = ["ip", "netns", "exec", self._namespace] if name == self._apart else []
         unit.log(name).parent.mkdir(parents=True, exist_ok=True)
         with open(unit.log(name), "ab") as log:

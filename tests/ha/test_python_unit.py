@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.engine.job_client import JobClient
+from penstock.errors import ExternalError
 from penstock.ha.schemes import Scheme
-from penstock.words.errors import ExternalError
 from tests.ha.test_jobs_unit import JobsKit, Row, cheap, everything, nothing
 from tests.ha.test_unit import stands
 

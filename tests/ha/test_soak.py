@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import PenstockError
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.words.errors import PenstockError
 from tests.ha.unit_kit import Kit
 
 LEASE_SECONDS = 2.5

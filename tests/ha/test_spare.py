@@ -8,12 +8,19 @@ import sys
 
 import pytest
 
-from penstock.engine.spare import NICE, PAUSE_SECONDS, RESUME_SECONDS, behind_seconds, may_rise, pauses
+from penstock.replica.spare_capacity import (
+    NICE,
+    PAUSE_SECONDS,
+    RESUME_SECONDS,
+    behind_seconds,
+    may_rise,
+    pauses,
+)
 
 #: lowers the priority of a process that has a thread and a child, and restores it; tells what each had
 TOLD = """
 import os, subprocess, sys, threading, time
-from penstock.engine.spare import Priority
+from penstock.replica.spare_capacity import Priority
 over = threading.Event()
 thread = threading.Thread(target=over.wait, daemon=True)
 thread.start()

@@ -19,7 +19,7 @@ from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import kind_of
 from penstock.state.directory import StateDirectory
 from penstock.testing.three_ways import rows_below
-from tests.engine import golden
+from tests import golden_query as golden
 from tests.ha.unit_kit import APP, Kit
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(240)]
@@ -282,7 +282,7 @@ def test_a_unit_that_has_read_everything_ends_and_goes_on_when_started_again(tmp
     app = APP.format(pattern=str(tmp_path / "in" / "*.log"), out=str(tmp_path / "out"))
     (tmp_path / "app.py").write_text(app)
 
-    command = [sys.executable, "-c", "from penstock.service.cli import main; main()", "run", "app.py"]
+    command = [sys.executable, "-c", "from penstock.cli.commands import main; main()", "run", "app.py"]
 
     def ran(*options: str) -> tuple[int, str]:
         done = subprocess.run(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.commands import app as cli
 from penstock.ha.schemes import Scheme
-from penstock.service.cli import app as cli
 from penstock.state.directory import StateDirectory
 from tests.ha.test_unit import stands
 from tests.ha.unit_kit import Kit

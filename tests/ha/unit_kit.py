@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.load_app import load
+from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
-from penstock.jobs.app import JobsApp
-from penstock.service.load import load
 from penstock.state.directory import StateDirectory
 from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.three_ways import Rows, rows_below
-from penstock.words.errors import ExternalError
-from tests.engine import golden
+from tests import golden_query as golden
 
 APP = """
 import polars as pl

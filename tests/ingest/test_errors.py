@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.agent_command import _reduce_of
 from penstock.ingest.committer import Committer
 from penstock.ingest.gateway import MOST_BYTES, Connection, Gateway, GatewaySettings
 from penstock.ingest.intake import MOST_HELLO_BYTES, Intake, hello_in
-from penstock.words.errors import ExternalError, UserError
 from tests.ingest.processes import Processes
 
 

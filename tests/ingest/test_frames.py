@@ -9,9 +9,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import PenstockError, UserError
 from penstock.ingest.frames import GAP, HEAD_BYTES, ZSTD, Frame, FrameError, frame_in, head_in
 from penstock.ingest.intake import Hello, Intake, check_stream
-from penstock.words.errors import PenstockError, UserError
 
 LINES = st.lists(
     st.binary(max_size=80).map(lambda line: line.replace(b"\n", b"") + b"\n"), min_size=1, max_size=60

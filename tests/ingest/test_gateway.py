@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.frames import GAP, Frame
 from penstock.ingest.gateway_command import main as gateway_main
 from penstock.ingest.intake import Hello
 from penstock.ingest.store import Store
-from penstock.words.errors import ExternalError, UserError
 from tests.ingest.processes import Line, Processes, Running, token_file, until
 from tests.metrics.text import parse
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ExternalError, UserError
 from penstock.ingest.frames import GAP, JUMP, Frame
 from penstock.ingest.partition import FORGOTTEN_AFTER
 from penstock.ingest.producer_log import ProducerLog
@@ -19,7 +20,6 @@ from penstock.ingest.store import Retention, Store
 from penstock.logs.contract import Log, Partition, Span
 from penstock.logs.replicated import ReplicatedLog
 from penstock.testing.log_contract import LogContract, read_all, whole
-from penstock.words.errors import ExternalError, UserError
 from tests.ingest.test_segment_log import fill, lines
 
 

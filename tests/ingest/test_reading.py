@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.epoch import EpochReport, EpochRunner, Shape
-from penstock.engine.housing import state_place
-from penstock.engine.leaps import Leap, leaps, returns
-from penstock.engine.local_stages import LocalStages
-from penstock.engine.program import Fixed
+from penstock.engine.state_location import state_place
+from penstock.epoch.local_stages import LocalStages
+from penstock.epoch.program import Fixed
+from penstock.epoch.runner import EpochReport, EpochRunner, Shape
+from penstock.epoch.skipped_partitions import Leap, leaps, returns
+from penstock.errors import UserError
 from penstock.ingest.frames import Frame
 from penstock.ingest.readers import floors
 from penstock.ingest.segment_log import SegmentLog
@@ -23,7 +24,6 @@ from penstock.sql.statements import CreateStream
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
 
 COLUMNS = {"at": ps.Datetime("us", "UTC"), "shop": ps.String, "v": ps.Int64}
 

@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.catalogue.agent_reduction import reducer_of, reduction_of
 from penstock.decode.partials import Partials, packed, unpacked
+from penstock.errors import UserError
 from penstock.ingest.frames import Frame
 from penstock.ingest.journal import Journal
 from penstock.ingest.reducing import Reducing
 from penstock.ingest.store import Store
-from penstock.jobs.reducing import reducer_of, reduction_of
 from penstock.logs.contract import Chunk
 from penstock.query.reduced import Reduction, reduction
 from penstock.query.reducer import Reducer
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
 from tests.ingest.processes import Processes, Running, until
 from tests.operators.harness import (
     BUCKETS,

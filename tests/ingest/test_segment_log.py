@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ExternalError
 from penstock.ingest.frames import GAP, JUMP, Frame
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.readers import forget
@@ -18,7 +19,6 @@ from penstock.ingest.segments import read_index, segment_path, segments_in
 from penstock.ingest.store import Retention, Store
 from penstock.logs.contract import Log, Span
 from penstock.testing.log_contract import LogContract, read_all, whole
-from penstock.words.errors import ExternalError
 
 
 def lines(producer: str, first: int, count: int) -> bytes:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.catalogue.program import Jobs
 from penstock.client import connect
-from penstock.jobs.program import Jobs
 from penstock.logs.contract import Span
 from penstock.sql.define import stream_of
 from penstock.sql.parse import parse

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.logs import CallLog, FileLog, Span
 from penstock.logs.calls import COLUMNS
 from penstock.testing.log_contract import read_all, whole
-from penstock.words.errors import UserError
 
 LINE = re.compile(
     r"346\d{8},346\d{8},\d{16},\d{16},(?P<district>\d+),[34]\d\.\d{5},-?\d\.\d{5},(?P<emitted>\d{16})"

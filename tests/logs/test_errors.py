@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
+from penstock.errors import ExternalError, UserError
 from penstock.logs import ReplicatedLog, Span
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import ExternalError, UserError
 
 
 def test_a_generated_log_keeps_its_number_of_partitions() -> None:

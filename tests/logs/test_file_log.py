@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.logs import FileLog, Log, Partition, Span
 from penstock.testing.log_contract import read_all, whole
-from penstock.words.errors import ExternalError, PenstockError, UserError
 
 
 def append(path: Path, data: bytes) -> None:

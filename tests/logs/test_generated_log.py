@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.errors import UserError
 from penstock.logs import FileLog, GeneratedLog, Span
 from penstock.logs.draw import power_law
 from penstock.logs.rates import Rate
 from penstock.testing.log_contract import read_all, whole
 from penstock.testing.manual_clock import ManualClock
-from penstock.words.errors import UserError
 
 LINE = re.compile(
     r'10\.\d+\.\d+\.\d+ - - \[(?P<time>[^\]]+)\] "(?:GET|POST) (?P<path>/\S*) HTTP/1\.1" '

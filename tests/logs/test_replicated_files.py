@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.logs import FileLog, Log, ReplicatedLog, Span
 from penstock.testing.log_contract import LogContract, read_all
 from penstock.testing.manual_clock import ManualClock
-from penstock.words.errors import ExternalError, UserError
 
 LINES = [f"line {i} {'x' * (i * 7 % 90)}" for i in range(600)]
 

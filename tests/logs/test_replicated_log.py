@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ExternalError, UserError
 from penstock.logs import FileLog, Log, Partition, ReplicatedLog, Span
 from penstock.logs.choice import Extent
 from penstock.logs.contract import Chunk
 from penstock.testing.list_log import ListLog
 from penstock.testing.log_contract import LogContract, read_all, whole
 from penstock.testing.manual_clock import ManualClock
-from penstock.words.errors import ExternalError, UserError
 
 LINES = [f"line {i} {'x' * (i * 7 % 90)}" for i in range(600)]
 

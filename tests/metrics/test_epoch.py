@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from penstock.engine.report import EpochReport
-from penstock.engine.work import TaskWork, Work
+from penstock.epoch.report import EpochReport
+from penstock.epoch.task_work import TaskWork, Work
 from penstock.metrics import Registry, expose, fold_epoch
 from penstock.metrics.epoch import EpochFigures
 from tests.metrics.text import parse

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.elastic.measurements import Fleet, Measured, Snapshot
-from penstock.engine.status import measured_facts
+from penstock.engine.status_server import measured_facts
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_engine, set_unit
+from penstock.scaling.measurements import Fleet, Measured, Snapshot
 from tests.metrics.text import parse
 
 PERIOD = 4.0

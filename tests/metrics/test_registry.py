@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import InternalError
 from penstock.metrics.registry import Histogram, Metric, Registry
-from penstock.words.errors import InternalError
 
 COUNTER = Metric("penstock_c_total", "counter", "rows", "Rows.", ("job",))
 GAUGE = Metric("penstock_g", "gauge", "rows", "Rows.", ("job",))

@@ -12,10 +12,10 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import InternalError, UserError
 from penstock.operators import applied
 from penstock.state import plain
 from penstock.testing.inline import run_inline
-from penstock.words.errors import InternalError, UserError
 from tests.operators.custom_operators import (
     HISTORY,
     PIECES,

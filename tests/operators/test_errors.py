@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.testing import run_inline
-from penstock.words.errors import UserError
-from tests.engine.map_changes import every, steady
+from tests.epoch.map_changes import every, steady
 from tests.operators.harness import events_stream
 
 WAYS: dict[str, Any] = {

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.operators.contract import (
     NEVER,
     PARTITION,
@@ -26,7 +27,6 @@ from penstock.state.buckets import with_hash
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
-from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
     Build,

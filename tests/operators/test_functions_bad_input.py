@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.operators.functions import AggregateFunction
-from penstock.words.errors import UserError
 from tests.operators.function_ways import answer, at_once, frame_of, merged, resolved
 
 NAN, INF = math.nan, math.inf

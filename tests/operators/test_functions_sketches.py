@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.buckets import Buckets
-from penstock.words.errors import UserError
 from tests.operators.function_ways import (
     Event,
     answer,

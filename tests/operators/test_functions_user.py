@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark import cloudpickle
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.operators.functions.user import UserFunction
-from penstock.words.errors import UserError
 from tests.operators.function_ways import Event, answer, at_once, check_many, check_ways, frame_of, resolved
 from tests.operators.harness import STRAIGHT, Cutting, History, cuttings, histories, modestly, told
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.query.compile import compiled
-from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
     Cutting,
@@ -148,7 +148,7 @@ def test_windows_are_ranked_before_they_travel() -> None:
     made = compiled(
         ps.app("a", ps.output("o", events.key_by("page", "user").window("5s").count().top(2, per="page")))
     )
-    assert [edge.reduce for edge in made.edges if edge.target == "2-group-top"] == [True]
+    assert [edge.reduce for edge in made.edges if edge.target.stage == "2-group-top"] == [True]
 
 
 @pytest.mark.parametrize("followed", [False, True])

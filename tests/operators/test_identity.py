@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from penstock.errors import InternalError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Operator
 from penstock.operators.custom import CustomOperator
@@ -33,7 +34,6 @@ from penstock.operators.identity import (
     versions_of,
 )
 from penstock.query.origin import Origin
-from penstock.words.errors import InternalError
 from tests.operators.samples import SAMPLES, SETTINGS, SUM, TUMBLING, Throttle, fold, kinds, other
 
 named = pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: str(kind_of(one)))

@@ -12,12 +12,12 @@ from hypothesis import given
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import ByKey, Partitioner
 from penstock.query.compile import compiled
 from penstock.query.explain import explained
 from penstock.state.buckets import HASH, buckets_of
-from penstock.words.errors import UserError
 from tests.operators.harness import (
     Cutting,
     History,

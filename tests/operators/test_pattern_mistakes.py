@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.operators.harness import History, events_stream
 
 A, B = ps.step("a", col("n") > 0), ps.step("b", col("n") > 0)

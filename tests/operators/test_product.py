@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
 from tests.operators.harness import (
     SECOND,
     STRAIGHT,

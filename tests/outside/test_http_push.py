@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.sinks import HttpPush
-from penstock.words.errors import ExternalError, UserError
 from tests.outside.receiver import Receiver
 
 SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}

@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Producer
 
 import penstock as ps
+from penstock.errors import ExternalError, UserError
 from penstock.logs import KafkaLog, Log, Span
 from penstock.sinks import KafkaTopic
 from penstock.testing import ListSink, run_inline
 from penstock.testing.kafka_cluster import REAL, KafkaCluster
 from penstock.testing.log_contract import LogContract, read_all, whole
-from penstock.words.errors import ExternalError, UserError
 from tests.outside.topics import values_of
 
 Fill = Callable[[str, int, list[bytes | None]], None]

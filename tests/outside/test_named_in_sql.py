@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.http.reach import Reach
-from penstock.http.security import FileGuard
+from penstock.errors import UserError
+from penstock.server.allowed_hosts import Reach
+from penstock.server.security import FileGuard
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream
 from penstock.sql.define import sinks_of, stream_of
 from penstock.sql.parse import parse
 from penstock.sql.statements import Call, CreateJob, CreateStream
-from penstock.words.errors import UserError
 
 STREAM = "CREATE STREAM s FROM {} FORMAT json(ts TIMESTAMP) EVENT TIME ts"
 JOB = "CREATE JOB j AS SELECT ts FROM s INTO {}"

@@ -19,7 +19,7 @@ from penstock.coordination.address import store_at
 from penstock.coordination.leadership import office
 from penstock.coordination.lease import leader
 from penstock.engine.engine import Engine
-from penstock.engine.settings import Settings
+from penstock.settings import Settings
 from penstock.testing.kafka_cluster import KafkaCluster
 from penstock.testing.zookeeper_server import ZooKeeperServer
 from tests.outside.topics import values_of

@@ -14,9 +14,9 @@ import polars as pl
 import psycopg
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.sinks import Postgres
 from penstock.testing import postgres_server
-from penstock.words.errors import ExternalError, UserError
 
 SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
 ROWS = pl.DataFrame({"page": ["/a", "/b"], "visits": [3, 1]})

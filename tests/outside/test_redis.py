@@ -14,14 +14,14 @@ import pytest
 import redis as library
 
 import penstock as ps
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
+from penstock.errors import ExternalError, UserError
 from penstock.logs import Log, RedisLog, Span
 from penstock.logs.redis_streams import id_of, offset_of
 from penstock.sinks import RedisStream
 from penstock.testing import ListSink, redis_server, run_inline
 from penstock.testing.inline import InlineEngine
 from penstock.testing.log_contract import LogContract, read_all
-from penstock.words.errors import ExternalError, UserError
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream, Sink
 from penstock.testing.kafka_cluster import REAL, KafkaCluster
 from penstock.testing.sink_contract import SinkContract, epoch_rows, size
-from penstock.words.errors import ExternalError
 from tests.outside.receiver import Receiver
 
 pytestmark = pytest.mark.process

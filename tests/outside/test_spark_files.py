@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from penstock.engine.spark_source import SparkSource
+from penstock.errors import ExternalError
 from penstock.logs import Log, Span
+from penstock.spark.source_log import SparkSource
 from penstock.testing.log_contract import LogContract, read_all, whole
-from penstock.words.errors import ExternalError
 
 
 class Lines:

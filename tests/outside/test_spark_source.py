@@ -14,11 +14,11 @@ from pyspark.sql.datasource import DataSource, InputPartition, SimpleDataSourceS
 
 import penstock as ps
 from penstock.engine.engine import Engine
-from penstock.engine.settings import Settings
-from penstock.engine.spark_source import SparkSource
+from penstock.errors import ExternalError, UserError
 from penstock.logs import Log, Span
+from penstock.settings import Settings
+from penstock.spark.source_log import SparkSource
 from penstock.testing.log_contract import LogContract, read_all, whole
-from penstock.words.errors import ExternalError, UserError
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.service.demo import Name
+from penstock.cli.demo import Name
 
 ROOT = Path(__file__).parents[2]
 #: what building needs besides the package
@@ -47,7 +47,7 @@ SQL_FILES = """
 import json
 from pathlib import Path
 import penstock.demos
-from penstock.service.load import load
+from penstock.cli.load_app import load
 
 files = sorted(Path(penstock.demos.__file__).parent.glob("*.sql"))
 print(json.dumps({file.name: [str(job) for job in load(file).explained()] for file in files}))

@@ -9,9 +9,9 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.duration import microseconds
+from penstock.errors import UserError
 from penstock.testing.list_log import ListLog
-from penstock.words.duration import microseconds
-from penstock.words.errors import UserError
 
 COLUMNS = {
     "time": pl.Datetime("us", "UTC"),

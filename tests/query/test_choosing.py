@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 from polars import col
 
+from penstock.errors import PenstockError
 from penstock.query.choosing import REPEATED, _Batch
 from penstock.query.crowd import Crowd
-from penstock.words.errors import PenstockError
+from penstock.query.ends import EdgeSource
 
 ROWS = 60
 FRAME = pl.DataFrame(
@@ -41,7 +42,7 @@ def failing(job: int, error: PenstockError) -> None:
 
 
 def batch(*conditions: pl.Expr, frame: pl.DataFrame = FRAME) -> _Batch:
-    return _Batch(Crowd("scan:clicks", conditions, (), (), ()), frame, failing)
+    return _Batch(Crowd(EdgeSource("scan", "clicks"), conditions, (), (), ()), frame, failing)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, ROWS])

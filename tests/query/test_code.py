@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.program import Fixed
+from penstock.cli.load_app import load
+from penstock.epoch.program import Fixed
 from penstock.query.code import PYTHON, code_of, code_of_all, find_differences
 from penstock.query.compile import compiled
-from penstock.service.load import load
 
 #: every place where a query can have Python in it
 APP = '''

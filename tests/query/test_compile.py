@@ -17,6 +17,7 @@ from penstock import col
 from penstock.decode.contract import Decoded, Decoder
 from penstock.logs.contract import Chunk
 from penstock.query.compile import compiled
+from penstock.query.ends import EdgeSource
 from penstock.query.physical import Plan
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
@@ -101,14 +102,16 @@ def test_the_decoder_is_asked_for_the_needed_columns_only(state: Path, tmp_path:
 def test_a_stateless_query_has_no_sub_query_and_no_level() -> None:
     made = plan(clicks().filter(col("bytes") > 1).select("user"))
     assert (made.levels, list(made.subqueries)) == (0, [])
-    assert [(edge.source, edge.target) for edge in made.edges] == [("scan:clicks", "out:out0")]
+    assert [(str(edge.source), str(edge.target)) for edge in made.edges] == [("scan:clicks", "out:out0")]
 
 
 def test_a_shared_input_is_one_sub_query() -> None:
     counts = clicks().key_by("user").window("1s").count()
     made = plan(counts, counts.top(3), counts.filter(col("count") > 2))
     assert len(made.subqueries) == 1
-    assert sorted(edge.target for edge in made.edges_from("1-time-window-aggregate")) == [
+    assert sorted(
+        str(edge.target) for edge in made.edges_from(EdgeSource("stage", "1-time-window-aggregate"))
+    ) == [
         "out:out0",
         "out:out1",
         "out:out2",

@@ -9,9 +9,9 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
+from penstock.extras import extra
 from penstock.testing import ListLog, run_inline
-from penstock.words.errors import UserError
-from penstock.words.extras import extra
 
 
 def clicks() -> ps.Stream:

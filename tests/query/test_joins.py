@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import cloudpickle
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.operators.join import TimeJoin
 from penstock.query.compile import compiled
 from penstock.query.explain import explained
 from penstock.query.joins import KeyedJoins
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import UserError
 
 CALLS = {"at": pl.Datetime("us", "UTC"), "src": pl.String(), "dst": pl.String(), "cost": pl.Int64()}
 BILLS = {"at": pl.Datetime("us", "UTC"), "caller": pl.String(), "cost": pl.Float64(), "paid": pl.Boolean()}

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock import col
+from penstock.cli.commands import app as cli
+from penstock.errors import UserError
 from penstock.query.compile import compiled
 from penstock.query.picture import picture
 from penstock.query.strategies import Cluster, counted, strategies
-from penstock.service.cli import app as cli
-from penstock.words.errors import UserError
 
 APP = """
 import penstock as ps

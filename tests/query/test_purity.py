@@ -16,8 +16,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import UserError
 
 COLUMNS = {
     "time": pl.Datetime("us", "UTC"),

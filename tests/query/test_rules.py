@@ -11,8 +11,10 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
+from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.physical import FilterStep, MapStep, MergedStep, Plan
 from penstock.query.rules import PHYSICAL
@@ -21,7 +23,6 @@ from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
-from penstock.words.errors import UserError
 
 COLUMNS = {
     "time": pl.Datetime("us", "UTC"),
@@ -59,7 +60,7 @@ def test_equal_steps_over_one_stream_become_one() -> None:
     same = [events.filter(col("bytes") > 1).key_by("user").window("5s").count() for _ in range(3)]
     made = compiled(app(*same))
     assert len(made.subqueries) == 1
-    assert len(made.edges_from("1-time-window-aggregate")) == 3
+    assert len(made.edges_from(EdgeSource("stage", "1-time-window-aggregate"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_failure_in_a_merged_step_names_the_line_that_failed(tmp_path: Path) -
 def test_aggregates_are_reduced_before_they_travel_and_lists_are_not() -> None:
     events = clicks()
     made = compiled(app(events.key_by("user").window("5s").count(), events.key_by("user").last(2, "page")))
-    assert {edge.target: edge.reduce for edge in made.edges if edge.source == "scan:clicks"} == {
+    assert {str(edge.target): edge.reduce for edge in made.edges if edge.source.kind == "scan"} == {
         "1-time-window-aggregate": True,
         "2-last-n": False,
     }
@@ -187,7 +188,7 @@ def test_the_same_key_again_needs_no_exchange() -> None:
     last = clicks().key_by("user").last(2, "bytes").map(more=col("bytes").list.sum())
     again = compiled(app(last.key_by("user").window("5s").sum("more")))
     assert levels(again) == [1, 1]
-    assert [edge.forward for edge in again.edges if edge.source == "1-last-n"] == [True]
+    assert [edge.forward for edge in again.edges if edge.source.stage == "1-last-n"] == [True]
     other = compiled(app(last.key_by("more").window("5s").count()))
     assert levels(other) == [1, 2]
 

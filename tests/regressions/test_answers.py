@@ -12,8 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
 from tests.regressions.harness import S, ev, run, stream
 
 CUTS = [{"slices": s, "units": u} for s in (1, 2, 3, 5) for u in (1, 3, 1 << 30)]

@@ -4,14 +4,14 @@ import copy
 import pickle
 import random
 
+import cloudpickle
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.testing.inline import run_inline
-from penstock.words.errors import UserError
 from tests.regressions.harness import COLUMNS, ev, run, stream
 from tests.regressions.test_answers import ROWS
 

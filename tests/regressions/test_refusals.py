@@ -7,8 +7,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import UserError
 from penstock.query.compile import compiled
-from penstock.words.errors import UserError
 from tests.regressions.harness import run, stream
 from tests.regressions.test_answers import ROWS
 

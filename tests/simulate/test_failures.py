@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.errors import UserError
 from penstock.ha.cost import PRESETS, RESOURCES
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.settings import CHECKPOINT_CHOICES, ControllerSettings
@@ -17,7 +18,6 @@ from penstock.simulate import failure_charts, sweeps
 from penstock.simulate.engine_model import Truth
 from penstock.simulate.failures import FailureRun, simulate_failures
 from penstock.simulate.loads import DRAWN, draw_rates, follow_rates
-from penstock.words.errors import UserError
 
 TEN = ControllerSettings(threshold_seconds=10.0)
 #: short enough for a test

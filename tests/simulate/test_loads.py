@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.errors import UserError
 from penstock.simulate.loads import SPREADS, Trace, find_spread, find_trace
-from penstock.words.errors import UserError
 
 
 def test_forms() -> None:

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.elastic.decide import Situation
-from penstock.elastic.decisions import Decision, Decommission, Move, Provision
-from penstock.elastic.loop import Loop
-from penstock.elastic.record import Outcome
-from penstock.elastic.settings import ElasticSettings
+from penstock.errors import UserError
+from penstock.scaling.decide import Situation
+from penstock.scaling.decisions import Decision, Decommission, Move, Provision
+from penstock.scaling.loop import Loop
+from penstock.scaling.record import Outcome
+from penstock.scaling.settings import ElasticSettings
 from penstock.simulate.cluster_model import SUB_QUERY, ModelCluster, ModelSettings
 from penstock.simulate.loads import Trace
 from penstock.simulate.scaling import ScalingResult, ScalingRun, simulate_scaling
-from penstock.words.errors import UserError
 
 SMALL = ModelSettings(buckets=128)
 

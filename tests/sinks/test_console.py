@@ -10,8 +10,8 @@ import pty
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError
 from penstock.sinks import console
-from penstock.words.errors import ExternalError
 
 ROWS = pl.DataFrame({"page": ["/a b", None], "visits": [3, 1], "tags": [["x"], []]})
 

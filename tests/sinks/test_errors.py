@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import penstock as ps
-from penstock.words.errors import InternalError
+from penstock.errors import InternalError
 
 
 def test_a_table_is_not_written_to_before_it_is_opened(tmp_path: Path) -> None:

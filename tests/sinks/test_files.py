@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.sinks import JsonLines, Parquet, jsonl, parquet
-from penstock.words.errors import ExternalError, UserError
 
 SCHEMA: dict[str, pl.DataType] = {"page": pl.String(), "visits": pl.Int64()}
 ROWS = pl.DataFrame({"page": ["/a", "/b"], "visits": [3, 1]})

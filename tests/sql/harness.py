@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.sql.parse import parse
 from penstock.sql.select import planned
 from penstock.sql.statements import Scalar, Select
 from penstock.testing import ListLog, ListSink, run_inline
-from penstock.words.errors import UserError
 
 Row = dict[str, Any]
 TIME = pl.Datetime("us", "UTC")

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 import penstock as ps
+from penstock.errors import UserError
 from penstock.query import logical
 from penstock.sinks import Console, JsonLines, Parquet, Sqlite
 from penstock.sql.define import sinks_of, stream_of
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateJob, CreateStream
-from penstock.words.errors import UserError
 from tests.sql.harness import TIME, Names, run
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.sql.parse import altered, parse
 from penstock.sql.statements import (
@@ -20,7 +21,6 @@ from penstock.sql.statements import (
     SetRecovery,
     Show,
 )
-from penstock.words.errors import UserError
 
 
 def one(text: str) -> object:

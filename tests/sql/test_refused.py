@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.sql.harness import Names, events, refused
 
 COUNT = "SELECT product, COUNT(*) AS n FROM clicks GROUP BY product"

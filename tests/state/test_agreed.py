@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.ha.seed import seeded
 from penstock.state.agreed import KEPT, Agreed
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
-from penstock.words.errors import ExternalError, UserError
 
 
 def record_of(epoch: int) -> EpochRecord:

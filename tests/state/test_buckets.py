@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import UserError
 from penstock.state.buckets import (
     HASH,
     buckets_of,
@@ -22,7 +23,6 @@ from penstock.state.buckets import (
     spread,
     with_hash,
 )
-from penstock.words.errors import UserError
 
 MASK = 2**64 - 1
 P1, P2, P3, P4, P5 = (

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 from penstock.state.buckets import HASH, with_hash
 from penstock.state.collection import Changes
 from penstock.state.difference import first_difference
@@ -18,7 +19,6 @@ from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunEntry, RunStore
-from penstock.words.errors import ExternalError, InternalError, PenstockError, UserError
 
 
 def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:
@@ -257,7 +257,7 @@ from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
 from penstock.state.run import RunStore
-from penstock.words.errors import PenstockError
+from penstock.errors import PenstockError
 
 folder, what = Path(sys.argv[1]), sys.argv[2]
 rows = with_hash(pl.DataFrame({"k": [str(i * 7919) for i in range(50_000)]}), ["k"]).sort("_hash")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import UserError
 from penstock.logs.contract import Span
 from penstock.state.bucket_map import Maps, Place
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
 from penstock.state.format import FORMAT
-from penstock.words.errors import UserError
 
 #: as the versions that knew no record types have written them: the least that one holds, and the most
 LEAST = (

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.service.cli import main
+from penstock.cli.commands import main
+from penstock.errors import InternalError, UserError
 from penstock.state.directory import StateDirectory
 from penstock.state.rollback import rolled_back
 from penstock.testing import ListSink, run_inline
-from penstock.words.errors import InternalError, UserError
-from tests.engine.map_changes import every, steady
+from tests.epoch.map_changes import every, steady
 from tests.operators.harness import events_stream
 
 

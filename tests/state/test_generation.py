@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from penstock.errors import ExternalError, InternalError
 from penstock.state import durable
 from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
@@ -18,7 +19,6 @@ from penstock.state.generation import Ground
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import rolled_back
 from penstock.state.run import RunStore
-from penstock.words.errors import ExternalError, InternalError
 
 RECORD = EpochRecord(Offset(), Offset(0))
 

@@ -14,8 +14,8 @@ from penstock.state.ipc import from_stream, kept_stream
 TOGETHER = """
 import faulthandler, threading, time
 import polars as pl
-from penstock.http.wire import answer_json, rows_arrow
-from penstock.jobs.results import Answer, _packed
+from penstock.server.wire import answer_json, rows_arrow
+from penstock.catalogue.results import Answer, _packed
 from penstock.state.ipc import kept_stream, stream_bytes
 
 rows = pl.DataFrame({"user": ["a"] * 5, "count": range(5)})

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import InternalError
 from penstock.state.plain import from_bytes, to_bytes
-from penstock.words.errors import InternalError
 
 ATOMS = (
     st.none()

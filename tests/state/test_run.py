@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ExternalError, InternalError
 from penstock.state import run
 from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
 from penstock.state.run import RunEntry, RunStore, ranges_of, sections_of
 from penstock.state.run_file import Ranges, check_run, places_in, read_rows, read_run
 from penstock.state.searched import Framed, Mapped
-from penstock.words.errors import ExternalError, InternalError
 
 FRAME = pl.DataFrame(
     {

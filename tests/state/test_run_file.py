@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import InternalError
 from penstock.state.buckets import HASH
 from penstock.state.cache import HostCache
 from penstock.state.ipc import dense_table, write_compressed
 from penstock.state.run import Piece, RunStore, piece_of, ranges_of
 from penstock.state.run_file import BATCH_ROWS, BLOCK, check_run, read_rows, read_run, write_run
-from penstock.words.errors import InternalError
 
 ROWS, BUCKETS = 3 * BATCH_ROWS + 77, 16
 RNG = np.random.default_rng(5)

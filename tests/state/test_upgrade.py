@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import ExternalError, UserError
 from penstock.state import durable
 from penstock.state.directory import StateDirectory
 from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.upgrade import BACKUP
-from penstock.words.errors import ExternalError, UserError
 
 FORMER, NOW, SUMMARY = "0123456789abcdef", "fedcba9876543210", "rows: clicks"
 FACTS = {"format": 1, "id": "abcd", "query": FORMER, "summary": SUMMARY, "logs": {"clicks": {"x": 1}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
-from penstock.jobs.program import Jobs
+from penstock.catalogue.program import Jobs
 from tests.operators.harness import SECOND, History, events_stream, fast_directory
 from tests.transparency import description as d
 from tests.transparency import ways as carried_out

@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, Phase, assume, event, given, note, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine import admission, epoch, slices, stages
-from penstock.engine.local_stages import SEED
-from penstock.engine.steps import STEPS
+from penstock.epoch import admission, stages
+from penstock.epoch import runner as epoch
+from penstock.epoch import slice as slices
+from penstock.epoch.kill_points import STEPS
+from penstock.epoch.local_stages import SEED
 from tests.operators.harness import (
     LATENESS,
     SECOND,

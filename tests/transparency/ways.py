@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.epoch import EpochReport
-from penstock.engine.moves import Change
-from penstock.engine.program import Fixed, Program
+from penstock.epoch.migration import Change
+from penstock.epoch.program import Fixed, Program
+from penstock.epoch.runner import EpochReport
 from penstock.operators.routing import Partitioner
 from penstock.query.compile import compiled
 from penstock.state.bucket_map import Maps, Place

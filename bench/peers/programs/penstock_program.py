@@ -29,11 +29,11 @@ import penstock as ps
 from bench.outcome import EpochClock
 from bench.penstock_runs import started
 from penstock import col
+from penstock.catalogue.program import Jobs
 from penstock.demos import taxi as taxi_app
 from penstock.demos.taxi_ranking import NO_ROUTES, best_routes
 from penstock.engine.engine import Engine
-from penstock.engine.settings import Settings
-from penstock.jobs.program import Jobs
+from penstock.settings import Settings
 
 
 def run(task: Task, told: Any, each: Any = None, **further: Any) -> None:

@@ -19,9 +19,9 @@ from typing import ClassVar, NoReturn, Self
 import numpy as np
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.functions.ranges import expanded
-from penstock.words.errors import UserError
-from penstock.words.origin import here
+from penstock.origin import here
 
 
 class Piece(ABC):

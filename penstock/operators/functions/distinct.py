@@ -19,9 +19,9 @@ import polars as pl
 import polars_hash  # noqa: F401 - registers the `nchash` namespace
 import pyarrow as pa
 
+from penstock.errors import UserError
 from penstock.operators.functions.columns import Column, Numbers, Packed, delisted, relisted
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.words.errors import UserError
 
 #: ends a sketch, and no list of 8-byte values: those have a length that 8 divides
 _MARK = b"\1"

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.operators.functions.buckets import Buckets
 from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.count_sum import summable
-from penstock.words.errors import UserError
 
 _Values = np.ndarray
 

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from penstock.errors import PenstockError, UserError
 from penstock.operators.functions.columns import Numbers, Packed
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.identity import NOT_STATE
-from penstock.words.errors import PenstockError, UserError
 
 State = Any
 _JSON, _BYTES = b"j", b"b"

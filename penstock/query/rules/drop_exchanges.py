@@ -29,27 +29,27 @@ def drop_exchanges(plan: Plan) -> Plan:
     subqueries: dict[str, SubQuery] = {}
     for sub in plan.subqueries.values():  # those read come before those who read
         level = 1
-        for edge in plan.edges:
-            if edge.target != sub.id:
-                continue
-            if edge.source in subqueries:
-                step = 0 if _stays(plan, edge) else 1
-                level = max(level, subqueries[edge.source].level + step)
+        for edge in plan.edges_to(sub.id):
+            if edge.source.stage is not None:
+                step = 0 if _stays(plan, edge.source.stage, edge) else 1
+                level = max(level, subqueries[edge.source.stage].level + step)
             level = max(level, plan.given.get(edge.source, 0) + 1)
         subqueries[sub.id] = replace(sub, level=level)
 
     def forward(edge: Edge) -> bool:
-        ends = subqueries.get(edge.source), subqueries.get(edge.target)
-        return ends[0] is not None and ends[1] is not None and ends[0].level == ends[1].level
+        source, target = edge.source.stage, edge.target.stage
+        if source is None or target is None:
+            return False
+        return subqueries[source].level == subqueries[target].level
 
     edges = tuple(replace(edge, forward=forward(edge)) for edge in plan.edges)
     levels = max((sub.level for sub in subqueries.values()), default=0)
     return replace(plan, subqueries=subqueries, edges=edges, levels=levels)
 
 
-def _stays(plan: Plan, edge: Edge) -> bool:
+def _stays(plan: Plan, before: str, edge: Edge) -> bool:
     """Whether the rows of an edge lie where they are wanted."""
-    source, target = plan.subqueries[edge.source], plan.subqueries[edge.target]
+    source, target = plan.subqueries[before], plan.subqueries[edge.target.name]
     given, wanted = source.operator.partitioning, target.route(edge.port)
     if not given or not isinstance(wanted, ByKey) or source.route() != wanted:
         return False

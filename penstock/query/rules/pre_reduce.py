@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.query.physical import Plan
+from penstock.query.physical import Edge, Plan
 
 
 def pre_reduce(plan: Plan) -> Plan:
     """Edges to operators whose input can be merged say so."""
 
-    def reduces(target: str) -> bool:
-        return target in plan.subqueries and plan.subqueries[target].operator.reduces
+    def reduces(edge: Edge) -> bool:
+        sub = plan.stage_of(edge.target)
+        return sub is not None and sub.operator.reduces
 
-    return replace(plan, edges=tuple(replace(edge, reduce=reduces(edge.target)) for edge in plan.edges))
+    return replace(plan, edges=tuple(replace(edge, reduce=reduces(edge)) for edge in plan.edges))

@@ -18,7 +18,7 @@ def push_projections(plan: Plan) -> Plan:
         everything = set(scan.columns)
         wanted = {scan.stream.time} if scan.stream.time is not None else set()
         for edge in plan.edges:
-            if edge.source in (f"scan:{name}", f"late:{name}"):
+            if edge.source.kind in ("scan", "late") and edge.source.name == name:
                 wanted |= roots(edge.steps, edge.needed, everything)
         scans[name] = replace(scan, columns=tuple(column for column in scan.columns if column in wanted))
     return replace(plan, edges=edges, scans=scans)

@@ -12,8 +12,8 @@ from functools import partial
 
 import polars as pl
 
+from penstock.errors import UserError
 from penstock.sql.statements import Scalar
-from penstock.words.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 import penstock as ps
-from penstock.jobs.app import JobsApp
+from penstock.catalogue.jobs_app import JobsApp
 from tests.golden.given import BEGIN, Given
 
 #: jobs that are alike but for constants, in every kind of window that such jobs have

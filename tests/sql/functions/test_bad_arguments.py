@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from penstock.words.errors import UserError
+from penstock.errors import UserError
 from tests.sql.functions.evaluator import argument, value
 
 SCHEMA = {

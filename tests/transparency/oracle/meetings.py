@@ -65,6 +65,8 @@ class Meetings(Nodes):
             # of one place, left comes before right
             if row.time == other.time and (side == other_side or rank != other_rank or row.place is None):
                 self.unsure |= undecided(rank, row, other_rank, other)
+                # answers come in the order of their contents: that of other columns on the other side
+                self.unsure |= side != other_side and row.place is other.place is None and rank != other_rank
         pairs = []
         seen: tuple[list[Row], list[Row]] = ([], [])
         for _, side, row in turns:

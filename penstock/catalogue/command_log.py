@@ -1,0 +1,181 @@
+"""The command log: what was accepted, in order, under the state directory. What was said in one go is one entry.
+
+Receives commands; hands them a number and, after a restart, all of them again: the first ones, once nobody asks for the
+catalogue before them, as a snapshot of what they came to.
+
+    DIR/commands/NUMBER.json       one entry
+    DIR/commands/NUMBER.snapshot   the catalogue after the entries up to this number, with a checksum
+
+Guarantees: what has a number is on disk, whole; numbers have no gaps. A snapshot is there before the entries in it go,
+so a kill in between leaves some of them, which the next start removes. Any number of processes may append: a number is
+given by `link`, which one of them wins; the others are told that they have not seen all (`append` hands None). Folded
+by one engine at a time, the one that holds the state directory. Before entries go, so do all drafts: who looked before
+then, and was paused, finds its draft gone instead of a number free that once was taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.catalogue.catalogue import Catalogue
+from penstock.catalogue.command import Command, command_from_json
+from penstock.catalogue.snapshot import packed, unpacked
+from penstock.errors import InternalError
+from penstock.state.durable import sync_directory, write_whole
+from penstock.state.generation import Ground
+from penstock.state.run_file import unwritable
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What is on disk: the catalogue after `folded` entries, and the entries after those."""
+
+    folded: int
+    catalogue: Catalogue
+    entries: list[list[Command]]
+
+
+class CommandLog:
+    """The commands of one state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / "commands"
+        self._folded = self._last = 0
+
+    def loaded(self, *, ours: bool = True) -> Loaded:
+        """All there is. `ours`: what a fold has left over is removed."""
+        while True:
+            self._folded = self._last = max(self._numbers(".snapshot"), default=0)
+            try:
+                catalogue = Catalogue()
+                if self._folded:
+                    catalogue = self._snapshot(self._path(self._folded, ".snapshot"))
+                if ours:
+                    self._clear()
+                return Loaded(self._folded, catalogue, self._entries())
+            except InternalError:
+                if max(self._numbers(".snapshot"), default=0) == self._folded:
+                    raise  # nobody has folded meanwhile
+
+    def news(self) -> list[list[Command]] | None:
+        """The entries that others have added since; None: some were folded before they were seen, load all again."""
+        if not self._has(self._last + 1):
+            # entries go in order: while the last one seen is there, none after it has gone
+            return [] if self._has(self._last) or self._all_seen() else None
+        try:
+            return self._entries()
+        except InternalError:
+            if max(self._numbers(".snapshot"), default=0) <= self._last:
+                raise
+            return None
+
+    def append(self, commands: Sequence[Command], ground: Ground | None = None) -> int | None:
+        """Keep what was said in one go; returns its number, or None when another was first: look for news. What an
+        engine decides because it leads is written on its `ground`: FENCED if another leads by now."""
+        path = self._path(self._last + 1, ".json")
+        drafts = None if ground is None else ground.drafts
+        draft = (drafts or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(draft, "xb") as file:
+                file.write(json.dumps([one.to_json() for one in commands], separators=(",", ":")).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            if not self._all_seen():  # first the draft, then the look: see the head of this file
+                return None
+            os.link(draft, path)
+            sync_directory(path.parent)
+        except (FileExistsError, FileNotFoundError):  # it is taken, or was and is folded
+            if ground is not None:
+                ground.check()
+            return None
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+        finally:
+            draft.unlink(missing_ok=True)
+        self._last += 1
+        return self._last
+
+    def at(self, number: int) -> float | None:
+        """When an entry was written, in seconds since 1970; None once it is folded."""
+        try:
+            return self._path(number, ".json").stat().st_mtime
+        except OSError:
+            return None
+
+    def fold(self, number: int, catalogue: Catalogue) -> None:
+        """Keep the catalogue after so many entries in their place."""
+        path = self._path(number, ".snapshot")
+        try:
+            write_whole(path, packed(catalogue))
+            self._folded = number
+            self._clear()
+        except OSError as failure:
+            raise unwritable(path, failure) from failure
+
+    def _clear(self) -> None:
+        """Remove what the newest snapshot says, the first entries first."""
+        for name in os.listdir(self._folder) if self._folded else ():
+            if name[0] == "." and ".json." in name:
+                (self._folder / name).unlink(missing_ok=True)
+        for number in self._numbers(".json"):
+            if number <= self._folded:
+                self._path(number, ".json").unlink(missing_ok=True)
+        for number in self._numbers(".snapshot"):
+            if number < self._folded:
+                self._path(number, ".snapshot").unlink(missing_ok=True)
+
+    def _all_seen(self) -> bool:
+        """Whether the log goes on after the last entry seen: that is there, or was the last to be folded."""
+        folded = max(self._numbers(".snapshot"), default=0)
+        return folded == self._last or (folded < self._last and self._has(self._last))
+
+    def _has(self, number: int) -> bool:
+        return os.path.exists(f"{self._folder}/{number:09d}.json")  # asked often: no Path is made for it
+
+    def _entries(self) -> list[list[Command]]:
+        """The entries after the last one seen."""
+        entries = []
+        for number in self._numbers(".json"):
+            if number > self._last:
+                entries.append(self._entry(number))
+                self._last = number
+        return entries
+
+    def _entry(self, number: int) -> list[Command]:
+        path = self._path(number, ".json")
+        try:
+            if number != self._last + 1:
+                raise ValueError(f"command {self._last + 1} is missing")
+            return [command_from_json(body) for body in json.loads(path.read_bytes())]
+        except (OSError, ValueError, TypeError) as failure:
+            raise _damaged(path, failure) from failure
+
+    def _snapshot(self, path: Path) -> Catalogue:
+        try:
+            return unpacked(path.read_bytes())
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            raise _damaged(path, failure) from failure
+
+    def _numbers(self, ending: str) -> list[int]:
+        names = os.listdir(self._folder) if self._folder.exists() else []
+        return sorted(
+            int(name.removesuffix(ending)) for name in names if name.endswith(ending) and name[0] != "."
+        )
+
+    def _path(self, number: int, ending: str) -> Path:
+        return self._folder / f"{number:09d}{ending}"
+
+
+def _damaged(path: Path, failure: Exception) -> InternalError:
+    return InternalError(
+        "STATE_DAMAGED",
+        f"the command {path.name} cannot be read",
+        detail=f"{failure} ({path})",
+        hint="The jobs cannot be made again without it; bring it back from a copy of the state.",
+    )

@@ -1,0 +1,159 @@
+"""A job by itself, compiled: in standard form where it has one, else as a plan of its own. Pure.
+
+Receives the rows a query says, as a stream; hands what the planner of all jobs puts together, and what other jobs
+need to read this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from penstock.catalogue.template import Standard, calls_python, said_by, standard
+from penstock.operators.group_top import GroupTop, columns_of
+from penstock.operators.identity import Json, digest_of
+from penstock.operators.session_windows import SessionWindows
+from penstock.query import logical
+from penstock.query.compile import forms
+from penstock.query.physical import Plan, ScanPlan
+from penstock.query.rules.share_equal import form
+from penstock.query.stream import Stream
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What tells a standard form's parts from those of other jobs, made once."""
+
+    conditions: tuple[Hashable, ...]
+    operands: tuple[Hashable, ...]
+    projection: Hashable
+    #: what is made of results; None where that must be done for the job alone
+    after: Hashable | None
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A job by itself. `plan` is None where it is in standard form; `level` is where its rows are made."""
+
+    name: str
+    number: int
+    node: logical.Node
+    standard: Standard | None
+    keys: Keys | None
+    plan: Plan | None
+    scans: Mapping[str, ScanPlan]
+    #: the streams its rows come from, also by way of other jobs
+    streams: tuple[str, ...]
+    #: the jobs it reads, and the columns it reads of what jobs told an epoch before
+    reads: frozenset[str]
+    previous: Mapping[str, Mapping[str, pl.DataType]]
+    level: int
+    #: what its state depends on
+    signature: str
+
+    @property
+    def schema(self) -> Mapping[str, pl.DataType]:
+        return self.node.schema
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it remembers nothing."""
+        if self.standard is not None:
+            return self.standard.aggregated is None
+        return self.plan is not None and not self.plan.subqueries
+
+    @property
+    def flushes(self) -> bool:
+        """Whether it has open windows that can be told early: of time, or sessions of which nothing else is made."""
+        if self.standard is not None:
+            return self.standard.aggregated is not None
+        assert self.plan is not None
+        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.subqueries.values()]
+        return windows == [True] and all(output.top is None for output in self.plan.outputs.values())
+
+    def read(self) -> Stream:
+        """Its rows, for another job: ranked there, where they are ranked."""
+        maps: list[logical.Map] = []
+        node = self.node
+        while isinstance(node, logical.Map):
+            maps.append(node)
+            node = node.input
+        if not isinstance(node, logical.Top):
+            return Stream(self._from(self.node.schema))
+        ranking = GroupTop((), node.top, columns_of(node.input.schema))
+        made: logical.Node = logical.Stateful(
+            node.origin, node.schema, (self._from(node.input.schema),), ranking
+        )
+        for above in reversed(maps):
+            made = replace(above, input=made)
+        return Stream(made)
+
+    def _from(self, schema: logical.Schema) -> logical.FromJob:
+        return logical.FromJob(self.node.origin, schema, self.name, self.level, self.streams)
+
+
+def compiled(name: str, number: int, rows: Stream) -> Compiled:
+    """A job of this name and number that tells these rows."""
+    said = logical.Output(name, rows.node, (), rows.node.origin)
+    made = forms(logical.App(name, (said,)), prefix=f"j{number}.")
+    output = made.optimised.outputs[0]
+    nodes = logical.nodes_of(made.optimised)
+    read = {node.job: node for node in nodes if isinstance(node, logical.FromJob)}
+    simple = standard(output)
+    if simple is not None:
+        keys = Keys(
+            tuple(form(condition) for condition in simple.conditions),
+            tuple(form(operand) for operand, _ in simple.equal),
+            simple.projection,
+            None if simple.top is not None or calls_python(simple.after) else said_by(simple.after),
+        )
+        stream = simple.source.stream
+        columns = tuple(column for column in stream.decoder.schema() if column in simple.needed)
+        if stream.time is not None and stream.time not in columns:
+            columns = (*columns, stream.time)
+        scans = {stream.name: ScanPlan(stream, columns, simple.source.origin)}
+        level = 0 if simple.aggregated is None else 1
+        alone = frozenset[str]()
+        return Compiled(
+            name,
+            number,
+            output.node,
+            simple,
+            keys,
+            None,
+            scans,
+            tuple(scans),
+            alone,
+            {},
+            level,
+            simple.signature,
+        )
+    plan = made.plan
+    makers = [edge.source for edge in plan.edges if edge.target.output == name]
+    subs = [plan.stage_of(maker) for maker in makers]
+    levels = [
+        plan.given.get(maker, 0) if sub is None else sub.level
+        for maker, sub in zip(makers, subs, strict=True)
+    ]
+    return Compiled(
+        name,
+        number,
+        output.node,
+        None,
+        None,
+        plan,
+        plan.scans,
+        tuple(dict.fromkeys([*plan.scans, *(s for node in read.values() for s in node.streams)])),
+        frozenset(read),
+        {node.job: node.schema for node in nodes if isinstance(node, logical.Previous)},
+        max(levels, default=0),
+        _signature(plan, f"j{number}."),
+    )
+
+
+def _signature(plan: Plan, prefix: str) -> str:
+    """What its state depends on: the operators with memory, what they keep, and from where they are fed."""
+    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.subqueries.values()}
+    return digest_of(operators) if plan.subqueries else "stateless"

@@ -1,0 +1,40 @@
+"""The jobs that failed in an epoch: without them it is carried out, also when it is repeated.
+
+DIR/failures/EPOCH.json   by number, and of each whether its state went with it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.state.generation import Ground
+
+
+class Failures:
+    """The failures under one state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / "failures"
+
+    def of(self, epoch: int) -> dict[int, bool]:
+        """The jobs that failed in an epoch, by number, and whether their state went with it."""
+        path = self._path(epoch)
+        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        # a text alone: written when a state always went
+        return {int(number): isinstance(how, str) or how["lost"] for number, how in found.items()}
+
+    def put(
+        self, ground: Ground, epoch: int, errors: Mapping[int, PenstockError], lost: Collection[int]
+    ) -> None:
+        """Keep that jobs failed in an epoch, beside those that did before; FENCED if another engine leads by now."""
+        known = {number: {"lost": gone} for number, gone in self.of(epoch).items()}
+        told = {number: {"error": error.text(), "lost": number in lost} for number, error in errors.items()}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        ground.write_whole(self._path(epoch), json.dumps({**known, **told}).encode())
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"{epoch:012d}.json"

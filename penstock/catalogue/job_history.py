@@ -1,0 +1,67 @@
+"""What was done to a job, command by command. Pure.
+
+Receives the commands since some catalogue; hands a job's versions, oldest first. What came before that catalogue is one
+entry: what the job was by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.catalogue.catalogue import Catalogue, JobEntry
+from penstock.catalogue.command import AddJob, ChangeQuery, ChangeRecovery, Command, JobCommand
+
+
+@dataclass(frozen=True)
+class JobVersion:
+    """A command on a job, and what the job was from then on. `state`: what became of its state when it was altered."""
+
+    command: int
+    did: str
+    version: int
+    life: str
+    query: str
+    parameters: Mapping[str, Any]
+    state: str | None
+    error: str | None
+
+
+def versions(
+    job: str, folded: int, catalogue: Catalogue, entries: Sequence[Sequence[Command]]
+) -> list[JobVersion]:
+    """What was done to the job of this name that there is in the end; nothing of former ones of its name."""
+    found: list[JobVersion] = []
+    if job in catalogue.jobs:
+        found.append(_version(folded, "earlier", catalogue.jobs[job]))
+    for number, entry in enumerate(entries, folded + 1):
+        for command in entry:
+            catalogue = catalogue.after(command)
+            if command.name != job or not isinstance(command, JobCommand):
+                continue
+            if isinstance(command, AddJob):
+                found.clear()
+            if job in catalogue.jobs:
+                state = command.state if isinstance(command, ChangeQuery) else None
+                found.append(_version(number, _did(command), catalogue.jobs[job], state))
+    return found
+
+
+def _did(command: JobCommand) -> str:
+    if isinstance(command, ChangeRecovery):
+        return f"{command.did} {command.recovery or 'default'}"
+    return command.did
+
+
+def _version(number: int, did: str, entry: JobEntry, state: str | None = None) -> JobVersion:
+    return JobVersion(
+        number,
+        did,
+        entry.version,
+        entry.master.life,
+        entry.query,
+        dict(entry.parameters),
+        state,
+        entry.master.error,
+    )

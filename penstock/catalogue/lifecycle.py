@@ -1,0 +1,75 @@
+"""A job's master: its life from the first command to the last, as a pure state machine.
+
+Receives what happens to the job; hands the master afterwards, or raises where that cannot happen to it now.
+
+    created ──▶ running ◀──▶ paused
+                  │  ▲          │
+                  ▼  │ resume   │
+                failed ─────────┤
+                  └──── drop ───┴──▶ gone
+
+A job that is altered or emptied stays as it is otherwise; one that failed runs again once it is resumed or altered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from penstock.errors import UserError
+
+Life = Literal["running", "paused", "failed", "gone"]
+Happening = Literal["pause", "resume", "alter", "empty", "flush", "drop", "fail"]
+
+_NEXT: dict[tuple[Life, Happening], Life] = {
+    ("running", "pause"): "paused",
+    ("running", "alter"): "running",
+    ("running", "empty"): "running",
+    ("running", "flush"): "running",
+    ("running", "fail"): "failed",
+    ("running", "drop"): "gone",
+    ("paused", "resume"): "running",
+    ("paused", "alter"): "paused",
+    ("paused", "empty"): "paused",
+    ("paused", "fail"): "failed",
+    ("paused", "drop"): "gone",
+    ("failed", "resume"): "running",
+    ("failed", "alter"): "running",
+    ("failed", "empty"): "failed",
+    ("failed", "fail"): "failed",
+    ("failed", "drop"): "gone",
+}
+_HINTS: dict[tuple[Life, Happening], str] = {
+    ("running", "resume"): "It is running already.",
+    ("paused", "pause"): "It is paused already.",
+    ("paused", "flush"): "Resume it first: a paused job tells nothing.",
+    ("failed", "pause"): "It has failed and does not run; see why with SHOW JOBS, then alter or resume it.",
+    ("failed", "flush"): "It has failed; alter or resume it first.",
+}
+
+
+@dataclass(frozen=True)
+class Master:
+    """Where a job's life stands. `version` counts what has changed it; `error` is why it failed."""
+
+    job: str
+    life: Life = "running"
+    version: int = 1
+    error: str | None = None
+
+    def after(self, happening: Happening, error: str | None = None) -> Master:
+        """The master once something has happened to its job."""
+        life = _NEXT.get((self.life, happening))
+        if life is None:
+            raise UserError(
+                "JOB_CANNOT",
+                f"the job {self.job} is {self.life}: it cannot {happening}",
+                hint=_HINTS.get((self.life, happening), "See SHOW JOBS for the jobs there are."),
+            )
+        kept = self.error if life == "failed" and happening != "fail" else None
+        return replace(
+            self,
+            life=life,
+            version=self.version + (happening != "flush"),
+            error=error if happening == "fail" else kept,
+        )

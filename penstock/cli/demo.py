@@ -1,0 +1,161 @@
+"""`penstock demo NAME`: an application of `penstock.demos` on a log it makes up, or on files of your own.
+
+Receives the module of that name, which has `generated` (its log) and `build` (the app over a log).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.demo_show import Show
+from penstock.cli.options import Epoch, Master, Slices, as_seconds
+from penstock.cli.resume_command import again
+from penstock.cli.run_engine import serve
+from penstock.cli.state import forget
+from penstock.errors import UserError
+from penstock.logs import FileLog
+from penstock.logs.contract import Log
+from penstock.query.logical import App
+from penstock.settings import Settings
+
+#: how long a plain demo lasts, in seconds; events a second of the show before its spike
+_PLAIN_SECONDS, _SHOW_RATE = 60.0, 10_000.0
+
+
+class Name(StrEnum):
+    """The demos there are."""
+
+    clickstream = "clickstream"
+    taxi = "taxi"
+    calls = "calls"
+    wordcount = "wordcount"
+    sentiment = "sentiment"
+    hibench = "hibench"
+    sla = "sla"
+    cards = "cards"
+    smartgrid = "smartgrid"
+    retail = "retail"
+    shop = "shop"
+    spam = "spam"
+
+
+class Profile(StrEnum):
+    """How the rate of the made-up log changes."""
+
+    constant = "constant"
+    sine = "sine"
+    spike = "spike"
+    step = "step"
+
+
+def demo(
+    context: typer.Context,
+    name: Annotated[Name, typer.Argument(help="Which demo.")] = Name.clickstream,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="End after this long.", show_default="60s; the show ends when all is shown"
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Events a second of the made-up log.", show_default="the demo's own")
+    ] = None,
+    profile: Annotated[Profile, typer.Option(help="How that rate changes.")] = Profile.constant,
+    log: Annotated[str | None, typer.Option(help="Files of your own instead: a glob, in quotes.")] = None,
+    cookie: Annotated[
+        str | None, typer.Option(help="Clicks: the logs' session cookie, in a field after the agent.")
+    ] = None,
+    lateness: Annotated[
+        str | None,
+        typer.Option(
+            help="How much older than the newest an event may be.", show_default="2s; 60s with --log"
+        ),
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="With --log: end when all is read.")] = False,
+    master: Master = "local[*]",
+    slices: Slices = None,
+    epoch: Epoch = "1s",
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Where the state and the results lie.", show_default=".penstock/demo-NAME"),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what earlier starts have left there.")
+    ] = False,
+    ui: Annotated[
+        bool,
+        typer.Option(
+            "--ui/--no-ui", help="With the dashboard, and of clicks a show; or plain, in this terminal."
+        ),
+    ] = True,
+) -> None:
+    """Watch an application of the papers at work: by itself, visitors who walk through a web shop, in a show of two
+    minutes on the dashboard: a job altered, a spike and an executor that comes, an engine killed and back."""
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    own = (log, cookie, lateness, slices) != (None,) * 4 or profile is not Profile.constant or drain
+    if ui and name is Name.clickstream and not own and (master, epoch) == ("local[*]", "1s"):
+        _show(state, rate, for_seconds, fresh)
+        return
+    for_seconds = for_seconds or _PLAIN_SECONDS
+    place = state or _default_state(name)
+    if fresh:
+        forget(place)
+    app, ends = application(name, place / "results", log, rate, profile, cookie, lateness, drain)
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=as_seconds(epoch, "--epoch"),
+        drain=ends,
+    )
+    serve(
+        app,
+        settings,
+        for_seconds=for_seconds,
+        again=again(context, "for_", "fresh") + "   (--fresh begins anew)",
+        ui=ui,
+    )
+
+
+def _show(state: Path | None, rate: float | None, for_seconds: float | None, fresh: bool) -> None:
+    place = state or Path(".penstock/demo")
+    if fresh:
+        forget(place / "state")
+    console = Console(highlight=False)
+    Show(place, rate or _SHOW_RATE, for_seconds, lambda line: console.print(Text(line), soft_wrap=True)).run()
+
+
+def application(
+    name: Name,
+    results: Path,
+    log: str | None = None,
+    rate: float | None = None,
+    profile: Profile = Profile.constant,
+    cookie: str | None = None,
+    lateness: str | None = None,
+    drain: bool = False,
+) -> tuple[App | JobsApp, bool]:
+    """The demo's app, and whether it ends with its log."""
+    module = importlib.import_module(f"penstock.demos.{name.value}")
+    source: Log = FileLog(log, finished=drain) if log else module.generated(rate, profile.value)
+    options: dict[str, Any] = {}
+    if lateness or log:
+        options["lateness"] = lateness or "60s"
+    if log and "cookie" in inspect.signature(module.build).parameters:
+        options["cookie"] = cookie
+    elif cookie:
+        raise UserError("BAD_OPTION", "--cookie is for access logs given with --log", hint="Leave it out.")
+    return module.build(source, results, **options), source.closed()
+
+
+def _default_state(name: Name) -> Path:
+    return Path(f".penstock/demo-{name.value}")

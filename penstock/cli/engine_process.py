@@ -1,0 +1,79 @@
+"""One engine of an HA unit, started by the coordinator; not for people.
+
+Not one of the commands of `penstock`: it loads what an engine needs and nothing else, a second less of work when
+somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.entry import entered
+from penstock.cli.load_app import served_app
+from penstock.engine.retained_results import Kept
+from penstock.epoch.program import Fixed, Program
+from penstock.ha.schemes import Semantics
+from penstock.ha.unit import Kind, Unit
+from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.replica.member import EngineMember
+from penstock.settings import Settings
+
+
+def engine_process(
+    state: Annotated[Path, typer.Option(help="The state directory of the unit.")],
+    name: Annotated[str, typer.Option(help="The engine's name in the unit.")],
+    kind: Annotated[str, typer.Option(help="passive or active.")] = "passive",
+) -> None:
+    """One engine of an HA unit; the coordinator starts it."""
+    unit = Unit.at(state)
+    launch = unit.launch
+    app = served_app(Path(launch.file) if launch.file else None, empty=not launch.file)
+    settings = Settings(
+        state=state,
+        master=launch.master,
+        slices=launch.slices,
+        epoch_seconds=launch.epoch_seconds,
+        drain=launch.drain,
+    )
+    semantics = Semantics(launch.recovery.get("semantics", "precise"))
+    settings = replace(settings, semantics=semantics, **launch.settings)
+    chosen: Kind = "active" if kind == "active" else "passive"
+    EngineMember(unit, name, chosen, Programs(app, unit.root, served=launch.served), settings, _tell).run()
+
+
+class Programs:
+    """The program of an app for the engines of a unit on a state directory: a plan for life is compiled once.
+
+    What jobs were told, which of them failed and what they tell lies in the directory the unit was started on, for all
+    its engines, whichever directory they run on. Where it is `served` commands come from the service as well, and the
+    results of an app's outputs are kept there too.
+    """
+
+    def __init__(self, app: App | JobsApp, root: Path, *, served: bool = False) -> None:
+        self._app, self._root, self._served = app, root, served
+        self._fixed: Fixed | None = None
+        if isinstance(app, App):
+            self._fixed = Kept(compiled(app), root) if served else Fixed(compiled(app))
+
+    def __call__(self) -> Program:
+        if self._fixed is not None:
+            return self._fixed
+        assert isinstance(self._app, JobsApp)
+        return self._app.on(self._root, shared=self._served)
+
+
+def _tell(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+if __name__ == "__main__":
+    alone = typer.Typer()
+    alone.command()(engine_process)
+    entered(alone)

@@ -1,0 +1,131 @@
+"""Loads a user's application file: a normal Python file with one `penstock.App` or `penstock.jobs_app(...)` in it, or a
+file of SQL.
+
+Receives a path; hands the `App` or the `JobsApp`. What goes wrong in the file is told with the user's line.
+
+The file's module, and the modules it imports from its own directory, are sent to the workers by value: they
+need not be installed anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.errors import PenstockError, UserError
+from penstock.query.logical import App
+from penstock.query.origin import Origin
+
+_PREFIX = "penstock_app_"
+
+
+def load_app(file: Path) -> App:
+    """The one application of a file whose plan does not change."""
+    found = load(file)
+    if isinstance(found, JobsApp):
+        raise UserError(
+            "JOBS_NOT_APP",
+            f"{file} holds jobs that come and go",
+            hint="Run it and ask for one job's plan: penstock jobs show NAME.",
+        )
+    return found
+
+
+def load(file: Path) -> App | JobsApp:
+    """The one application of a file."""
+    path = file.resolve()
+    if not path.is_file():
+        raise UserError(
+            "APP_FILE_MISSING",
+            f"there is no file {file}",
+            detail="It is a directory." if path.is_dir() else None,
+            hint="Name the Python file that holds your app, or the .sql file that holds your jobs.",
+        )
+    if path.suffix == ".sql":
+        return JobsApp(path.stem, path.read_text(), file=str(file))
+    before = set(sys.modules)
+    module = _run_file(path)
+    for name in set(sys.modules) - before | {module.__name__}:
+        if _beside(sys.modules[name], path.parent):
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+    return _only_app(module, file)
+
+
+def _run_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_PREFIX + path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(
+            "NOT_PYTHON", f"{path.name} is not a Python file", hint="Give it a name that ends in .py."
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except PenstockError:
+        raise
+    except SyntaxError as failure:
+        at = Origin(failure.filename or str(path), failure.lineno or 0)
+        raise UserError("APP_NOT_LOADED", f"SyntaxError: {failure.msg}", where=str(at)) from failure
+    except Exception as failure:
+        raise UserError(
+            "APP_NOT_LOADED",
+            f"{type(failure).__name__}: {failure}",
+            where=str(_users_line(failure, path)),
+            hint="The file raised this while it was loaded; nothing has run.",
+        ) from failure
+    return module
+
+
+def _users_line(failure: Exception, path: Path) -> Origin:
+    """The last line of the user's own directory that the failure came through."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    theirs = [f for f in frames if _inside(Path(f.filename), path.parent)]
+    return Origin(theirs[-1].filename, theirs[-1].lineno or 0) if theirs else Origin(str(path), 0)
+
+
+def _beside(module: ModuleType, directory: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and _inside(Path(file), directory)
+
+
+def _inside(file: Path, directory: Path) -> bool:
+    """Whether a file is the user's own: under the app's directory, but installed nowhere."""
+    try:
+        relative = file.resolve().relative_to(directory)
+    except (ValueError, OSError):
+        return False
+    return not any(part in ("site-packages", "penstock") or part.startswith(".") for part in relative.parts)
+
+
+def _only_app(module: ModuleType, file: Path) -> App | JobsApp:
+    found = {name: value for name, value in vars(module).items() if isinstance(value, App | JobsApp)}
+    distinct = {id(app) for app in found.values()}
+    if not found:
+        raise UserError(
+            "NO_APP",
+            f"{file} holds no app",
+            hint='End the file with app = penstock.app("name", penstock.output(...)).',
+        )
+    if len(distinct) > 1:
+        raise UserError(
+            "SEVERAL_APPS",
+            f"{file} holds {len(distinct)} apps",
+            detail=f"They are {', '.join(found)}.",
+            hint="Put all outputs into one app, or each app into a file of its own.",
+        )
+    return next(iter(found.values()))
+
+
+def served_app(file: Path | None, empty: bool) -> App | JobsApp:
+    """What is served: a file's app, or jobs that come over HTTP."""
+    if (file is None) is not empty:
+        raise UserError("BAD_OPTION", "say what to serve: a file or --empty", hint="penstock serve jobs.sql")
+    return JobsApp("service") if file is None else load(file)

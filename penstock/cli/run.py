@@ -1,0 +1,200 @@
+"""`penstock run` and `penstock explain`: a user's file, run or shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.load_app import load
+from penstock.cli.options import (
+    AppFile,
+    CheckpointEvery,
+    Conf,
+    Coordination,
+    Costs,
+    Drain,
+    DropState,
+    Elastic,
+    Epoch,
+    ExecutorCount,
+    For,
+    Fresh,
+    Ha,
+    LeaseTimeout,
+    ManagerFile,
+    Master,
+    RecoveryTime,
+    Reduced,
+    SchemeName,
+    SemanticsName,
+    Slices,
+    State,
+    StragglerTime,
+    as_interval,
+    as_reduced,
+    as_seconds,
+    as_spark_settings,
+    default_state,
+)
+from penstock.cli.resume_command import again
+from penstock.cli.run_engine import serve
+from penstock.cli.scaling_options import following
+from penstock.cli.state import forget
+from penstock.cli.unit import serve_unit
+from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
+from penstock.errors import ExternalError, UserError
+from penstock.ha.schemes import Semantics
+from penstock.query.compile import forms
+from penstock.query.explain import FORMS, explained
+from penstock.query.picture import picture
+from penstock.query.strategies import Cluster, told
+from penstock.settings import Settings
+
+LOCAL = "local[*]"
+#: what going on with a run does not need
+_ONCE = ("for_", "fresh", "drop_state")
+
+
+def run(
+    context: typer.Context,
+    file: AppFile,
+    state: State = None,
+    master: Master = LOCAL,
+    executors: ExecutorCount = None,
+    for_: For = None,
+    slices: Slices = None,
+    epoch: Epoch = "1s",
+    drain: Drain = False,
+    fresh: Fresh = False,
+    ha: Ha = False,
+    scheme: SchemeName = None,
+    coordination: Coordination = None,
+    lease_timeout: LeaseTimeout = "2s",
+    straggler_time: StragglerTime = "5s",
+    recovery_time: RecoveryTime = None,
+    cost: Costs = None,
+    semantics: SemanticsName = Semantics.precise,
+    checkpoint_every: CheckpointEvery = "1",
+    elastic: Elastic = None,
+    manager: ManagerFile = None,
+    reduced: Reduced = None,
+    drop_state: DropState = False,
+    conf: Conf = None,
+) -> None:
+    """Run an application until it is stopped (Ctrl-C), its time is up or, with --drain, all is read."""
+    settings_epoch = as_seconds(epoch, "--epoch")
+    for_seconds = None if for_ is None else as_seconds(for_, "--for")
+    as_seconds(lease_timeout, "--lease-timeout")
+    every = as_interval(checkpoint_every)
+    if not ha and any(one is not None for one in (scheme, coordination, recovery_time, cost)):
+        raise UserError(
+            "BAD_OPTION",
+            "--scheme, --coordination, --recovery-time and --cost are for a unit of engines",
+            hint="Add --ha.",
+        )
+    asked = UnitOptions(
+        scheme, coordination, lease_timeout, straggler_time, recovery_time, cost, semantics, checkpoint_every
+    )
+    asked.check()
+    spark = as_spark_settings(conf)
+    app = as_reduced(load(file), reduced)
+    place = state or default_state(app.name)
+    if fresh:
+        forget(place)
+    if ha and drop_state:
+        raise UserError(
+            "BAD_OPTION",
+            "--drop-state is for an engine by itself: the engines of a unit would have to agree on it",
+            hint="Start the unit on another directory, or with --fresh.",
+        )
+    if ha:
+        refuse_executors(elastic, manager, executors)
+        refuse_reduced(reduced)
+        launch = asked.launch(
+            app,
+            file,
+            place,
+            master=master,
+            slices=slices,
+            epoch_seconds=settings_epoch,
+            spark=spark,
+            drain=drain,
+        )
+        serve_unit(place, launch, scheme, for_seconds, again(context, *_ONCE))
+        return
+    settings = Settings(
+        state=place,
+        master=master,
+        slices=slices,
+        epoch_seconds=settings_epoch,
+        drain=drain,
+        checkpoint_every=every or 1,
+        semantics=semantics,
+        drop_state=drop_state,
+        spark=spark,
+        **following(master, executors, elastic, manager),
+    )
+    serve(app, settings, for_seconds=for_seconds, again=again(context, *_ONCE))
+
+
+def explain(
+    file: AppFile,
+    form: Annotated[str | None, typer.Option(help=f"Only one form: {', '.join(FORMS)}.")] = None,
+    strategies: Annotated[
+        bool, typer.Option("--strategies", help="What the ways to spread the query would cost.")
+    ] = False,
+    nodes: Annotated[int, typer.Option(help="The cluster's size, for --strategies.")] = 4,
+    rate: Annotated[float, typer.Option(help="Events per second, for --strategies.")] = 100_000,
+    svg: Annotated[Path | None, typer.Option(help="Draw the query into this file.")] = None,
+) -> None:
+    """Show every form of an application: as written, logical, optimised, sub-queries, Spark stages. Of a file of
+    SQL: what each job does."""
+    if form is not None and form not in FORMS:
+        raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    console, app = Console(highlight=False), load(file)
+    if isinstance(app, JobsApp):
+        if form is not None or strategies or svg is not None:
+            raise UserError(
+                "BAD_OPTION",
+                f"{file} holds jobs, which share one plan while they run",
+                hint="Leave out --form, --strategies and --svg to see what each job does.",
+            )
+        _tell_jobs(app, console)
+        return
+    if svg is not None:
+        _write(svg, picture(forms(app).plan))
+        console.print(f"drawn: {svg}", soft_wrap=True)
+    if strategies:
+        console.print(Text(told(app, Cluster(nodes, rate))), soft_wrap=True)
+    if svg is not None or strategies:
+        return
+    for name, text in explained(app).items():
+        if form is None:
+            console.print(Text(name.upper(), style="bold cyan"))
+        if form in (None, name):
+            console.print(Text(text), soft_wrap=True)
+            console.print() if form is None else None
+
+
+def _tell_jobs(app: JobsApp, console: Console) -> None:
+    told = app.explained()
+    for answer in told:
+        console.print(Text(f"JOB {answer.name}", style="bold cyan"))
+        console.print(Text(answer.says), soft_wrap=True)
+        console.print()
+    if not told:
+        console.print(Text(f"{app.name} holds no jobs"))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as failure:
+        raise ExternalError(
+            "FILE_UNWRITABLE", f"{path} cannot be written", detail=failure.strerror or str(failure)
+        ) from failure

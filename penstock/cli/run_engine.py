@@ -1,0 +1,143 @@
+"""Runs an engine for a person: view, Ctrl-C, the summary at the end. What `run` and `demo` share.
+
+Receives an app and settings; hands the outputs' rows to their sinks and the person a summary.
+
+Guarantees: the first Ctrl-C (or SIGTERM) lets the epoch under way end and returns as a normal end does; the
+second ends at once. Either way the next start goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from rich.console import Console
+from rich.text import Text
+
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.cli.demo_service import pages
+from penstock.cli.run_view import view_for
+from penstock.cli.summary import failed_jobs, summary
+from penstock.engine.engine import Engine
+from penstock.engine.job_server import JobServer
+from penstock.engine.retained_results import Kept
+from penstock.engine.status_server import StatusServer
+from penstock.epoch.runner import EpochReport
+from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.settings import Settings
+
+
+def serve(
+    app: App | JobsApp,
+    settings: Settings,
+    *,
+    for_seconds: float | None,
+    again: str,
+    ui: bool = False,
+) -> None:
+    """Run until the time is up, all is read, or somebody stops it. `again` is the command that goes on; with `ui` the
+    dashboard is there as well."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no edge to break lines at
+    jobs, kept = None, None
+    if isinstance(app, JobsApp):
+        jobs = app.on(settings.state)
+        engine = Engine(jobs, settings)
+    elif ui:
+        kept = Kept(compiled(app), settings.state)
+        engine = Engine(kept, settings)
+    else:
+        engine = Engine(app, settings)
+    stopping = Stopping(engine)
+    began = False
+    try:
+        with (
+            stopping.signals(),
+            view_for(engine, console, for_seconds) as view,
+            contextlib.ExitStack() as listening,
+        ):
+            hosted = None
+            program = jobs or kept
+            if ui and program is not None:
+                address, hosted = listening.enter_context(pages(engine, program))
+                console.print(f"dashboard: {address}", markup=False, highlight=False, soft_wrap=True)
+
+            def epoch(report: EpochReport) -> None:
+                view.epoch(report)
+                if hosted is not None:
+                    hosted.epoch(report)
+
+            def tell(phase: str) -> None:
+                nonlocal began
+                began = phase == "running"
+                if phase == "starting Spark" and jobs is not None and (lines := failed_jobs(jobs.catalogue)):
+                    console.print(lines, markup=False, highlight=False, soft_wrap=True)
+                if began and jobs is not None:
+                    listening.enter_context(JobServer(jobs, settings.state))
+                if began:  # after that: who finds this one alone knows that there are no commands
+                    listening.enter_context(StatusServer(engine))
+                if phase != "starting Spark":
+                    stopping.take_signals()  # pyspark has put its own handler in our place
+                if hosted is not None:
+                    if hosted.phase == "starting":
+                        hosted.opened(engine.state.latest().epoch)
+                    hosted.entered(phase)
+                view.phase(phase)
+
+            run = engine.run(epoch, for_seconds=for_seconds, tell=tell)
+    except KeyboardInterrupt:
+        if not began:
+            console.print("Stopped before the first epoch; nothing has run.")
+            return
+        console.print("Ended at once; the next start repeats the epoch that was under way.")
+        raise SystemExit(130) from None
+    console.print(summary(engine, run, view.gauges, stopped=stopping.asked))
+    # one line however long it is, so that it can be copied
+    console.print(Text(f"go on with: {again}"), soft_wrap=True)
+
+
+class Stopping:
+    """Turns signals into a request to stop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.asked = False
+        self._engine = engine
+        self._ready = False
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """While this lasts, SIGINT and SIGTERM ask the engine to stop."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._install()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def take_signals(self) -> None:
+        """Spark is up: from now on a signal lets the epoch under way end."""
+        self._ready = True
+        if threading.current_thread() is threading.main_thread():
+            self._install()
+
+    def _install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self.asked or not self._ready:
+            logging.disable()  # py4j would log the interrupt with a traceback
+            raise KeyboardInterrupt
+        self.asked = True
+        # not from here: the main thread may hold the very lock that stop() needs
+        threading.Thread(target=self._engine.stop).start()

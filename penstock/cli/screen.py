@@ -1,0 +1,159 @@
+"""The live screen: figures above, the latest answers below, fitted to the terminal. Pure.
+
+Receives gauges and a few facts; hands something rich can draw, never higher than the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import polars as pl
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.formatting import amount, clock, seconds, size, sparkline
+from penstock.engine.gauges import SHOWN_EPOCHS, Gauges
+
+#: columns that stand in an answer's title instead
+INSTANTS = ("as_of", "window_start", "window_end")
+_HEAD_LINES = 8
+_ANSWER_FRAME_LINES = 2
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the screen shows beside the gauges."""
+
+    name: str
+    phase: str
+    passed_seconds: float
+    for_seconds: float | None
+    backlog: dict[str, int]
+    units: dict[str, str]
+    target_seconds: float
+    outputs: tuple[str, ...]
+
+
+def screen(gauges: Gauges, facts: Facts, width: int, height: int) -> RenderableType:
+    """Everything, for a terminal of this size."""
+    parts: list[RenderableType] = [_title(gauges, facts, width), _figures(gauges, facts, width), Text("")]
+    shown = [(name, gauges.answers[name]) for name in facts.outputs if name in gauges.answers]
+    room = height - _HEAD_LINES
+    if not shown:
+        awaited = "the first window to close" if gauges.epochs else "Spark to plan the first epoch"
+        parts.append(Text(f"  waiting for {awaited}", style="dim"))
+    elif len(shown) == 2 and sum(_width(*pair) for pair in shown) + 4 <= width:
+        parts.append(_side_by_side(shown, room))
+    else:
+        for name, rows in shown:
+            fits = min(room - _ANSWER_FRAME_LINES, rows.height)
+            if fits < 3 and fits < rows.height:
+                break
+            parts.append(answer(name, rows, fits))
+            room -= fits + _ANSWER_FRAME_LINES
+    parts.append(Text("Ctrl-C ends it; starting again goes on from there", style="dim"))
+    return Group(*parts)
+
+
+def _title(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
+    left = Text.assemble(("penstock ", "bold"), (facts.name, "bold cyan"))
+    until = f" of {clock(facts.for_seconds)}" if facts.for_seconds is not None else ""
+    epoch = "-" if gauges.last_epoch is None else f"{gauges.last_epoch:,}"
+    right = Text.assemble(
+        f"epoch {epoch}   ", (facts.phase, "green"), f" {clock(facts.passed_seconds)}{until}"
+    )
+    line = Table.grid(expand=True)
+    line.add_column(ratio=1, no_wrap=True)
+    line.add_column(justify="right", no_wrap=True)
+    line.add_row(left, right)
+    return line
+
+
+def _figures(gauges: Gauges, facts: Facts, width: int) -> RenderableType:
+    bars = min(max(width - 54, 10), SHOWN_EPOCHS)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True, width=8)
+    grid.add_column(justify="right", no_wrap=True, min_width=16)
+    grid.add_column(no_wrap=True, style="cyan", width=bars)
+    grid.add_column(no_wrap=True, style="dim")
+    latency = gauges.latency(recent=True)
+    lengths = gauges.epoch_seconds()
+    several = len(facts.backlog) > 1
+    waiting = ", ".join(
+        f"{name} {amount(count, facts.units[name])}" if several else amount(count, facts.units[name])
+        for name, count in facts.backlog.items()
+    )
+    grid.add_row(
+        "rate",
+        f"{gauges.rate():,.0f}/s",
+        sparkline(gauges.epoch_events(), bars),
+        f"{gauges.events:,} events",
+    )
+    if latency is not None:
+        grid.add_row("latency", f"p50 {seconds(latency.p50)}", f"p99 {seconds(latency.p99)}", "to the sink")
+    else:
+        grid.add_row("latency", "-", "", "a replay of old events" if gauges.events else "")
+    grid.add_row(
+        "epochs",
+        seconds(lengths[-1]) if lengths else "-",
+        sparkline(lengths, bars),
+        f"at most {seconds(facts.target_seconds)}",
+    )
+    aside = f"{gauges.late:,} late, {gauges.bad:,} dead"
+    grid.add_row("state", size(gauges.state_bytes), "", aside)
+    grid.add_row("backlog", waiting or "-", "", "")
+    return grid
+
+
+def _side_by_side(shown: list[tuple[str, pl.DataFrame]], room: int) -> RenderableType:
+    pair = Table.grid(expand=True, padding=(0, 2))
+    for name, rows in shown:
+        pair.add_column(ratio=_width(name, rows))
+    pair.add_row(*(answer(name, rows, min(room - _ANSWER_FRAME_LINES, rows.height)) for name, rows in shown))
+    return pair
+
+
+def _width(title: str, rows: pl.DataFrame) -> int:
+    """How wide an answer wants to be."""
+    shown = rows.drop(INSTANTS, strict=False)
+    cells = [max(len(name), *(len(_cell(value)) for value in shown[name])) for name in shown.columns]
+    return max(sum(cells) + 2 * len(cells), len(title) + len(_until(rows)))
+
+
+def answer(name: str, rows: pl.DataFrame, most: int) -> RenderableType:
+    """An output's latest rows as a table without frame; its instant stands in the title."""
+    shown = rows.drop(INSTANTS, strict=False).head(most)
+    table = Table(box=None, padding=(0, 1), title_justify="left", expand=True, header_style="dim")
+    table.title = Text.assemble((name, "bold"), (_until(rows), "dim"))
+    for column, dtype in shown.schema.items():
+        number = dtype.is_numeric()
+        table.add_column(
+            escape("#" if column == "rank" else column),
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=None if number else 1,
+        )
+    for row in shown.iter_rows():
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _until(rows: pl.DataFrame) -> str:
+    """The instant an answer stands for, in UTC as all event times; with the date unless it is today's."""
+    instants = [rows[n][0] for n in ("as_of", "window_end") if n in rows.columns and rows.height]
+    if not instants or not isinstance(instants[0], datetime):
+        return ""
+    today = datetime.now(UTC).date() == instants[0].date()
+    return f"  until {instants[0]:{'%H:%M:%S' if today else '%Y-%m-%d %H:%M:%S'}}Z"
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("-", style="dim")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    return Text(f"{value:.6g}" if isinstance(value, float) else str(value))

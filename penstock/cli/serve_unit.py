@@ -1,0 +1,150 @@
+"""`penstock serve --ha`: the coordinator of an HA unit, and the service of what its engines do, in one process.
+
+Receives an app or jobs, a door and how engines are started; hands others the API until the unit ends or is stopped.
+
+Guarantees: it runs no epochs. Statements are checked here and on disk in the unit's one command log when they are
+answered, whether anybody leads or not. When this process is killed the engines go on; the next one finds them, and
+subscribers go on after the last epoch they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.catalogue.coordinators import coordinator as as_coordinator
+from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.program import Jobs
+from penstock.cli.service_options import Door, spread_over
+from penstock.cli.unit import begun_unit, check_ended, stop_by_signal, told, watched
+from penstock.engine.job_server import JobServer
+from penstock.engine.retained_results import Kept
+from penstock.errors import PenstockError, UserError
+from penstock.ha.claim import asked
+from penstock.ha.coordinator import Coordinator
+from penstock.ha.launch import Launch
+from penstock.ha.nodes import given_up, on_nodes
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Unit
+from penstock.query.compile import compiled
+from penstock.query.logical import App
+from penstock.server.api import Service
+from penstock.server.host import Host
+from penstock.server.http_server import Server
+from penstock.server.middleware import PAGES
+from penstock.server.security import FileGuard
+from penstock.server.structured_log import log, to_lines
+from penstock.server.unit_follower import Follower
+from penstock.state.directory import SHARED, StateDirectory
+
+#: how often it looks whether there is a state that others can share
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What this process is called among the coordinators of the jobs, and whether it joins others at a store."""
+
+    where: str | None
+    name: str | None
+
+
+def serve_ha(
+    app: App | JobsApp,
+    place: Path,
+    launch: Launch,
+    scheme: Scheme | None,
+    *,
+    door: Door,
+    guard: FileGuard,
+    pages: Callable[[Service], None] | None,
+    for_seconds: float | None,
+    spread: Spread,
+) -> None:
+    """Coordinate a unit and serve what it does, until it is done or somebody stops it."""
+    _refuse_unserved(place)
+    program = app.on(place, follows=True) if isinstance(app, JobsApp) else _kept(app, place)
+    StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
+    hosted = Host(program, place, guard)
+    hosted.unit = watched(place)
+    to_lines()
+    with door.server(hosted, pages) as server, begun_unit(place, launch, scheme) as unit:
+        shown = None if pages is None else f"{server.url}{PAGES}/"
+        log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
+        door.warn()
+        log(told(unit))
+        if isinstance(program, Jobs):
+            program.joined(begin=True)
+        else:
+            program.joined()
+        coordinator = Coordinator(unit, on_nodes, log, given_up, asked(unit, scheme))
+        stop_by_signal(coordinator)
+        try:
+            with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
+                ended = coordinator.run(for_seconds)
+            check_ended(unit, ended)
+            if ended.phase == "running":
+                log("another coordinator is at work; the engines go on", logging.WARNING)
+            log("ended", phase=ended.phase, epochs=hosted.committed + 1, recoveries=len(ended.recoveries))
+        except PenstockError as error:
+            log("failed", logging.ERROR, condition=error.condition, error=error.text())
+            raise
+        except KeyboardInterrupt:
+            log("ended at once; the engines go on without it", logging.WARNING)
+            raise SystemExit(130) from None
+        finally:
+            hosted.ended()
+
+
+def _kept(app: App, place: Path) -> Kept:
+    return Kept(compiled(app), place, follows=True)
+
+
+def _refuse_unserved(place: Path) -> None:
+    """Engines that were started without a service do not reckon with its commands, and keep nothing of an app's outputs
+    that could be served."""
+    if not (place / SHARED / "unit.json").exists():
+        return
+    unit = Unit.at(place)
+    try:
+        up = [name for name, member in unit.members().items() if member.seems_up]
+        if up and not unit.launch.served:
+            raise UserError(
+                "UNIT_NOT_SERVED",
+                f"engines of the unit on {place} are up that were started without a service: {', '.join(up)}",
+                hint=f"Stop them first: penstock ha stop --state {place}.",
+            )
+    finally:
+        unit.close()
+
+
+@contextlib.contextmanager
+def _commanded(
+    program: Jobs | Kept, hosted: Host, server: Server, door: Door, spread: Spread
+) -> Iterator[None]:
+    """Take commands in at a socket of this machine too, and share the jobs' masters with others if that is asked."""
+    if isinstance(program, Kept):
+        yield
+        return
+    me, where, over = as_coordinator(spread.name, server.url), spread.where, threading.Event()
+
+    def share() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if StateDirectory(hosted.state).facts() is not None:  # the first engine gives it its name
+                with spread_over(where or "", server, hosted, me, door):
+                    over.wait()
+
+    sharing = threading.Thread(target=share, name="penstock-sharing", daemon=True)
+    with JobServer(program, hosted.state, me.name):
+        if where is not None:
+            sharing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if where is not None:
+                sharing.join(timeout=10)

@@ -1,0 +1,110 @@
+"""The door of a service: its address, token and certificate, and the coordinators it shares its jobs with.
+
+Receives options as they were given; hands a server, and what makes it one coordinator of several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.catalogue.coordinators import Coordinator, Coordinators
+from penstock.catalogue.master_placement import Roster
+from penstock.catalogue.program import Jobs
+from penstock.coordination.address import store_at
+from penstock.errors import PenstockError, UserError
+from penstock.server.api import Service
+from penstock.server.host import Host
+from penstock.server.http_server import Server, Tls
+from penstock.server.limits import Limits
+from penstock.server.security import Token, address, check_guarded, loopback, token_of
+from penstock.server.structured_log import log
+from penstock.state.directory import StateDirectory
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a service listens and whom it lets in."""
+
+    host: str
+    port: int
+    token: Token | None
+    tls: Tls | None
+    limits: Limits
+
+    @staticmethod
+    def of(
+        listen: str,
+        token_file: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        rate: float,
+        subscribers: int,
+    ) -> Door:
+        """A door as options say."""
+        host, port = address(listen)
+        token = None if token_file is None else token_of(token_file)
+        check_guarded(host, token)
+        limits = Limits(
+            requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers
+        )
+        return Door(host, port, token, _tls(tls_cert, tls_key), limits)
+
+    def server(self, hosted: Host, pages: Callable[[Service], None] | None = None) -> Server:
+        """A server of a host, at this door; `pages` puts some beside the API."""
+        service = Service(hosted, self.limits, self.token)
+        if pages is not None:
+            pages(service)
+        return Server(service, self.host, self.port, self.tls)
+
+    def warn(self) -> None:
+        """Say what others could overhear."""
+        if self.tls is None and not loopback(self.host):
+            log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
+
+
+@contextlib.contextmanager
+def spread_over(
+    where: str, server: Server, hosted: Host, me: Coordinator, door: Door
+) -> Iterator[Coordinators]:
+    """Be one of the coordinators that meet at a coordination store, for the length of a block."""
+    jobs = hosted.program
+    assert isinstance(jobs, Jobs)
+
+    def changed(before: Roster, after: Roster) -> None:
+        names = list(jobs.catalogue.jobs)
+        log(
+            "coordinators",
+            alive=sorted(after.others | {after.me}),
+            carried=len(after.carried(names)),
+            taken_over=after.taken_over(before, names)[:100],
+        )
+
+    def problem(error: PenstockError) -> None:
+        log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
+
+    facts = StateDirectory(hosted.state).existing()
+    members = Coordinators(store_at(where), facts["id"], me, watcher=changed, problem=problem)
+    with members:
+        jobs.carried_by(lambda job: members.roster.carrier(job))
+        hosted.spread = members
+        forwarding = server.service.forwarding
+        forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)
+        forwarding.coordinators = members
+        yield members
+
+
+def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
+    if certificate is None and key is None:
+        return None
+    for path in (certificate, key):
+        if path is None or not path.is_file():
+            raise UserError(
+                "BAD_OPTION", "https needs a certificate and its key", detail=f"there is no {path}"
+            )
+    assert certificate is not None
+    assert key is not None
+    return Tls(certificate, key)

@@ -1,0 +1,32 @@
+"""Refuse to be a replica with other code than the engine that leads: the two would give different rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import UserError
+from penstock.query.code import PYTHON, find_differences
+
+#: so many names are listed in the message
+_LISTED = 5
+
+
+def check_replica(mine: Mapping[str, str], leaders: Mapping[str, str] | None) -> None:
+    """Raise if an engine that is to follow runs other code than the leader said it runs; if it said nothing, pass."""
+    if leaders is None or not (names := find_differences(mine, leaders)):
+        return
+    if names[0] == PYTHON:
+        mine_is, leaders_is = mine.get(PYTHON, "none"), leaders.get(PYTHON, "none")
+        detail = f"functions are compiled by {mine_is} here, by {leaders_is} there"
+    else:
+        functions = [name for name in names if ": " not in name] or names
+        more = len(functions) - _LISTED
+        listed = ", ".join(functions[:_LISTED])
+        detail = f"what differs: {listed}" + (f" and {more} more" if more > 0 else "")
+    raise UserError(
+        "REPLICA_RUNS_OTHER_CODE",
+        "this engine has loaded other code than the engine that it is to follow",
+        detail=detail,
+        hint="Put the same version of the file, and of what it imports, on every host and start this engine again. To "
+        "change the code of a unit, stop it and start it again.",
+    )

@@ -1,0 +1,165 @@
+"""An engine's seat: whether it leads or follows, and what goes with that: its state directory, its outlet, its logs.
+
+Receives a duty, or none for an engine by itself; hands the engine a claimed state directory, and the lead when it is
+promoted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.engine.code_check import check_replica
+from penstock.engine.duty import Duty
+from penstock.epoch.delivery import Outlet
+from penstock.epoch.open_logs import Logs
+from penstock.epoch.program import Fixed, Program
+from penstock.epoch.recovery import Comeback, come_back
+from penstock.epoch.recovery_actions import Fates
+from penstock.epoch.runner import EpochReport
+from penstock.errors import InternalError, PenstockError
+from penstock.ha.schemes import Semantics
+from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import Offset
+from penstock.state.generation import Fence
+from penstock.state.rollback import rolled_back
+
+
+class Seat:
+    """Where an engine sits. It decides epochs from the beginning unless its duty is to follow."""
+
+    def __init__(self, path: Path, duty: Duty | None, semantics: Semantics = Semantics.precise) -> None:
+        self._duty = duty
+        self._semantics = semantics
+        #: what became of the epochs after the last durable manifest
+        self.comeback = Comeback(semantics, fates=Fates(semantics))
+        self._came_on = False
+        self.state = StateDirectory(path, None if duty is None else duty.agreed)
+        self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
+        #: set while it is this engine that decides what epochs consist of
+        self.decides = threading.Event()
+        self.logs: Logs | None = None
+        self._followed_generation = -1
+        #: the last epoch that whoever leads is known to have committed
+        self.committed = -1
+        self._waits = False
+
+    @property
+    def owner(self) -> str:
+        """Whose the cache is, where several engines may be on one directory."""
+        return "" if self._duty is None else self._duty.member
+
+    @property
+    def has_duty(self) -> bool:
+        return self._duty is not None
+
+    @property
+    def warm_cache(self) -> bool:
+        """Whether the cache was filled before the engine came to lead."""
+        return self._duty is not None and self._duty.warm_cache
+
+    def claimed(self, program: Program, fence: Fence | None, *, drops_state: bool = False) -> dict[str, Any]:
+        """Take the state directory, and where this engine leads a unit the unit's book before it."""
+        generation = None if fence is None else fence.generation
+        follows = None if self._duty is None else self._duty.follows
+        if follows is None:
+            self.decides.set()
+            if self.state.agreed is not None and generation is not None:
+                self.state.agreed.take(generation)
+                self.state.agreed.declare_code(program.code)
+        else:
+            if self.state.agreed is not None:
+                check_replica(program.code, self.state.agreed.code(follows.generation()))
+            self._waits = not isinstance(program, Fixed)
+            self.outlet.generation = follows.generation
+            if self._duty is not None and self._duty.holds:
+                self.outlet.hold()
+        facts = self.state.claim(
+            program.fingerprint,
+            program.summary,
+            generation,
+            former=program.former_fingerprint,
+            drops_state=drops_state and isinstance(program, Fixed),
+            use=program.plan(0).identities if isinstance(program, Fixed) else None,
+        )
+        try:
+            if self._duty is not None:
+                self._back_to_whole()
+        except PenstockError:
+            self.state.release()
+            raise
+        return facts
+
+    def come_back(self, program: Program) -> Fates:
+        """Make ready for the epochs to come, once the program has begun: what becomes of those after a loss."""
+        if self._duty is None or self._duty.follows is None:
+            self.comeback = come_back(self.state, program, self._semantics, at_hand=self.warm_cache)
+        return self.comeback.fates
+
+    def _back_to_whole(self) -> None:
+        """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
+        try:
+            self.state.latest()
+        except InternalError:
+            rolled_back(self.state)
+
+    def taken(self) -> int:
+        """How many commands are taken in by recorded epochs; for one that follows, by those it has done."""
+        if self.decides.is_set():
+            return self.state.last_commands()
+        done = self.state.recorded_end(self.state.latest().epoch)
+        return 0 if done is None else done.commands
+
+    def recorded_end(self, epoch: int) -> Offset | None:
+        """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
+        fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
+        if self._waits and not self.decides.is_set() and epoch > self.committed:
+            book = self.state.agreed  # whoever records an epoch has committed the one before
+            if book is None or not book.has(epoch + 1):
+                return None
+        return self.state.recorded_end(epoch)
+
+    def promoted(self, fence: Fence, program: Program) -> None:
+        """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
+        self.state.take(fence.generation)
+        if self.state.agreed is not None:
+            self.state.agreed.take(fence.generation)
+            self.state.agreed.declare_code(program.code)
+        self.outlet.generation = lambda: self.state.generation
+        self.outlet.open()
+        if self.logs is not None:
+            self.logs.lead(program.plan(program.commands), self._remembered())
+        program.led(self.state.last_commands())
+
+    def _remembered(self) -> Mapping[str, Any]:
+        """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
+        if self._duty is not None and self._duty.follows is not None:
+            with contextlib.suppress(PenstockError, OSError):
+                return self._duty.follows.logs()
+        return {}
+
+    def follow(self, program: Program, epoch: int, commands: int) -> None:
+        """Before an epoch that another has recorded: know the commands it takes in, and read the logs as that one did:
+        with each leader a new life of theirs may have begun."""
+        if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
+            return
+        program.caught_up(commands)
+        plan, record = program.plan(commands), self.state.recorded(epoch)
+        recorded = 0 if record is None else record.generation
+        if recorded != self._followed_generation and self.state.agreed is not None:
+            check_replica(program.code, self.state.agreed.code(recorded))
+        if recorded != self._followed_generation or self.logs.lacks(plan):
+            self.logs.follow(plan, self._duty.follows.logs())
+            self._followed_generation = recorded
+
+    def came_on(self, report: EpochReport) -> None:
+        """Told every epoch: counts what the coming back repeats, and writes it down once that is over."""
+        if self._came_on:
+            return
+        self.comeback.count(report)
+        self._came_on = self.comeback.ended or not self.comeback.happened
+        if self.comeback.happened and self.comeback.ended:
+            self.comeback.tell(self.state)

@@ -1,0 +1,56 @@
+"""Former paths of modules that users import: they work for one version more, with a warning.
+
+`import penstock.jobs.program` imports `penstock.catalogue.program` and says so. Only what the docs showed has an alias.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+#: former path -> path
+MOVED = {
+    "penstock.elastic": "penstock.scaling",
+    "penstock.engine.settings": "penstock.settings",
+    "penstock.jobs": "penstock.catalogue",
+    "penstock.jobs.program": "penstock.catalogue.program",
+    "penstock.words": "penstock",
+    "penstock.words.errors": "penstock.errors",
+}
+
+
+class _Former(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules under their former paths."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self) if name in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        now = MOVED[spec.name]
+        warnings.warn(
+            f"{spec.name} is now {now}; the former path goes with the next version",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        found = importlib.import_module(now)
+        alias = ModuleType(spec.name, found.__doc__)
+        alias.__getattr__ = lambda attribute: getattr(found, attribute)  # type: ignore[method-assign]
+        alias.__path__ = []
+        return alias
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run: the module has what the one at the new path has."""
+
+
+def install() -> None:
+    """Have former paths found, after everything that is there."""
+    if not any(isinstance(finder, _Former) for finder in sys.meta_path):
+        sys.meta_path.append(_Former())

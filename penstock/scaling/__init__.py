@@ -1,0 +1,24 @@
+"""The elastic loop: collect, evaluate, decide, realise. All of it is pure but its two ends, which the engine has."""
+
+from penstock.scaling.decide import Situation
+from penstock.scaling.decisions import Decision, Decommission, Move, Nothing, Provision
+from penstock.scaling.loop import Loop
+from penstock.scaling.manager import DefaultManager, Manager
+from penstock.scaling.measurements import Fleet, Measured, Snapshot
+from penstock.scaling.settings import ElasticSettings
+
+__all__ = [
+    "Decision",
+    "Decommission",
+    "DefaultManager",
+    "ElasticSettings",
+    "Fleet",
+    "Loop",
+    "Manager",
+    "Measured",
+    "Move",
+    "Nothing",
+    "Provision",
+    "Situation",
+    "Snapshot",
+]

@@ -1,0 +1,105 @@
+"""The server: uvicorn on a thread of its own, beside the engine.
+
+Receives a service and an address; hands the address it listens on, once it does.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+
+from penstock.errors import ExternalError
+from penstock.server.api import Service
+
+_START_SECONDS = 20.0
+_END_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """A certificate and its key."""
+
+    certificate: Path
+    key: Path
+
+
+class Server:
+    """Serves until it is closed."""
+
+    def __init__(self, service: Service, host: str, port: int, tls: Tls | None = None) -> None:
+        self.service = service
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # named as TCP, or asyncio leaves Nagle's algorithm on: a body then waits until its head is acknowledged, 40 ms
+        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+        except OSError as failure:
+            self._socket.close()
+            raise ExternalError(
+                "ADDRESS_TAKEN",
+                f"cannot listen on {host}:{port}",
+                detail=failure.strerror or str(failure),
+                hint="Another process may listen there; choose another with --listen.",
+            ) from failure
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"{'http' if tls is None else 'https'}://{name}:{self._socket.getsockname()[1]}"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                service.gate,
+                log_config=None,
+                access_log=False,
+                loop="asyncio",  # also where others are installed: the limits below are h11's
+                http="h11",
+                lifespan="on",
+                ws="wsproto" if service.has_pages else "none",
+                ws_max_size=1 << 20,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=int(_END_SECONDS),
+                h11_max_incomplete_event_size=64 << 10,
+                ssl_certfile=None if tls is None else str(tls.certificate),
+                ssl_keyfile=None if tls is None else str(tls.key),
+            )
+        )
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-http", daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not self._server.started:
+            self.close()
+            raise ExternalError(
+                "SERVICE_NOT_STARTED",
+                "the HTTP server could not start",
+                detail=str(self._failure or "it takes too long"),
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up, letting answers under way end."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS + 5)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        except BaseException as failure:
+            self._failure = failure

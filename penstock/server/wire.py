@@ -1,0 +1,100 @@
+"""What goes over the wire: rows as JSON or Arrow, errors as problem documents.
+
+Receives answers and errors; hands bytes. Rows are written by Polars as a whole, in the forms the file sinks use: times
+as ISO-8601 in UTC, lengths of time in seconds, decimals as text, NaN and infinity as null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from penstock.catalogue.results import Answer
+from penstock.errors import ExternalError, InternalError, PenstockError
+from penstock.sinks.portable import portable
+from penstock.state.ipc import kept_stream
+
+ARROW = "application/vnd.apache.arrow.stream"
+PROBLEM = "application/problem+json"
+
+_PLACE = re.compile(r"line (\d+), column (\d+)")
+#: conditions that HTTP has a word of its own for
+_STATUS = {
+    "UNKNOWN_JOB": 404,
+    "UNKNOWN_STREAM": 404,
+    "NO_SUCH_PAGE": 404,
+    "NOT_AUTHORISED": 401,
+    "FOREIGN_HOST": 403,
+    "FILES_NOT_ALLOWED": 403,
+    "NOT_OVER_HTTP": 403,
+    "CODE_NOT_ALLOWED": 403,
+    "NAME_TAKEN": 409,
+    "STILL_READ": 409,
+    "STREAM_DIFFERS": 409,
+    "STREAM_TAKES_NO_EVENTS": 409,
+    "NO_COMMANDS": 409,
+    "RESULTS_GONE": 410,
+    "QUERY_TOO_LONG": 413,
+    "BODY_TOO_LARGE": 413,
+    "WRONG_CONTENT_TYPE": 415,
+    "TOO_MANY_REQUESTS": 429,
+    "TOO_MANY_SUBSCRIBERS": 429,
+    "ENGINE_STARTING": 503,
+}
+
+
+def columns_of(schema: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Columns with their types, as Polars names them."""
+    return [{"name": name, "type": str(dtype)} for name, dtype in schema.items()]
+
+
+def rows_json(rows: pl.DataFrame) -> bytes:
+    """Rows as a JSON array of objects."""
+    if not rows.height:
+        return b"[]"
+    lines = portable(rows).write_ndjson().encode()
+    return b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
+
+
+def answer_json(job: str, answer: Answer | None) -> bytes:
+    """A job's rows of one epoch, as JSON; without an epoch before its first."""
+    if answer is None:
+        return json.dumps({"job": job, "epoch": None, "columns": [], "rows": []}).encode()
+    head = {"job": job, "epoch": answer.epoch, "columns": columns_of(answer.rows.schema)}
+    return json.dumps(head)[:-1].encode() + b', "rows": ' + rows_json(answer.rows) + b"}"
+
+
+def rows_arrow(rows: pl.DataFrame) -> bytes:
+    """Rows as an Arrow stream, with their own types."""
+    return kept_stream(rows)
+
+
+def status_of(error: PenstockError) -> int:
+    """The status an error is answered with."""
+    if error.condition in _STATUS and not (_STATUS[error.condition] == 404 and error.where):
+        return _STATUS[error.condition]  # what is missing at a place in a text is not what the address names
+    if isinstance(error, ExternalError):
+        return 503
+    return 500 if isinstance(error, InternalError) else 422
+
+
+def problem(error: PenstockError) -> dict[str, Any]:
+    """An error as a problem document (RFC 9457), with Penstock's own parts beside the standard ones."""
+    place = _PLACE.search(error.where or "")
+    return {
+        "type": f"urn:penstock:{error.condition.lower()}",
+        "title": f"{error.primary}.",
+        "status": status_of(error),
+        "condition": error.condition,
+        "primary": error.primary,
+        "detail": error.detail,
+        "hint": error.hint,
+        "where": error.where,
+        "line": int(place[1]) if place else None,
+        "column": int(place[2]) if place else None,
+        "retry": error.retry,
+    }

@@ -1,0 +1,158 @@
+"""The Spark session of an engine: started on the right Java, quiet, and with cheap checkpoint files.
+
+Receives settings; returns a `SparkSession`. Only the side query of a Spark source (`spark_source`) has a checkpoint:
+Spark's own defaults fork a `chmod` or `readlink` process for every file of it; see docs/decisions/0003.
+
+What the JVM and the Python workers print goes to a file when one is named: pyspark lets the JVM inherit our
+standard error, so that descriptor points to the file while the JVM is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext, java_gateway
+from pyspark.sql import SparkSession as SparkSession
+
+import penstock
+from penstock.errors import ExternalError
+from penstock.settings import Settings, cores_of, on_one_host
+from penstock.spark.exchange import exchange
+from penstock.spark.executors import beginning, take_over
+from penstock.spark.java import java_home
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+#: Spark gives each task a core, so a worker's Polars gets one thread. Workers use the same megabytes for chunk
+#: after chunk: giving pages back to the system between them costs page faults. This is for
+#: the C library, and for the allocator inside Polars.
+WORKER_MEMORY = {
+    "POLARS_MAX_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
+#: the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
+
+
+def session(settings: Settings, log: Path | None = None) -> SparkSession:
+    """Start Spark, or take the session this process already has. `log` gets what Spark's processes print."""
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if on_one_host(settings.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in WORKER_MEMORY.items():
+        os.environ.setdefault(name, value)
+    builder = SparkSession.builder.master(settings.master).appName("penstock")
+    for key, value in (_defaults(settings) | settings.spark).items():
+        builder = builder.config(key, value)
+    try:
+        with _standard_error_to(log), _asked_alone():
+            spark = builder.getOrCreate()
+    except Exception as failure:
+        raise ExternalError(
+            "SPARK_DID_NOT_START",
+            f"Spark did not start with master {settings.master}",
+            detail=str(failure).splitlines()[0] if str(failure) else type(failure).__name__,
+            hint="Check the master's address, that Java runs, and that the machine has memory to spare."
+            + (f" What Spark printed is in {log}." if log else ""),
+        ) from failure
+    spark.sparkContext.setLogLevel("OFF")
+    if settings.executors is not None:
+        take_over(spark.sparkContext)
+    return spark
+
+
+@contextlib.contextmanager
+def _asked_alone() -> Iterator[None]:
+    """Have a JVM that is started meanwhile take no notice of SIGTERM, as pyspark already does with SIGINT: who ends a
+    whole group of processes (`timeout`, a supervisor) asks us, and we need it for the epoch under way. It ends when
+    its standard input does, with us."""
+    start = java_gateway.Popen
+
+    def started(command: Sequence[str], *, preexec_fn: Callable[[], None], **rest: Any) -> Any:
+        def before() -> None:
+            preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return start(command, preexec_fn=before, **rest)
+
+    java_gateway.Popen = started
+    try:
+        yield
+    finally:
+        java_gateway.Popen = start
+
+
+@contextlib.contextmanager
+def _standard_error_to(log: Path | None) -> Iterator[None]:
+    """Let the standard error, for us and for the processes started meanwhile, be a file."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _defaults(settings: Settings) -> dict[str, str]:
+    chosen = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        # payloads are Arrow that is dense already; compressing them again costs more than it saves on one host
+        "spark.shuffle.compress": "false",
+        "spark.broadcast.compress": "false",
+    }
+    if on_one_host(settings.master):
+        chosen |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": _QUICK_JAVA,
+        }
+    if not settings.master.startswith("local"):
+        chosen |= _on_executors(settings) | beginning(settings)
+    return chosen
+
+
+def _on_executors(settings: Settings) -> dict[str, str]:
+    """What executors need that are processes of their own: local masters have none."""
+    chosen = {f"spark.executorEnv.{name}": value for name, value in WORKER_MEMORY.items()}
+    if on_one_host(settings.master):
+        # what this process can import, its executors can: they run on the same disk
+        paths = [str(Path(penstock.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        chosen |= {
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": _QUICK_JAVA,
+        }
+    return chosen
+
+
+def warm_up(context: SparkContext, master: str) -> None:
+    """Start the Python workers and load what they need, so that the first epoch finds them ready."""
+    tasks = cores_of(master) if master.startswith("local") else int(context.defaultParallelism)
+
+    def load(index: int, _: Any) -> Any:
+        importlib.import_module("penstock.epoch.stages")  # in the worker
+        yield index % tasks, b"warm"
+
+    first = context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(load)
+    exchange(context, first, tasks).mapPartitions(lambda items: [len(list(items))]).collect()

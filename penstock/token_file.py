@@ -1,0 +1,38 @@
+"""The file that holds a token: the same rules for the service, the gateway and the agents.
+
+Receives a path; hands the token's text, which is long enough, and nobody else's to read.
+On failure: `ExternalError` TOKEN_FILE_UNREADABLE; `UserError` TOKEN_FILE_OPEN, TOKEN_TOO_SHORT.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from penstock.errors import ExternalError, UserError
+
+_LEAST_TOKEN = 16
+
+
+def token_in(file: Path) -> str:
+    """The token of a file that only its owner can read."""
+    try:
+        text = file.read_text().strip()
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ExternalError(
+            "TOKEN_FILE_UNREADABLE", f"the token file {file} cannot be read", detail=str(failure)
+        ) from failure
+    if mode & 0o077:
+        raise UserError(
+            "TOKEN_FILE_OPEN",
+            f"others can read the token file {file}",
+            hint=f"chmod 600 {file}, and make a new one.",
+        )
+    if len(text) < _LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        raise UserError(
+            "TOKEN_TOO_SHORT",
+            f"the token in {file} is not one of at least {_LEAST_TOKEN} letters and digits",
+            hint=f"openssl rand -hex 24 > {file}",
+        )
+    return text

@@ -1,1 +1,0 @@
-"""The vocabulary of Penstock: errors, durations, identifiers. Imports nothing else of Penstock."""

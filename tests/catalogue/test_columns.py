@@ -1,0 +1,107 @@
+"""Jobs that are altered to tell other columns: what their sinks make of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.sinks.files import JsonLines
+from penstock.testing.list_log import ListLog
+from tests.catalogue import kit
+
+
+def put(log: ListLog, found: list[kit.Event]) -> None:
+    log.add("p0", *(json.dumps(event) for event in found))
+
+
+def columns(file: Path) -> set[str]:
+    """The columns of an epoch's file, each of its rows having all."""
+    if file.suffix == ".parquet":
+        return set(pl.read_parquet(file).columns)
+    found = {frozenset(json.loads(line)) for line in file.read_text().splitlines()}
+    assert len(found) == 1
+    return set(found.pop())
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("before", "after"), [("page, status, bytes", "page, status"), ("page, status", "page, status, user")]
+)
+def test_files_have_the_columns_of_their_epochs(tmp_path: Path, form: str, before: str, after: str) -> None:
+    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+    out = tmp_path / "out"
+    sql = f"CREATE JOB some AS SELECT {before} FROM clicks INTO {form}('{out}')"
+    with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
+        put(log, found[:20])
+        list(engine.steps())
+        jobs.say(f"ALTER JOB some AS SELECT {after} FROM clicks")
+        put(log, found[20:])
+        list(engine.steps())
+    first, *_, last = sorted(out.glob(f"epoch-*.{form}"))
+    assert columns(first) == set(before.split(", "))
+    assert columns(last) == set(after.split(", "))
+
+
+def test_an_epoch_of_before_that_is_repeated_keeps_its_columns(tmp_path: Path) -> None:
+    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+    out, stream = tmp_path / "out", kit.of_log(log)
+    sql = f"CREATE JOB some AS SELECT page, bytes FROM clicks INTO jsonl('{out}')"
+    put(log, found[:20])
+    with (
+        kit.running(tmp_path / "state", stream, sql) as (_, engine),
+        kit.killed_at("gathered", 0),
+        pytest.raises(kit.Killed),
+    ):
+        list(engine.steps())
+    assert not list(out.glob("epoch-*"))
+    # said before the engine is back: the epoch that is on record knows nothing of it
+    sql = sql.replace("page, bytes", "page, user")
+    with kit.running(tmp_path / "state", stream, sql) as (_, engine):
+        put(log, found[20:])
+        list(engine.steps())
+    first, *_, last = sorted(out.glob("epoch-*"))
+    assert columns(first) == {"page", "bytes"}
+    assert columns(last) == {"page", "user"}
+    assert set(JsonLines(out).read().columns) == {"_epoch", "page", "bytes", "user"}
+
+
+def test_a_table_that_cannot_take_them_refuses_the_alter(tmp_path: Path) -> None:
+    log, found = ListLog({"p0": []}, finished=False), kit.events(60)
+    sql = (
+        f"CREATE JOB some AS SELECT page, status FROM clicks INTO sqlite('{tmp_path / 'db'}', 'some');"
+        "CREATE JOB all_of AS SELECT * FROM some"
+    )
+    with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
+        put(log, found[:20])
+        list(engine.steps())
+        before = jobs.commands
+        with pytest.raises(PenstockError, match="user") as caught:
+            jobs.say("ALTER JOB some AS SELECT page, user FROM clicks")
+        assert caught.value.condition == "SINK_SCHEMA_MISMATCH"
+        assert "another table" in str(caught.value.hint)
+        assert jobs.commands == before
+        jobs.say("ALTER JOB some AS SELECT status, page FROM clicks WHERE status = 200")
+        put(log, found[20:])
+        list(engine.steps())
+    wanted = [e["status"] for e in found[:20]] + [e["status"] for e in found[20:] if e["status"] == 200]
+    with sqlite3.connect(tmp_path / "db") as database:
+        assert [row[0] for row in database.execute("SELECT status FROM some")] == wanted
+
+
+def test_a_job_that_is_altered_by_way_of_the_one_it_reads_is_asked_too(tmp_path: Path) -> None:
+    sql = (
+        "CREATE JOB some AS SELECT page, status FROM clicks;"
+        f"CREATE JOB kept AS SELECT * FROM some INTO sqlite('{tmp_path / 'db'}', 'kept')"
+    )
+    log: Any = ListLog({"p0": []}, finished=False)
+    with kit.running(tmp_path / "state", kit.of_log(log), sql) as (jobs, engine):
+        put(log, kit.events(5))
+        list(engine.steps())
+        with pytest.raises(PenstockError, match="SINK_SCHEMA_MISMATCH"):
+            jobs.say("ALTER JOB some AS SELECT page FROM clicks")

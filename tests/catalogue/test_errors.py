@@ -1,0 +1,103 @@
+"""Errors of jobs that come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock.catalogue.agent_reduction import reduction_of
+from penstock.catalogue.open_sinks import _close
+from penstock.catalogue.program import Jobs
+from penstock.errors import UserError
+from penstock.sinks.contract import Sink
+from penstock.testing.inline import InlineEngine
+from tests.catalogue import kit
+
+STREAM = "CREATE STREAM {} FROM files('{}/*.log') FORMAT json(ts TIMESTAMP, page STRING) EVENT TIME ts"
+JOB = "CREATE JOB counts AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 10 SECONDS"
+
+
+def refused(jobs: Jobs, sql: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        jobs.say(sql)
+    return caught.value
+
+
+def test_a_stream_that_a_file_says_otherwise_than_before_is_refused(tmp_path: Path) -> None:
+    first = STREAM.format("more", tmp_path / "one")
+    with kit.running(tmp_path / "s", kit.clicks([]), first):
+        pass
+    jobs = Jobs(
+        "test",
+        tmp_path / "s",
+        streams={"clicks": kit.clicks([])},
+        begin=STREAM.format("more", tmp_path / "another"),
+    )
+    with pytest.raises(UserError, match="STREAM_CHANGED"):
+        InlineEngine(jobs, tmp_path / "s")
+
+
+def with_python(state: Path, *names: str) -> Jobs:
+    stream = kit.clicks([])
+    return Jobs(
+        "test", state, streams={"clicks": stream}, queries={name: stream.select("page") for name in names}
+    )
+
+
+def test_a_job_of_python_is_not_altered_in_sql(tmp_path: Path) -> None:
+    jobs = with_python(tmp_path, "mine")
+    engine = InlineEngine(jobs, tmp_path)
+    assert refused(jobs, "ALTER JOB mine SET WHERE page = 'x'").condition == "JOB_OF_PYTHON"
+    engine.close()
+
+
+def test_a_job_of_python_that_is_not_given_any_more_is_told(tmp_path: Path) -> None:
+    InlineEngine(with_python(tmp_path, "mine", "other"), tmp_path).close()
+    jobs = with_python(tmp_path, "other")
+    engine = InlineEngine(jobs, tmp_path)
+    (row,) = (row for row in jobs.say("SHOW JOBS")[0].rows if row["job"] == "mine")
+    assert (row["life"], "NOT_GIVEN" in row["error"] or "is not now" in row["error"]) == ("failed", True)
+    assert refused(jobs, "RESUME JOB mine").condition == "NOT_GIVEN"
+    engine.close()
+
+
+def test_a_job_that_reads_a_broken_one_cannot_be_resumed_before_it(tmp_path: Path) -> None:
+    sql = "CREATE JOB reader AS SELECT page FROM mine"
+
+    def program(*names: str) -> Jobs:
+        stream = kit.clicks([])
+        queries = {name: stream.select("ts", "page") for name in names}
+        return Jobs("test", tmp_path, streams={"clicks": stream}, queries=queries, begin=sql)
+
+    InlineEngine(program("mine"), tmp_path).close()
+    jobs = program()
+    engine = InlineEngine(jobs, tmp_path)
+    rows = {row["job"]: row for row in jobs.say("SHOW JOBS")[0].rows}
+    assert "it reads mine, which cannot be made any more" in rows["reader"]["error"]  # READS_BROKEN_JOB
+    engine.close()
+
+
+def test_a_text_without_jobs_reduces_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="NO_JOBS"):
+        reduction_of(STREAM.format("clicks", tmp_path), "clicks")
+
+
+class _Stuck(Sink):
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        pass
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        return True
+
+    def close(self) -> None:
+        raise OSError("it is stuck")
+
+    def describe(self) -> str:
+        return "a stuck sink"
+
+
+def test_a_sink_that_cannot_be_closed_is_told() -> None:
+    with pytest.raises(UserError, match=r"SINK_FAILED.*it is stuck"):
+        _close(_Stuck())

@@ -1,0 +1,180 @@
+"""A file of SQL is explained without being run, and what is wrong in it is told with its line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+from types import FunctionType
+
+import pytest
+
+from penstock.catalogue.jobs_app import JobsApp, jobs_app
+from penstock.cli import commands as cli
+from penstock.cli.load_app import load
+from penstock.errors import UserError
+from penstock.origin import here
+from tests.regressions.harness import ev, stream
+
+SCRIPT = """CREATE STREAM clicks FROM files('none/*.log', finished => true) FORMAT combined_log EVENT TIME time;
+CREATE JOB hot AS
+  SELECT path, count(*) AS n
+  FROM clicks GROUP BY path, TUMBLE(time, INTERVAL '30' SECOND);
+CREATE JOB all_paths AS SELECT path FROM clicks;
+"""
+
+
+def left(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    return int(caught.value.code or 0)
+
+
+def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT)
+    assert left(["explain", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "JOB hot\ntells path String, n Int64" in told
+    assert "windows of 30s" in told
+    assert "JOB all_paths\ntells path String" in told
+    assert left(["explain", str(file), "--form", "logical"]) == 2
+    assert "BAD_OPTION" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        (SCRIPT.replace("SELECT path, count", "SELECT pth, count"), "line 3, column 10, in job hot"),
+        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32, in job all_paths"),
+        (SCRIPT.replace("CREATE JOB all_paths", "CREATE JOB clicks"), "line 5, column 1, in job clicks"),
+        (SCRIPT.replace("CREATE JOB all", "CREATE JB all"), "line 5, column 8"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_in_the_file(wrong: str, place: str) -> None:
+    with pytest.raises(UserError) as caught:
+        jobs_app("shop", wrong).explained()
+    assert caught.value.where == place
+
+
+def test_jobs_that_python_gives_are_explained() -> None:
+    clicks = stream([ev(0, user="a")], "clicks")
+    counted = clicks.key_by("user").window("1m").count()
+    told = jobs_app("shop", streams={"clicks": clicks}, queries={"counts": counted}).explained()
+    assert [answer.name for answer in told] == ["counts"]
+    assert "count Int64" in told[0].says
+
+
+def test_explain_of_a_query_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT)
+    assert left(["sql", "--with", str(file), "EXPLAIN SELECT path FROM clicks"]) == 0
+    assert capsys.readouterr().out == "tells path String\nreads stream clicks: path\n"
+    assert left(["sql", "--with", str(file), "EXPLAIN JOB hot"]) == 0
+    assert "windows of 30s" in capsys.readouterr().out
+    assert left(["sql", ""]) == 2
+    assert "NOT_A_QUERY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong", "place"),
+    [
+        ("EXPLAIN SELECT pth FROM clicks", ("", ""), "At: line 1, column 16."),
+        ("EXPLAIN\n  SELEC path FROM clicks", ("", ""), "At: line 2, column 3."),
+        (
+            "EXPLAIN SELECT path FROM clicks",
+            ("SELECT path, c", "SELECT pth, c"),
+            "shop.sql, line 3, column 10, in job hot.",
+        ),
+        ("EXPLAIN SELECT path FROM clicks", ("JOB all", "JB all"), "shop.sql, line 5, column 8."),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_in_its_own_text(
+    asked: str, wrong: tuple[str, str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT.replace(*wrong) if wrong[0] else SCRIPT)
+    assert left(["sql", "--with", str(file), asked]) == 2
+    assert place in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        (SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"), "line 5, column 32, in job all_paths"),
+        (f"{SCRIPT}CREATE JOB b AS\n SELECT path FROM hot\n INTO jsonl('a'), jsnl('b')", "line 8, column 19, in job b"),
+        (f"{SCRIPT}PAUSE JOB hot; RESUME JOB hot;\nPAUSE JOB hot; PAUSE JOB hot", "line 7, column 16"),
+        (f"{SCRIPT}CREATE JOB c AS SELECT pth FROM hot", "line 6, column 24, in job c"),
+        (f"{SCRIPT}ALTER JOB hot\nAS SELECT pth FROM clicks", "line 7, column 11, in job hot"),
+        (f"{SCRIPT}ALTER JOB hot SET WHERE pth = 'a'", "line 6, column 1, in job hot"),
+        (f"{SCRIPT}PAUSE JOB hot; DROP JOB warm", "line 6, column 16"),
+        (f"{SCRIPT}CREATE STREAM s FROM fils('a')\nFORMAT combined_log", "line 6, column 22, in stream s"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_when_it_begins_or_is_said_has_its_place_too(
+    wrong: str, place: str, tmp_path: Path
+) -> None:
+    begun = JobsApp("shop", wrong, file="shop.sql").on(tmp_path / "begun")
+    with pytest.raises(UserError) as caught:
+        begun.begun()
+    assert caught.value.where == f"shop.sql, {place}"
+    jobs = JobsApp("shop").on(tmp_path / "said")
+    jobs.begun()
+    for asked in (jobs.say, jobs.checked):
+        with pytest.raises(UserError) as caught:
+            asked(wrong)
+        assert caught.value.where == place
+
+
+def test_the_file_is_named_when_it_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "shop.sql"
+    file.write_text(SCRIPT.replace("SELECT path FROM", "SELECT pth FROM"))
+    assert left(["explain", str(file)]) == 2
+    told = "".join(capsys.readouterr().err.split())
+    assert "shop.sql,line5,column32,injoball_paths." in told
+    app = load(file)
+    assert isinstance(app, JobsApp)
+    with pytest.raises(UserError, match=r"shop\.sql, line 5, column 32, in job all_paths"):
+        app.on(tmp_path / "state").begun()
+
+
+def test_a_ranking_is_explained_by_the_column_it_tells() -> None:
+    ranked = "SELECT path, {} FROM clicks GROUP BY path ORDER BY {} DESC LIMIT 5 WINDOWING 1 MINUTE"
+    wanted = {
+        ("MAX(bytes) AS most, COUNT(*) AS n", "n"): "top 5 by greatest n",
+        ("COUNT(*) AS n", "MAX(bytes)"): "top 5 by greatest value that it does not tell",
+    }
+    for said, told in wanted.items():
+        job = f"CREATE JOB top AS {ranked.format(*said)}"
+        assert jobs_app("shop", SCRIPT + job).explained()[-1].says.splitlines()[-1] == told
+
+
+def test_one_is_no_plural(tmp_path: Path) -> None:
+    jobs = JobsApp("shop", SCRIPT).on(tmp_path)
+    jobs.begun()
+    assert [answer.says for answer in jobs.say("SHOW STREAMS; SHOW JOBS")] == ["1 stream", "2 jobs"]
+
+
+def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None:
+    def called_from(file: Path) -> str:
+        names = {"here": here, "__name__": "other"}
+        exec(compile("def call(what): return what()\nfound = call(here)", str(file), "exec"), names)
+        return str(names["found"])
+
+    assert called_from(tmp_path / "mine.py").startswith("mine.py:")
+    assert called_from(tmp_path / "site-packages" / "typer" / "main.py") == ""
+    found: list[str] = []
+    thread = Thread(target=lambda: found.append(str(here())))
+    thread.start()
+    thread.join()
+    assert found[0].startswith("test_script.py:"), "the thread's own frames are not in the way"
+    thread = Thread(target=here_alone, args=(found,))
+    thread.start()
+    thread.join()
+    assert found[1] == ""
+
+
+#: as if it were Penstock's own: nobody else is on the stack of a thread that begins with it
+here_alone = FunctionType(
+    compile("def f(found): found.append(str(here()))", "<string>", "exec").co_consts[0],
+    {"here": here, "str": str, "__name__": "penstock.thread"},
+)

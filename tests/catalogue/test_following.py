@@ -1,0 +1,203 @@
+"""Jobs whose engine follows another's epochs: they know what that took in, say nothing, and lead once they are told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from penstock.catalogue.program import Jobs
+from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.query.stream import Stream
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import InlineEngine
+from tests.catalogue import kit
+
+SQL = "CREATE JOB pages AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
+ERROR = UserError("JOB_BROKEN", "it does not go")
+
+
+def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_000) -> Jobs:
+    return Jobs("t", state, streams={"clicks": stream}, begin=begin, fold_after=fold_after)
+
+
+def following(state: Path, stream: Stream, taken: int, **options: str) -> Jobs:
+    follower = jobs(state, stream, **options)  # type: ignore[arg-type]
+    follower.begun(follows=True)
+    follower.opened(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    return follower
+
+
+def entries(state: Path) -> list[str]:
+    return sorted(path.name for path in (state / "commands").iterdir())
+
+
+def test_who_follows_has_the_plan_of_each_epoch_and_opens_what_it_needs(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    leader = jobs(state, stream)
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    first = leader.commands
+    leader.say(f"CREATE JOB big AS SELECT user FROM clicks WHERE bytes > 900 INTO jsonl('{tmp_path}/big')")
+    second = leader.commands
+    leader.say("DROP JOB big; PAUSE JOB pages")
+
+    follower = following(state, stream, first)
+    assert follower.commands == first
+    assert set(follower.plan(first).outputs) == {"pages"}
+    follower.caught_up(second)
+    assert follower.commands == second, "not what nobody has taken in yet"
+    (sink,) = follower.plan(second).outputs["big"].sinks
+    assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
+    follower.caught_up(leader.commands)
+    assert not follower.plan(leader.commands).outputs
+    engine.close()
+    follower.closed()
+
+
+def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    leader = jobs(state, stream)
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    taken, before = leader.commands, entries(state)
+    other = SQL.replace("5 SECONDS", "7 SECONDS")
+    follower = following(state, stream, taken, begin=other)
+    number = follower.catalogue.jobs["pages"].number
+    follower.paused(taken, {number: ERROR})
+    for _ in range(2):
+        follower.failed(1, taken, {number: ERROR})
+    follower.failed(2, taken, {number: ERROR})  # another epoch: counted anew
+    follower.settled(taken)
+    follower.caught_up(taken)
+    assert entries(state) == before
+    assert not (state / "failures").exists()
+    engine.close()
+    follower.led(taken)
+    assert follower.commands > taken
+    assert "7 SECONDS" in follower.catalogue.jobs["pages"].select, (
+        "it says its text as any that comes to lead"
+    )
+    follower.failed(3, follower.commands, {follower.catalogue.jobs["pages"].number: ERROR})
+    assert follower.catalogue.jobs["pages"].master.life == "failed"
+    assert [path.name for path in (state / "failures").iterdir()] == ["000000000003.json"]
+    follower.closed()
+
+
+def test_a_job_that_fails_with_who_follows_alone_ends_it(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    with kit.running(state, stream, SQL, epoch_units=20) as (leader, engine):
+        assert engine.step() is not None
+        taken = leader.commands
+        follower = following(state, stream, taken)
+        number = follower.catalogue.jobs["pages"].number
+        follower.failed(1, taken, {number: ERROR})
+        follower.failed(1, taken, {number: ERROR})
+        with pytest.raises(ExternalError) as ended:
+            follower.failed(1, taken, {number: ERROR})
+        assert ended.value.condition == "FOLLOWS_OTHERWISE"
+        assert leader.catalogue.jobs["pages"].master.life == "running"
+        follower.closed()
+
+
+def test_who_lacks_what_a_job_needs_cannot_follow(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    loud = {"loud": lambda page: page.str.to_uppercase()}
+    with kit.running(state, stream, SQL, functions=loud, epoch_units=20) as (leader, engine):
+        assert engine.step() is not None
+        first = leader.commands
+        follower = following(state, stream, first)
+        leader.say("CREATE JOB shouts AS SELECT loud(page) AS page FROM clicks")
+        with pytest.raises(ExternalError) as ended:
+            follower.caught_up(leader.commands)
+        assert ended.value.condition == "FOLLOWS_OTHERWISE"
+        assert follower.commands == first
+        assert leader.catalogue.jobs["shouts"].master.life == "running"
+        follower.closed()
+
+
+def test_who_follows_from_before_the_snapshot_is_told_so(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(400)), tmp_path / "state"
+    leader = jobs(state, stream, fold_after=2)
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    taken = leader.commands
+    slow = following(state, stream, taken)
+    for _ in range(5):
+        leader.say("PAUSE JOB pages")
+        leader.say("RESUME JOB pages")
+        assert engine.step() is not None
+    engine.recycle(1)
+    assert any(name.endswith(".snapshot") for name in entries(state))
+    with pytest.raises(ExternalError) as gone:
+        slow.caught_up(leader.commands)
+    assert gone.value.condition == "COMMANDS_GONE"
+    with pytest.raises(ExternalError) as gone:
+        following(state, stream, taken)
+    assert gone.value.condition == "COMMANDS_GONE"
+    later = following(state, stream, leader.commands)
+    assert set(later.plan(leader.commands).outputs) == {"pages"}
+    engine.close()
+
+
+@pytest.mark.parametrize("how", ["paused", "failed"])
+def test_a_job_that_does_not_run_is_opened_once_it_is_resumed(how: str, tmp_path: Path) -> None:
+    """What it writes to is away: that ends nobody who follows, nor who comes to lead, while the job tells nothing."""
+    stream, state, place = kit.clicks(kit.events(60)), tmp_path / "state", tmp_path / "disk"
+    leader = jobs(state, stream, begin=f"CREATE JOB big AS SELECT user FROM clicks INTO jsonl('{place}/big')")
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    if how == "paused":
+        leader.say("PAUSE JOB big")
+    else:
+        leader.failed(1, leader.commands, {leader.catalogue.jobs["big"].number: ERROR})
+    asleep = leader.commands
+    place.rename(tmp_path / "away")
+    place.write_text("no folder")
+    first, second = following(state, stream, asleep), following(state, stream, asleep)
+    assert leader.catalogue.jobs["big"].master.life == how
+    leader.say("RESUME JOB big")
+    with pytest.raises(ExternalError) as ended:
+        first.caught_up(leader.commands)
+    assert ended.value.condition == "FOLLOWS_OTHERWISE"
+    place.unlink()
+    second.caught_up(leader.commands)
+    (sink,) = second.plan(leader.commands).outputs["big"].sinks
+    assert sink.write(0, pl.DataFrame({"user": ["u1"]})), "it is open"
+    leader.say("PAUSE JOB big")
+    engine.close()
+    shutil.rmtree(place)
+    place.write_text("no folder")
+    third = following(state, stream, leader.commands, begin="")
+    third.led(leader.commands)
+    with pytest.raises(PenstockError):
+        third.say("RESUME JOB big")
+    place.unlink()
+    third.say("RESUME JOB big")
+    (sink,) = third.plan(third.commands).outputs["big"].sinks
+    assert sink.write(0, pl.DataFrame({"user": ["u1"]}))
+    for each in (first, second, third):
+        each.closed()
+
+
+def test_who_comes_to_lead_opens_what_ran_in_an_epoch_that_it_has_still_to_carry_out(tmp_path: Path) -> None:
+    stream, state = kit.clicks(kit.events(60)), tmp_path / "state"
+    begin = f"CREATE JOB big AS SELECT user FROM clicks INTO sqlite('{tmp_path}/out.db', 'big')"
+    leader = jobs(state, stream, begin=begin)
+    engine = InlineEngine(leader, state, epoch_units=20)
+    assert engine.step() is not None
+    leader.say("PAUSE JOB big")
+    follower = following(state, stream, leader.commands, begin="")
+    leader.say("RESUME JOB big")
+    between = leader.commands
+    leader.say("PAUSE JOB big")
+    engine.close()
+    assert follower.catalogue.jobs["big"].master.life == "paused", (
+        "it has read what no epoch here has taken in"
+    )
+    follower.led(leader.commands)
+    (sink,) = follower.plan(between).outputs["big"].sinks
+    assert sink.write(7, pl.DataFrame({"user": ["u1"]})), "it is open"
+    follower.closed()

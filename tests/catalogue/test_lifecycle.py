@@ -1,0 +1,71 @@
+"""A job's life, and which coordinator carries it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.catalogue.lifecycle import Happening, Master
+from penstock.catalogue.master_placement import carried, carrier
+from penstock.errors import UserError
+
+HAPPENINGS = st.lists(st.sampled_from(get_args(Happening)), max_size=30)
+
+
+@given(HAPPENINGS)
+def test_a_life_only_goes_where_it_can(happenings: list[Happening]) -> None:
+    master = Master("j")
+    for happening in happenings:
+        before = master
+        try:
+            master = master.after(happening, "broken" if happening == "fail" else None)
+        except UserError:
+            assert master is before
+            continue
+        assert before.life != "gone", "nothing happens to what is gone"
+        assert master.version == before.version + (happening != "flush")
+        assert (master.life == "failed") == (master.error is not None)
+        assert (
+            master.life
+            in {
+                "pause": ("paused",),
+                "resume": ("running",),
+                "fail": ("failed",),
+                "drop": ("gone",),
+                "flush": ("running",),
+                "alter": ("running", "paused"),
+                "empty": ("running", "paused", "failed"),
+            }[happening]
+        )
+
+
+def test_an_error_stays_until_the_job_runs_again() -> None:
+    failed = Master("j").after("fail", "broken")
+    assert failed.after("empty").error == "broken"
+    assert failed.after("resume").error is None
+    assert failed.after("alter").life == "running"
+    with pytest.raises(UserError):
+        failed.after("flush")
+
+
+JOBS = [f"job_{number}" for number in range(1_000)]
+
+
+def test_masters_are_spread_evenly_and_each_job_has_one() -> None:
+    alive = ["a", "b", "c", "d"]
+    loads = Counter(carrier(job, alive) for job in JOBS)
+    assert set(loads) == set(alive)
+    assert max(loads.values()) < 1.3 * len(JOBS) / len(alive)
+    assert sorted(job for name in alive for job in carried(name, JOBS, alive)) == sorted(JOBS)
+
+
+def test_only_the_jobs_of_who_left_move() -> None:
+    before = {job: carrier(job, ["a", "b", "c"]) for job in JOBS}
+    after = {job: carrier(job, ["a", "c"]) for job in JOBS}
+    assert all(after[job] == owner for job, owner in before.items() if owner != "b")
+    with pytest.raises(ValueError, match="alive"):
+        carrier("j", [])

@@ -1,0 +1,240 @@
+"""Deploying a file: what is missing is created, what differs altered, the rest left; what the file lost, dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import UserError
+from tests.catalogue import kit
+from tests.catalogue.python_kit import Files, create, deployed, life, running
+
+EVENTS = kit.events(160)
+APP = """
+def loud(rows):
+    return rows.with_columns(pl.col("page").str.to_uppercase())
+
+errors = clicks.filter(pl.col("status") >= 400).map_batches(loud).select("page", "user")
+counts = clicks.key_by("page").window("10s").count()
+app = ps.app("shop", ps.output("errors", errors), ps.output("counts", counts))
+"""
+JOBS = """
+calls = {"louder": lambda column: column.map_batches(lambda v: v.str.to_uppercase(), return_dtype=ps.String)}
+sums = clicks.key_by("page").window("10s").aggregate(ps.sum_("bytes", "b"))
+app = ps.jobs_app("shop", '''
+    CREATE JOB loud AS SELECT louder(page) AS page FROM clicks WHERE status >= 400;
+    CREATE JOB most AS SELECT page, MAX(b) AS b FROM sums GROUP BY page WINDOWING 30 SECONDS;
+    CREATE JOB plain AS SELECT user FROM clicks WHERE status = 500
+''', streams={"clicks": clicks}, queries={"sums": sums}, functions=calls)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "given", EVENTS)
+
+
+def test_only_what_has_changed_is_altered(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s") as (jobs, engine):
+        assert deployed(jobs, files.write(APP)) == [
+            "created job errors; it runs from the next epoch on; the stream clicks came with it",
+            "created job counts; it runs from the next epoch on",
+        ]
+        engine.step()
+        before = jobs.commands
+        same = [
+            "job errors is as it was; its state is kept",
+            "job counts is as it was; its state is kept",
+        ]
+        assert deployed(jobs, files.write(APP)) == same
+        assert deployed(jobs, files.write("# moved by a line\n\n" + APP)) == same
+        assert jobs.commands == before, "nothing was written"
+        louder = APP.replace("to_uppercase", "to_lowercase")
+        assert deployed(jobs, files.write(louder)) == [
+            "altered job errors; it needs no state",
+            "job counts is as it was; its state is kept",
+        ]
+        wider = louder.replace('"page").window("10s")', '"user").window("10s")')
+        assert deployed(jobs, files.write(wider)) == [
+            "job errors is as it was; its state is kept",
+            "altered job counts; its state has another shape now and begins anew, with the next epoch",
+        ]
+        told = kit.told(list(engine.steps()))
+        assert {row[0] for row in told["errors"]} <= {"/a", "/b", "/c", "/d"}
+
+
+def test_pruning_drops_what_the_file_has_no_more_and_nothing_else(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+        create(jobs, "by_hand", files.write(APP), "counts")
+        jobs.say("CREATE JOB sql AS SELECT page FROM clicks")
+        other = files.write(APP.replace('"errors"', '"o_e"').replace('"counts"', '"o_c"'), "other.py")
+        deployed(jobs, other)
+        deployed(jobs, files.write(APP))
+        less = APP.replace(', ps.output("counts", counts)', "")
+        assert deployed(jobs, files.write(less)) == ["job errors is as it was; its state is kept"]
+        before = jobs.commands
+        says = [
+            "job errors is as it was; its state is kept",
+            "dropped job counts, which the file has no more; its state goes with it",
+        ]
+        assert deployed(jobs, files.write(less), prune=True, check=True) == says
+        assert jobs.commands == before, "it was only asked"
+        assert deployed(jobs, files.write(less), prune=True) == says
+        assert jobs.catalogue.jobs.keys() == {"by_hand", "sql", "o_e", "o_c", "errors"}
+
+
+def test_a_deploy_is_accepted_as_a_whole_or_not_at_all(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+        jobs.say("CREATE JOB counts AS SELECT page FROM clicks")
+        with pytest.raises(UserError, match="JOB_OF_SQL"):
+            deployed(jobs, files.write(APP))
+        jobs.say("DROP JOB counts")
+        deployed(jobs, files.write(APP))
+        with pytest.raises(UserError, match="NAME_TAKEN"):
+            deployed(jobs, files.write(APP, "copy.py"))
+        jobs.say("CREATE JOB reader AS SELECT page FROM counts")
+        with pytest.raises(UserError, match="STILL_READ"):
+            deployed(jobs, files.write(APP.replace(', ps.output("counts", counts)', "")), prune=True)
+        with pytest.raises(UserError, match="the job reader"):
+            deployed(
+                jobs,
+                files.write(APP.replace('counts = clicks.key_by("page")', 'counts = clicks.key_by("user")')),
+            )
+        assert jobs.catalogue.jobs.keys() == {"errors", "counts", "reader"}
+
+
+def test_outputs_of_a_file_read_each_other_in_any_order(files: Files, tmp_path: Path) -> None:
+    text = """
+base = clicks.select("page", n=pl.col("bytes"))
+reader = ps.job("base", {"page": ps.String(), "n": ps.Int64()}).filter(pl.col("n") > 900)
+app = ps.app("chain", ps.output("reader", reader), ps.output("base", base))
+"""
+    with running(tmp_path / "s") as (jobs, engine):
+        assert [says.split(";")[0] for says in deployed(jobs, files.write(text))] == [
+            "created job base",
+            "created job reader",
+        ]
+        both = text.replace('n=pl.col("bytes")', 'm=pl.col("bytes")').replace('"n"', '"m"')
+        assert [says.split(";")[0] for says in deployed(jobs, files.write(both))] == [
+            "altered job base",
+            "altered job reader",
+        ]
+        told = kit.told(list(engine.steps()))
+        assert told["reader"] == [(e["page"], e["bytes"]) for e in EVENTS if (e["bytes"] or 0) > 900]
+        nobody = text.replace('ps.job("base"', 'ps.job("reader"')
+        with pytest.raises(UserError, match="JOB_CYCLE"):
+            deployed(jobs, files.write(nobody))
+        gone = 'app = ps.app("chain", ps.output("other", clicks.select("page")))\n'
+        says = deployed(jobs, files.write(gone), prune=True)
+        assert [one.split(",")[0].split(";")[0] for one in says] == [
+            "created job other",
+            "dropped job reader",
+            "dropped job base",
+        ]
+
+
+def test_a_jobs_app_brings_its_sql_and_the_functions_that_it_calls(files: Files, tmp_path: Path) -> None:
+    with running(tmp_path / "s") as (jobs, engine):
+        said = deployed(jobs, files.write(JOBS))
+        assert [one.split(";")[0] for one in said] == [
+            "created job sums",
+            "created job loud",
+            "created job most",
+            "created job plain",
+        ]
+        first = engine.step()
+        assert first is not None
+        assert {row[0] for row in first.rows["loud"].rows()} <= {"/A", "/B", "/C", "/D"}
+        quiet = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
+        assert [one.split(";")[0] for one in quiet] == [
+            "job sums is as it was",
+            "altered job loud",
+            "job most is as it was",
+            "job plain is as it was",
+        ]
+        jobs.say("ALTER JOB plain SET WHERE status = 404")
+        again = deployed(jobs, files.write(JOBS.replace("to_uppercase", "to_titlecase")))
+        assert all("is as it was" in one for one in again)
+        told = kit.told(list(engine.steps()))
+        assert told["most"]
+    with running(tmp_path / "s") as (jobs, _):
+        assert {life(jobs, name) for name in jobs.catalogue.jobs} == {"running"}
+        less = JOBS.replace("CREATE JOB plain AS SELECT user FROM clicks WHERE status = 500", "")
+        assert "dropped job plain" in deployed(jobs, files.write(less), prune=True)[-1]
+
+
+def test_a_jobs_app_must_say_the_streams_that_the_engine_has(files: Files, tmp_path: Path) -> None:
+    other = 'other = ps.stream("clicks", ps.generated(), ps.combined_log(), time="time")\nsums = '
+    text = JOBS.replace('streams={"clicks": clicks}', 'streams={"clicks": other}').replace("sums = ", other)
+    with running(tmp_path / "s", given=files.stream) as (jobs, _):
+        with pytest.raises(UserError, match="STREAM_DIFFERS"):
+            deployed(jobs, files.write(text))
+        assert not jobs.catalogue.jobs
+
+
+CHANGES = {
+    "a constant that a function names": ("LIMIT = 900", "LIMIT = 901", True),
+    "a table that a function names": ('{"k": [1, 2]}', '{"k": [1, 3]}', True),
+    "an array that a function names": (
+        "np.arange(5000)",
+        "(np.arange(5000) != 2500) * np.arange(5000)",
+        True,
+    ),
+    "a helper of a helper": ("return n + 1", "return n + 2", True),
+    "a default": ("def keep(rows, low=0)", "def keep(rows, low=1)", True),
+    "a pattern": ('re.compile("a+")', 're.compile("b+")', True),
+    "a comment": ("# nothing", "# nothing at all\n", False),
+    "what no query names": ("UNUSED = 1", "UNUSED = 2", False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_job_calls_is_compared_however_far_away(change: str, files: Files, tmp_path: Path) -> None:
+    text = """
+# nothing
+import re
+import numpy as np
+
+UNUSED = 1
+LIMIT = 900
+TABLE = pl.DataFrame({"k": [1, 2]})
+ARRAY = np.arange(5000)
+PATTERN = re.compile("a+")
+
+def more(n):
+    return n + 1
+
+def limit():
+    return more(LIMIT)
+
+def keep(rows, low=0):
+    assert TABLE.height and ARRAY.size and PATTERN.pattern
+    return rows.filter(pl.col("bytes") > limit() + low)
+
+app = ps.app("a", ps.output("kept", clicks.map_batches(keep).select("bytes")))
+"""
+    old, new, altered = CHANGES[change]
+    assert old in text
+    with running(tmp_path / "s") as (jobs, _):
+        deployed(jobs, files.write(text))
+        (says,) = deployed(jobs, files.write(text.replace(old, new)))
+        assert says.startswith("altered" if altered else "job kept is as it was"), says
+
+
+def test_jobs_that_python_gave_at_the_start_take_the_code_of_a_deploy(files: Files, tmp_path: Path) -> None:
+    from penstock.catalogue.program import Jobs
+    from penstock.testing.inline import InlineEngine
+
+    stream = files.stream
+    rows = stream.key_by("page").window("10s").count()
+    jobs = Jobs("test", tmp_path / "s", streams={"clicks": stream}, queries={"counts": rows})
+    engine = InlineEngine(jobs, tmp_path / "s", epoch_units=1800)
+    engine.step()
+    text = 'counts = clicks.key_by("page").window("10s").count()\napp = ps.jobs_app("x", queries={"counts": counts})\n'
+    (says,) = deployed(jobs, files.write(text))
+    assert says == "altered job counts; its state is kept"
+    engine.close()
+    with running(tmp_path / "s", given=files.stream) as (later, engine):  # it is not given any more
+        assert life(later, "counts") == "running"
+        assert kit.told(list(engine.steps()))["counts"]

@@ -1,0 +1,179 @@
+"""Code that other processes take in: coordinators of the same jobs, engines that follow, one that was replaced."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.catalogue.code import read_bundle
+from penstock.catalogue.code_requests import create_from
+from penstock.catalogue.code_store import CodeStore
+from penstock.catalogue.program import Jobs
+from penstock.errors import ExternalError, InternalError, PenstockError, UserError
+from penstock.state.directory import StateDirectory
+from penstock.state.generation import Ground
+from penstock.testing.inline import InlineEngine
+from tests.catalogue import kit
+from tests.catalogue.python_kit import Files, create, life
+
+EVENTS = kit.events(120)
+STAY = "CREATE JOB stay AS SELECT page FROM clicks"
+LOUD = """
+import marks
+
+def loud(rows):
+    return rows.with_columns(page=pl.col("page") + marks.MARK)
+
+query = clicks.map_batches(loud).select("page")
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    files = Files(tmp_path / "given", EVENTS)
+    files.write("MARK = '!'\n", "marks.py", head=False)
+    return files
+
+
+def jobs(state: Path, files: Files, *, follows: bool = False, shared: bool = False) -> Jobs:
+    return Jobs("t", state, streams={"clicks": files.stream}, begin=STAY, follows=follows, shared=shared)
+
+
+def test_an_engine_runs_the_code_that_a_coordinator_took_in(files: Files, tmp_path: Path) -> None:
+    state, file = tmp_path / "state", files.write(LOUD)
+    owner = jobs(state, files)
+    engine = InlineEngine(owner, state, epoch_units=1800)
+    first = engine.step()
+    coordinator = jobs(state, files, follows=True)
+    coordinator.joined()
+    create(coordinator, "loud", file)
+    file.unlink()
+    (files.folder / "marks.py").unlink()
+    told = kit.told([r for r in [first, *engine.steps()] if r])
+    assert told["loud"]
+    assert set(told["loud"]) <= {(f"/{page}!",) for page in "abcd"}
+    assert life(owner, "loud") == "running"
+    third = jobs(state, files, follows=True)
+    third.joined()
+    assert third.compiled("loud").schema.keys() == {"page"}
+    engine.close()
+
+
+def test_an_engine_that_follows_and_then_leads_has_the_code(files: Files, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    leader = jobs(state, files)
+    engine = InlineEngine(leader, state, epoch_units=1800)
+    engine.step()
+    taken = leader.commands
+    follower = jobs(state, files)
+    follower.begun(follows=True)
+    follower.opened(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    create(leader, "loud", files.write(LOUD))
+    follower.caught_up(leader.commands)
+    assert "loud" in follower.plan(leader.commands).outputs
+    engine.close()
+    follower.led(leader.commands)
+    assert life(follower, "loud") == "running"
+    follower.closed()
+
+
+def test_of_two_who_create_a_job_at_once_one_is_refused(files: Files, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    InlineEngine(jobs(state, files), state).close()
+    both = [jobs(state, files, follows=True) for _ in range(2)]
+    requests = []
+    for number, one in enumerate(both):
+        one.joined()
+        requests.append(create_from("loud", files.write(LOUD.replace("+", "+" + " " * number)), "query"))
+    outcomes: list[str] = []
+    ready = threading.Barrier(2)
+
+    def submit(number: int) -> None:
+        ready.wait()
+        try:
+            outcomes.append(both[number].submit(requests[number])[0].says.split(";")[0])
+        except PenstockError as error:
+            outcomes.append(error.condition)
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["NAME_TAKEN", "created job loud"]
+    with_code = jobs(state, files, follows=True)
+    with_code.joined()
+    assert CodeStore(state).has(next(iter(with_code.catalogue.code)))
+
+
+def test_an_engine_that_was_replaced_puts_no_code_in_place(files: Files, tmp_path: Path) -> None:
+    bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
+    old, new = (Ground(tmp_path / "state" / "generations") for _ in range(2))
+    old.take()
+    store.put(bundle, old)
+    assert store.get(bundle.digest).files.keys() == {"app.py", "marks.py"}
+    store.keep_only([], grace_seconds=0)
+    new.take()
+    with pytest.raises(ExternalError, match="FENCED"):
+        store.put(bundle, old)
+    assert not store.has(bundle.digest)
+    store.put(bundle, new)
+    assert store.get(bundle.digest) == bundle
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "manifest", "another"])
+def test_code_that_is_not_as_it_was_put_is_not_returned(damage: str, files: Files, tmp_path: Path) -> None:
+    bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
+    store.put(bundle)
+    place = store.place(bundle.digest)
+    match damage:
+        case "changed":
+            (place / "marks.py").write_text("MARK = '?'\n")
+        case "missing":
+            (place / "marks.py").unlink()
+        case "manifest":
+            (place / "manifest.json").write_text("{")
+        case "another":
+            other = read_bundle(files.write(LOUD + "\n"))
+            store.put(other)
+            for file in place.iterdir():
+                file.write_bytes((store.place(other.digest) / file.name).read_bytes())
+    with pytest.raises(InternalError, match="STATE_DAMAGED"):
+        store.get(bundle.digest)
+
+
+def test_code_that_others_could_have_written_is_not_executed(files: Files, tmp_path: Path) -> None:
+    bundle, store = read_bundle(files.write(LOUD)), CodeStore(tmp_path / "state")
+    before = os.umask(0o002)
+    try:
+        store.put(bundle)
+    finally:
+        os.umask(before)
+    assert store.get(bundle.digest) == bundle, "it is kept to ourselves, whatever new files are like"
+    for place in (tmp_path / "state" / "code", store.place(bundle.digest) / "marks.py"):
+        mode = place.stat().st_mode
+        place.chmod(0o777)
+        with pytest.raises(UserError, match="CODE_NOT_TRUSTED"):
+            store.get(bundle.digest)
+        place.chmod(mode)
+    assert store.get(bundle.digest) == bundle
+
+
+def test_code_that_was_removed_while_its_command_was_written_is_there_again(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = jobs(tmp_path / "state", files)
+    engine = InlineEngine(owner, tmp_path / "state")
+    append = owner._known.log.append
+
+    def folded_before(*arguments: object) -> int | None:
+        CodeStore(tmp_path / "state").keep_only([], grace_seconds=0)
+        return append(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(owner._known.log, "append", folded_before)
+    create(owner, "loud", files.write(LOUD))
+    assert CodeStore(tmp_path / "state").has(next(iter(owner.catalogue.code)))
+    engine.close()

@@ -1,0 +1,180 @@
+"""A unit that is served, who listens to it, and who feeds it: processes of their own, and threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.client import Told, connect
+from penstock.errors import PenstockError
+from penstock.ha.unit import Member, Unit, UnitRecord
+from tests.server.kit import until
+
+COMMAND = [sys.executable, "-c", "from penstock.cli.commands import main; main()"]
+WAIT = 90.0
+
+
+def event(n: int) -> dict[str, Any]:
+    return {"at": f"2026-03-01T12:{n // 60 % 60:02}:{n % 60:02}Z", "n": n}
+
+
+class Site:
+    """A unit that is served, in a folder. To be closed."""
+
+    def __init__(
+        self, folder: Path, *arguments: str, master: str = "inline", lease: str = "6s", wait: float = WAIT
+    ) -> None:
+        self.folder, self.state, self._wait = folder, folder / "state", wait
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self._arguments = [*arguments, "--epoch", "200ms", "--master", master, "--lease-timeout", lease]
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._pids: set[int] = set()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The service."""
+        return self.command(
+            "serve", *self._arguments, "--ha", "--state", "state", "--listen", self.url.partition("//")[2]
+        )
+
+    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+        self._started.append(process)
+        return process
+
+    def members(self) -> dict[str, Member]:
+        """The engines that are up."""
+        unit = Unit.at(self.state)
+        try:
+            found = {name: member for name, member in unit.members().items() if member.seems_up}
+            self._pids |= {member.pid for member in found.values()}
+            return found
+        finally:
+            unit.close()
+
+    def record(self) -> UnitRecord:
+        unit = Unit.at(self.state)
+        try:
+            return unit.record()
+        finally:
+            unit.close()
+
+    def settled(self, *phases: str) -> dict[str, Member] | None:
+        """The engines, once one leads and another is ready for it."""
+        with suppress(PenstockError):
+            members, leader = self.members(), self.record().leader
+            others = [member.phase for name, member in members.items() if name != leader]
+            if leader in members and members[leader].phase == "primary" and others == [*phases]:
+                return members
+        return None
+
+    def coordinated_again(self) -> bool:
+        """Whether a service that was started anew coordinates: first it waits whether the one that was killed lives."""
+        record = self.record()
+        return len(self.logged(f"engine {record.leader} leads (generation {record.generation})")) == 2
+
+    def when(self, what: Callable[[], Any]) -> Any:
+        """What comes of a question, once it is something."""
+        try:
+            return until(what, self._wait)
+        except AssertionError:
+            logs = sorted((self.state / "ha" / "logs").glob("*.log"))
+            said = "\n".join(f"== {log}\n{log.read_text()[-2_000:]}" for log in [*logs, self.folder / "log"])
+            raise AssertionError(said) from None
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL to engines."""
+        members = self.members()
+        for name in names:
+            os.kill(members[name].pid, signal.SIGKILL)
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        lines = (self.folder / "log").read_text().splitlines()
+        return [one for line in lines if line.startswith("{") and (one := json.loads(line))["event"] == event]
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        with suppress(PenstockError):
+            unit = Unit.at(self.state)
+            unit.change(lambda now: UnitRecord(**vars(now) | {"phase": "stopping"}))
+            unit.close()
+            until(lambda: not self.members(), 20)  # those that are still starting end by themselves
+        for pid in self._pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Listener:
+    """Subscribes on a thread, for good."""
+
+    def __init__(self, url: str, job: str) -> None:
+        self.told: list[Told] = []
+        self.error: Exception | None = None
+        self._url, self._job = url, job
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            with connect(self._url) as client:
+                for one in client.subscribe(self._job, since=0):
+                    self.told.append(one)
+        except Exception as error:
+            self.error = error
+
+    def numbers(self) -> list[int]:
+        """All that was told, as it came."""
+        assert self.error is None, self.error
+        return [row["n"] for one in list(self.told) for row in one.dicts()]
+
+
+class Feeder:
+    """Counts, on a thread, and hands every number to whoever takes it."""
+
+    def __init__(self, give: Callable[[int], None]) -> None:
+        self.given = 0
+        self.error: Exception | None = None
+        self._give, self._stop = give, threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def _feed(self) -> None:
+        try:
+            while not self._stop.wait(0.03):
+                self._give(self.given)
+                self.given += 1
+        except Exception as error:
+            self.error = error
+
+    def stop(self) -> int:
+        self._stop.set()
+        self._thread.join(WAIT)
+        assert self.error is None, self.error
+        return self.given
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has asked for its end does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

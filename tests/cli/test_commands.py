@@ -1,0 +1,94 @@
+"""The command line tells errors in their own words, with their exit code, and no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli import commands as cli
+from penstock.cli import entry
+from penstock.cli.options import as_seconds, default_state
+from penstock.errors import UserError
+
+
+def left(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    code = caught.value.code
+    return code if isinstance(code, int) else 0
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert result.output == f"penstock {penstock.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["demo"], ["explain"], ["state"], ["state", "rollback"], ["elastic", "simulate"]]
+)
+def test_every_command_has_a_help(command: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage: " in result.output
+
+
+def test_a_missing_file_is_an_error_of_the_user_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert left(["run", str(tmp_path / "none.py")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("[APP_FILE_MISSING] ")
+    assert "Traceback" not in told
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert left(["run", str(tmp_path / "none.py"), "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_nobody_expected_is_kept_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(_: Path) -> None:
+        raise ZeroDivisionError("nought")
+
+    monkeypatch.setattr("penstock.cli.run.load", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert left(["explain", "any.py"]) == entry.UNEXPECTED
+    assert "ZeroDivisionError: nought" in capsys.readouterr().err
+    (kept,) = tmp_path.glob("penstock-error-*.txt")
+    assert "Traceback" in kept.read_text()
+
+
+def test_explain_shows_every_form_of_the_click_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(penstock.__file__).parent / "demos" / "clickstream.py"
+    assert left(["explain", str(file)]) == 0
+    told = capsys.readouterr().out
+    for heading in ("AS WRITTEN", "LOGICAL", "OPTIMISED", "SUB-QUERIES", "SPARK STAGES"):
+        assert heading in told
+    assert "exchange by visitor" in told
+    assert "said at: clickstream.py:" in told, "a demo is a user's program: its lines are named"
+
+
+def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert left(["explain", "any.py", "--form", "spoken"]) == 2
+    assert "as written, logical" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0s", "0", "soon"])
+def test_times_must_be_times(text: str) -> None:
+    with pytest.raises(UserError):
+        as_seconds(text, "--for")
+
+
+def test_a_bare_number_is_seconds() -> None:
+    assert as_seconds("2.5", "--for") == 2.5
+
+
+def test_the_default_state_lies_beside_where_one_runs() -> None:
+    assert default_state("my app/../x") == Path(".penstock/my-app-..-x")

@@ -1,0 +1,141 @@
+"""`penstock run --fresh` begins anew, and removes nothing that is not a state directory's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.catalogue.program import Jobs
+from penstock.cli import commands as cli
+from penstock.cli.state import forget
+from penstock.errors import ExternalError, UserError
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import run_inline
+from tests.regressions.harness import ev, stream
+
+APP = """
+import penstock as ps
+clicks = ps.stream("clicks", ps.generated(total=500), ps.combined_log(extra=["cookie"]), time="time")
+app = ps.app("tiny", ps.output("paths", clicks.select("path"), ps.console()))
+"""
+
+
+def left_by_a_run(state: Path) -> Path:
+    late = [ev(5, n=1), ev(1, n=2), ev(6, n="x")]
+    run_inline(ps.app("t", ps.output("o", stream(late))), state)
+    (state / "engine.log").write_text("Spark's")
+    (state / "spark").mkdir()
+    (state / "service.json").write_text("{}")
+    return state
+
+
+def test_a_state_directory_is_removed(tmp_path: Path) -> None:
+    state = left_by_a_run(tmp_path / "state")
+    forget(state)
+    assert not state.exists()
+    forget(state)
+
+
+def test_commands_that_no_engine_has_seen_are_removed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    jobs = Jobs(
+        "t", state, begin="CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log EVENT TIME time"
+    )
+    jobs.joined(begin=True)
+    assert jobs.commands == 1
+    forget(state)
+    assert not state.exists()
+
+
+def test_a_folder_that_is_only_named_as_ours_is_left(tmp_path: Path) -> None:
+    (tmp_path / "commands").mkdir()
+    (tmp_path / "commands" / "deploy.sh").write_text("by hand")
+    forget(tmp_path)
+    assert (tmp_path / "commands" / "deploy.sh").exists()
+
+
+def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match="NOT_A_STATE_DIRECTORY"):
+        forget(tmp_path)
+    state = left_by_a_run(tmp_path / "state")
+    (state / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match=r"it holds thesis\.txt too"):
+        forget(state)
+    (state / "thesis.txt").rename(state / ".hidden")
+    with pytest.raises(UserError, match=r"it holds \.hidden too"):
+        forget(state)
+    (state / ".hidden").unlink()
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    with pytest.raises(UserError, match="it is a link"):
+        forget(link)
+    assert (tmp_path / "thesis.txt").exists()
+    assert (state / "penstock.json").exists()
+
+
+def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
+    state = left_by_a_run(tmp_path / "state")
+    with StateDirectory(state).held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+        forget(state)
+    assert (state / "penstock.json").exists()
+
+
+def test_run_forgets_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny.py").write_text(APP)
+    state = left_by_a_run(tmp_path / "state")
+    found: list[bool] = []
+
+    def served(app: Any, settings: Any, **options: Any) -> None:
+        found.append(settings.state.exists())
+
+    monkeypatch.setattr("penstock.cli.run.serve", served)
+    for options in ([], ["--fresh"]):
+        with pytest.raises(SystemExit):
+            cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(state), *options])
+    assert found == [True, False]
+
+
+COUNTING = """
+import penstock as ps
+clicks = ps.stream("clicks", ps.generated(total=500), ps.combined_log(extra=["cookie"]), time="time")
+counts = clicks.key_by("path").window("{window}").aggregate(ps.count())
+app = ps.app("tiny", ps.output("counts", counts, ps.console()))
+"""
+
+
+def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def called(window: str, *options: str) -> int:
+        (tmp_path / "tiny.py").write_text(COUNTING.format(window=window))
+        place = ["--state", str(tmp_path / "state"), "--master", "inline", "--drain"]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run", str(tmp_path / "tiny.py"), *place, *options])
+        return int(ended.value.code or 0)
+
+    assert called("1h") == 0
+    assert called("2h") == 2
+    assert "--drop-state" in capsys.readouterr().err
+    assert called("2h", "--drop-state") == 0
+    told = capsys.readouterr()
+    assert (
+        "of its state kept: nothing; dropped: nothing; starts empty: 1-time-window-aggregate"
+        in told.out + told.err
+    )
+    assert "go on with" in told.out
+    assert "--drop-state" not in told.out.partition("go on with")[2]
+    assert called("2h") == 0
+
+
+def test_the_engines_of_a_unit_cannot_be_told_to_drop_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.py").write_text(APP)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", str(tmp_path / "tiny.py"), "--state", str(tmp_path / "s"), "--ha", "--drop-state"])
+    assert ended.value.code == 2
+    assert "BAD_OPTION" in capsys.readouterr().err

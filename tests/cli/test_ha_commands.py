@@ -1,0 +1,93 @@
+"""`penstock ha`: what is told, what is drawn, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import commands as cli
+
+SHORT = ["--trace", "spikes", "--hours", "0.5", "--kills", "4"]
+
+
+def left(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["ha", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_a_run_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "run.svg"
+    assert left("simulate", *SHORT, "--compare", "--svg", str(picture)) == 0
+    told = capsys.readouterr().out
+    assert "4 of 4" in told
+    assert "active-replication to deployed" in told
+    assert "passive-replication" in told
+    assert picture.read_text().startswith("<svg")
+
+
+def test_a_run_as_json_ends_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    own = [
+        "--costs",
+        "cpu=1,engines=0.1",
+        "--threshold",
+        "6s",
+        "--state",
+        "20MB",
+        "--checkpoint-every",
+        "auto",
+    ]
+    assert left("simulate", *SHORT, *own, "--json") == 0
+    *decisions, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert decisions[0]["before"] == "active-replication"
+    assert {"reason", "inputs", "considered"} <= set(decisions[0])
+    assert last["figures"]["kept"] == last["figures"]["recoveries"] == 4
+
+
+def test_a_sweep_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "sweep.svg"
+    short = ["--hours", "0.1", "--kills", "1"]
+    assert left("sweep", "--by", "interval", *short, "--svg", str(picture)) == 0
+    assert "passive-hot" in capsys.readouterr().out
+    assert picture.exists()
+    assert left("sweep", "--by", "threshold", *short, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["threshold_seconds"] < rows[-1]["threshold_seconds"]
+
+
+def test_the_schemes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert left("schemes") == 0
+    assert "passive-cold" in capsys.readouterr().out
+    assert left("schemes", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["schemes"]) == 6
+    assert set(told["semantics"]) == {"precise", "rollback", "gap", "amnesia"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        (["--costs", "cheap"], "BAD_COST_WEIGHTS"),
+        (["--threshold", "soon"], "BAD_DURATION"),
+        (["--threshold", "0s"], "BAD_OPTION"),
+        (["--threshold", "-5"], "BAD_DURATION"),
+        (["--state", "huge"], "BAD_SIZE"),
+        (["--trace", "holiday"], "NO_SUCH_TRACE"),
+        (["--kills", "100000"], "TOO_MANY_KILLS"),
+        (["--checkpoint-every", "0"], "BAD_OPTION"),
+        (["--start-up", "0s"], "BAD_MODEL"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_refused(
+    arguments: list[str], condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert left("simulate", *arguments) == 2
+    assert f"[{condition}]" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert left("simulate", *SHORT, "--svg", str(tmp_path / "no" / "where.svg")) == 3
+    assert "[CANNOT_WRITE]" in capsys.readouterr().err

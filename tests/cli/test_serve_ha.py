@@ -1,0 +1,283 @@
+"""`penstock serve --ha`: a unit's engines and its service killed in turn, while events are pushed and results followed.
+
+The engines run without Spark (`--master inline`); everything else is as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.cli.commands import main
+from penstock.client import connect
+from penstock.errors import PenstockError
+from penstock.ha.launch import Launch
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Member, Unit, UnitRecord, unit_name
+from tests.cli.served_unit import WAIT, Feeder, Listener, Site, alive, event
+
+STREAM = """CREATE STREAM clicks FROM segments('{folder}/clicks') FORMAT json(at TIMESTAMP, n BIGINT)
+    EVENT TIME at LATENESS 1 HOUR"""
+APP = """
+import penstock as ps
+
+columns = {"at": ps.Datetime("us", "UTC"), "n": ps.Int64()}
+clicks = ps.stream("clicks", ps.files("in/*.jsonl"), ps.json_lines(columns), time="at", lateness="1h")
+app = ps.app("numbers", ps.output("seen", clicks.select("n"), ps.jsonl("out")))
+"""
+
+
+Start = Callable[..., Site]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Start]:
+    made: list[Site] = []
+
+    def make(*arguments: str) -> Site:
+        made.append(Site(tmp_path, *arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    ("scheme", "ready"),
+    [("passive-hot", "ready"), ("active-replication", "following")],
+    ids=["hot", "active"],
+)
+def test_jobs_live_through_kills_of_the_primary_of_all_engines_and_of_the_service(
+    scheme: str, ready: str, site: Start, tmp_path: Path
+) -> None:
+    unit = site("--empty", "--files", str(tmp_path), "--coordination", "store", "--scheme", scheme)
+    service = unit.start()
+    with connect(unit.url, timeout_seconds=WAIT) as client:
+
+        def phase(wanted: str) -> Callable[[], bool]:
+            def found() -> bool:
+                assert service.poll() is None
+                with suppress(PenstockError):
+                    return client.status().phase == wanted
+                return False
+
+            return found
+
+        unit.when(phase("starting engines"))
+        client.sql(STREAM.format(folder=tmp_path))
+        assert client.create("seen", "SELECT n FROM clicks").says.startswith("created job seen")
+        listener = Listener(unit.url, "seen")
+        feeder = Feeder(lambda n: client.push("clicks", [event(n)]) and None)
+        unit.when(lambda: len(listener.told) >= 3)
+        unit.when(lambda: unit.settled(ready))
+        first = unit.record().leader
+        assert first is not None
+
+        # the primary is killed, and the job altered meanwhile
+        unit.kill(first)
+        assert client.alter("seen", where="n % 2 = 0").state == "kept"
+        unit.when(lambda: unit.record().leader not in (None, first))
+        behind = feeder.given
+        unit.when(lambda: max(listener.numbers()) > behind)
+        assert [job.query for job in client.jobs()] == [client.job("seen").query]
+        assert "n % 2 = 0" in client.job("seen").query
+
+        # nobody is left to lead: commands are taken all the same
+        unit.when(lambda: unit.settled(ready))
+        other = unit.command(
+            "coordinator", "--empty", "--state", "state", "--coordination", "store", "--name", "other"
+        )
+        unit.kill(*unit.members())
+        unit.when(phase("no primary"))
+        assert [one.name for one in client.sql("PAUSE JOB seen; RESUME JOB seen")] == ["seen", "seen"]
+        assert client.create("more", "SELECT n FROM clicks").says.startswith("created job more")
+        everything = Listener(unit.url, "more")
+        assert client.ask("seen").columns == ["n"]
+        behind = feeder.given
+        unit.when(lambda: everything.numbers() and max(everything.numbers()) > behind)
+
+        # the service is killed; the engines go on, and another coordinator takes commands
+        before = unit.when(lambda: unit.settled(ready))
+        url = unit.when(lambda: [one for one in unit.logged("listening") if one["url"] != unit.url])[0]["url"]
+        unit.when(lambda: len(httpx.get(f"{url}/coordinators").json()) == 2)
+        service.kill()
+        service.wait()
+        said = httpx.post(f"{url}/sql", json={"sql": "ALTER JOB more SET WHERE n % 3 = 0"}, timeout=60)
+        assert said.status_code == 200, said.text
+        assert httpx.get(f"{url}/jobs/seen/answer").json()["rows"]
+        service = unit.start()
+        unit.when(phase("running"))
+        behind = feeder.given
+        unit.when(lambda: max(listener.numbers()) > behind and max(everything.numbers()) > behind)
+        assert unit.members().keys() == before.keys(), "it found the engines that were up"
+        assert "n % 3 = 0" in client.job("more").query
+
+        given = feeder.stop()
+        unit.when(lambda: max(listener.numbers()) >= given - 2 and max(everything.numbers()) >= given - 3)
+        numbers = listener.numbers()
+        odd = [n for n in numbers if n % 2]
+        assert numbers == sorted(set(numbers)), "each once, in order"
+        assert odd == list(range(1, len(odd) * 2, 2)), "the alteration holds from an epoch on"
+        assert len(odd) < given / 2
+        assert [n for n in numbers if n % 2 == 0] == list(range(0, given, 2)), "none is lost"
+        later = everything.numbers()
+        change = next(i for i, n in enumerate(later) if n + 1 not in later)
+        assert later[: change + 1] == list(range(later[0], later[0] + change + 1))
+        last = later[change]
+        assert later[change + 1 :] == [n for n in range(last + 1, given) if n % 3 == 0]
+        kept = {one.epoch: one.dicts() for one in client.results("seen")}
+        assert [(one.epoch, one.dicts()) for one in listener.told] == sorted(kept.items())
+
+        unit.when(lambda: client.status().events > 0 and client.status().backlog == {"clicks": 0})
+        status = client.status()
+        assert status.epoch >= listener.told[-1].epoch
+        assert status.last_epoch_seconds is not None
+        assert sum(one.events for one in client.epochs()) == status.events
+        assert "penstock_events_total" in client.metrics()
+        # the service looks at its engine now and then, and who leads may have changed since
+        unit.when(lambda: client.engine().pid == unit.members()[unit.record().leader or ""].pid)
+        recovery = client.recovery()
+        assert recovery.scheme == scheme
+        assert recovery.unit is not None
+        assert len(recovery.unit["recoveries"]) == 2
+        assert recovery.unit["leader"] == unit.record().leader
+        assert [restart.first_epoch is not None for restart in recovery.restarts] == [True]
+        for page in ("/ui/", "/ui/recovery"):
+            assert httpx.get(f"{unit.url}{page}").status_code == 200
+
+        pids = {member.pid for member in unit.members().values()}
+        unit.when(unit.coordinated_again)
+        service.terminate()
+        assert service.wait(60) == 0
+        assert other.poll() is None, "it waits for the unit to be back"
+    assert not unit.members()
+    unit.when(lambda: not any(map(alive, pids)))
+    assert unit.logged("ended")[-1]["recoveries"] == 2
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    ("options", "ready"),
+    [
+        (["--scheme", "active-standby"], "following"),
+        (["--scheme", "passive-cold", "--checkpoint-every", "7"], "ready"),
+    ],
+    ids=["follows", "in-memory"],
+)
+def test_what_an_app_tells_is_served_whoever_leads(
+    site: Start, tmp_path: Path, options: list[str], ready: str
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "in").mkdir()
+    file = (tmp_path / "in" / "a.jsonl").open("a")
+
+    def append(n: int) -> None:
+        file.write(json.dumps(event(n)) + "\n")
+        file.flush()
+
+    unit = site("app.py", *options)
+    service, feeder = unit.start(), Feeder(append)
+    with connect(unit.url, timeout_seconds=WAIT) as client:
+        listener = Listener(unit.url, "seen")
+        unit.when(lambda: len(listener.told) >= 3)
+        unit.when(lambda: unit.settled(ready))
+        first = unit.record().leader or ""
+        unit.kill(first)
+        unit.when(lambda: unit.record().leader not in (None, first))
+        behind = feeder.given
+        unit.when(lambda: max(listener.numbers()) > behind)
+        service.kill()
+        service.wait()
+        behind, service = feeder.given, unit.start()
+        unit.when(lambda: max(listener.numbers()) > behind)
+        unit.when(lambda: client.status().events > 0 and client.engine().measured)
+        given = feeder.stop()
+        file.close()
+        unit.when(lambda: max(listener.numbers()) >= given - 1)
+        assert listener.numbers() == list(range(given)), "each once, in order"
+        told = [(one.epoch, one.dicts()) for one in client.results("seen")]
+        assert [(one.epoch, one.dicts()) for one in listener.told] == told
+        delivered = [
+            json.loads(line)["n"]
+            for path in sorted((tmp_path / "out").glob("epoch-*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        assert delivered == listener.numbers(), "and so is what the sink has"
+        assert client.recovery().scheme == options[1]
+        with pytest.raises(PenstockError, match="NO_COMMANDS"):
+            client.sql("PAUSE JOB seen")
+        unit.when(unit.coordinated_again)
+        service.send_signal(signal.SIGINT)
+        assert service.wait(60) == 0
+    assert not unit.members()
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    told = capsys.readouterr()
+    return left.value.code, told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("options", "condition"),
+    [
+        (["jobs.sql", "--ha", "--elastic", "on"], "BAD_OPTION"),
+        (["jobs.sql", "--ha", "--executors", "2"], "BAD_OPTION"),
+        (["jobs.sql", "--ha", "--unit", "elsewhere"], "BAD_OPTION"),
+        (["jobs.sql", "--scheme", "passive-hot"], "BAD_OPTION"),
+        (["jobs.sql", "--checkpoint-every", "5"], "BAD_OPTION"),
+        (["jobs.sql", "--lease-timeout", "1s"], "BAD_OPTION"),
+        (["jobs.sql", "--ha", "--recovery-time", "9s", "--scheme", "deployed"], "BAD_OPTION"),
+        (["jobs.sql", "--empty", "--ha"], "BAD_OPTION"),
+        (["jobs.sql", "--ha", "--listen", "0.0.0.0:0"], "TOKEN_NEEDED"),
+        (["bad.sql", "--ha"], "UNKNOWN_STREAM"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    options: list[str],
+    condition: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.sql").write_text("")
+    Path("bad.sql").write_text("CREATE JOB j AS SELECT n FROM nowhere")
+    listen = [] if "--listen" in options else ["--listen", "127.0.0.1:0"]
+    code, text = said(capsys, "serve", *options, *listen, "--state", "state", "--no-ui")
+    assert code == 2
+    assert f"[{condition}]" in text
+    assert not list(Path().glob("state/ha/logs/*")), "no engine was started"
+
+
+def test_engines_that_keep_no_results_are_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("app.py").write_text(APP)
+    root = tmp_path / "state"
+    unit = Unit.made(
+        root, Launch(unit_name("numbers", root), str(tmp_path / "store"), "app.py", str(tmp_path))
+    )
+    unit.begun(UnitRecord(Scheme.passive_cold, str(root)))
+    session = unit.store.session(60)
+    unit.join(session, "e1", Member(os.getpid(), socket.gethostname(), "passive", since=time.time()))
+    code, text = said(
+        capsys, "serve", "app.py", "--ha", "--state", "state", "--listen", "127.0.0.1:0", "--no-ui"
+    )
+    assert code == 2
+    assert "[UNIT_NOT_SERVED]" in text
+    session.close()
+    unit.close()

@@ -1,0 +1,148 @@
+"""`penstock state` on the state of a real run: looking, checking, going back, and running on from there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.cli import commands as cli
+from penstock.engine.engine import Engine
+from penstock.settings import Settings
+from penstock.state.directory import StateDirectory
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+EVENTS, EPOCHS = 3_000, 6
+
+
+def counted(directory: Path) -> ps.App:
+    log = ps.generated(total=EVENTS, live=False, rate=100, users=50)
+    clicks = ps.stream("clicks", log, ps.combined_log(extra=[ps.Cookie("session")]), time="time")
+    counts = clicks.key_by("path").running("5s").count()
+    return ps.app("counted", ps.output("counts", counts, ps.jsonl(directory / "out")))
+
+
+def ran(directory: Path, spark: SparkSession) -> dict[str, bytes]:
+    """Run to the end; returns the files of the output."""
+    settings = Settings(
+        state=directory / "state",
+        most_epoch_units=EVENTS // EPOCHS,
+        drain=True,
+        warm_up=False,
+        cache_root=None,
+    )
+    Engine(counted(directory), settings, spark).run()
+    return {path.name: path.read_bytes() for path in (directory / "out").glob("*.jsonl")}
+
+
+@pytest.fixture(scope="module")
+def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("finished")
+    ran(directory, spark)
+    return directory
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run that a test may spoil."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def called(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["state", *(str(argument) for argument in arguments)])
+    return caught.value.code if isinstance(caught.value.code, int) else 0
+
+
+def spoil(state: StateDirectory) -> int:
+    """Change a byte of a run that only the last epochs need; returns the last epoch without it."""
+    epochs = state.epochs()
+    newest = max(state.manifest(epochs[-1]).runs() - state.manifest(epochs[-3]).runs())
+    path = state.runs / newest
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return max(epoch for epoch in epochs if newest not in state.manifest(epoch).runs())
+
+
+def test_ls_tells_every_kept_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("ls", run / "state") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(StateDirectory(run / "state").epochs())
+    assert f"{EVENTS:,}" in lines[-1]
+    assert "the end" in lines[-1]
+
+
+def test_show_tells_collections_and_shows_rows(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("show", run / "state") == 0
+    assert "totals" in capsys.readouterr().out
+    assert called("show", run / "state", "1-running-aggregate", "--epoch", "2", "--rows", "2") == 0
+    told = capsys.readouterr().out
+    assert "state after epoch 2" in told
+    assert "count.n" in told
+    assert called("show", run / "state", "9-none") == 2
+    assert called("show", run / "state", "--epoch", "999") == 2
+
+
+def test_a_whole_state_verifies(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("verify", run / "state") == 0
+    assert "kept epochs are whole" in capsys.readouterr().out
+
+
+def test_what_is_no_state_directory_is_told(tmp_path: Path) -> None:
+    assert called("ls", tmp_path / "none") == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_damaged_run_is_found_and_after_a_rollback_the_same_results_are_made_again(
+    run: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDirectory(run / "state")
+    straight = {path.name: path.read_bytes() for path in (run / "out").glob("*.jsonl")}
+    last, good = state.epochs()[-1], spoil(state)
+    assert called("verify", run / "state") == 4
+    told = capsys.readouterr()
+    assert "its checksum does not match" in told.out
+    assert f"the last good epoch is {good}" in told.err
+
+    assert called("rollback", run / "state") == 0
+    assert f"Back at epoch {good}." in capsys.readouterr().out
+    assert state.epochs()[-1] == good
+    assert called("verify", run / "state") == 0
+
+    for epoch in range(good + 1, last + 1):  # what the sinks already had is made again, not remembered
+        (run / "out" / f"epoch-{epoch:012d}.jsonl").unlink(missing_ok=True)
+    assert ran(run, spark) == straight
+    assert state.epochs()[-1] == last
+
+
+def test_one_can_go_back_to_the_very_beginning(run: Path, spark: SparkSession) -> None:
+    straight = {path.name: path.read_bytes() for path in (run / "out").glob("*.jsonl")}
+    assert called("rollback", run / "state", "--to", "-1") == 0
+    assert StateDirectory(run / "state").epochs() == []
+    shutil.rmtree(run / "out")
+    assert ran(run, spark) == straight
+
+
+def test_a_rollback_to_what_is_not_kept_changes_nothing(run: Path) -> None:
+    before = StateDirectory(run / "state").epochs()
+    assert called("rollback", run / "state", "--to", "999") == 2
+    assert StateDirectory(run / "state").epochs() == before
+
+
+def test_a_rollback_waits_for_no_engine_but_refuses_beside_one(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with StateDirectory(run / "state").held():
+        assert called("rollback", run / "state", "--to", "1") == 3
+    assert "STATE_IN_USE" in capsys.readouterr().err
+
+
+def test_a_whole_state_has_nothing_to_take_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("rollback", run / "state") == 0
+    assert "Nothing to take back" in capsys.readouterr().out

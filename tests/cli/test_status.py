@@ -1,0 +1,316 @@
+"""What a running engine says of itself, and how it is shown; and the sizes a sample suggests."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+from typer.testing import CliRunner
+
+from penstock.cli.commands import app as cli
+from penstock.cli.scaling_options import following, load_manager
+from penstock.cli.status import drawn
+from penstock.engine.engine import Engine
+from penstock.engine.job_client import JobClient
+from penstock.engine.job_server import socket_of
+from penstock.engine.line_server import LineServer
+from penstock.engine.recent_epochs import KEPT_EPOCHS, Recent
+from penstock.engine.status_server import StatusServer
+from penstock.epoch.runner import EpochReport
+from penstock.errors import ExternalError, UserError
+from penstock.metrics.epoch import EpochFigures
+from penstock.server.engine_question import asked
+from tests.cluster import driven, query
+
+
+@pytest.mark.spark
+def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: Path) -> None:
+    engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path), spark)
+    told: list[dict[str, Any]] = []
+    metrics: list[str] = []
+
+    def watch(report: EpochReport) -> None:
+        if report.epoch == 4:
+            engine.meter.measured(engine.workers(), ["driver"])  # a period begins with the one before
+        if report.epoch == 8:
+            engine.meter._since -= 1.0
+            told.append(asked(tmp_path / "state"))
+            metrics.append(asked(tmp_path / "state", "metrics"))
+
+    with StatusServer(engine):
+        engine.run(watch)
+        (said,) = told
+    assert said["name"] == "driven"
+    assert said["epoch"] == 7, "the last one that has ended"
+    assert set(said["sub_queries"]) == {"scan", *engine.plan.subqueries}
+    for name in engine.plan.subqueries:
+        one = said["sub_queries"][name]
+        assert one["rows_per_second"] > 0
+        assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
+        assert f'penstock_stage_utilisation_ratio{{stage="{name}"}} ' in metrics[0]
+        assert f'penstock_stage_latency_seconds_count{{stage="{name}"}} ' in metrics[0]
+        assert len(one["bucket_seconds"]) == len(one["bucket_map"]) == 64
+        assert sum(one["bucket_bytes"]) == pytest.approx(one["state_bytes"])
+    assert said["processing_rate"] > 0
+    assert "penstock_events_total " in metrics[0]
+    assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
+    shown = at_width(140, said)
+    assert "driven" in shown
+    assert all(name in shown for name in engine.plan.subqueries)
+    with pytest.raises(ExternalError) as gone:
+        asked(tmp_path / "state")
+    assert gone.value.condition == "ENGINE_NOT_RUNNING"
+
+
+def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
+    recent = Recent()
+    for epoch in range(KEPT_EPOCHS + 5):
+        rows = {"a": pl.DataFrame({"n": [1, 2]}), "b": pl.DataFrame({"n": []})}
+        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "leaped": 1}
+        recent.add(EpochReport(epoch, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times))
+    assert len(recent.since(0)) == KEPT_EPOCHS
+    engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
+    with StatusServer(engine, recent):
+        (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
+        assert asked(tmp_path / "state", "epochs 1000000") == []
+    of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
+    assert EpochFigures.from_plain(told) == of_report.figures
+    assert of_report.figures.rows == {"a": 2}
+
+
+def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:
+    path = socket_of(tmp_path, "status")
+    with LineServer.at(path, "old", lambda line: b"1"):
+        new = LineServer.at(path, "new", lambda line: b"2")
+        new.__enter__()
+    assert asked(tmp_path) == 2
+    new.__exit__(None, None, None)
+    assert not os.path.exists(path)
+
+
+def test_decisions_are_shown_with_their_reasons() -> None:
+    said: dict[str, Any] = {
+        "name": "clicks",
+        "epoch": 12,
+        "master": "spark://127.0.0.1:7077",
+        "pid": 1,
+        "backlog": {"clicks": 1_200},
+        "elastic": {
+            "orders": ["2 more executors: waits for executor 2 of 2, asked 12 s ago"],
+            "deaths": ["executor 3 died 4 s ago; its buckets went to others"],
+            "resting": "",
+            "decisions": [
+                {
+                    "decision": "provision",
+                    "what": "2 more executors",
+                    "seconds_ago": 75.2,
+                    "reason": "work waits",
+                    "outcome": "helped",
+                    "why": "backlog 0 s",
+                }
+            ],
+        },
+    }
+    shown = at_width(120, said)
+    assert "under way: 2 more executors: waits for executor 2 of 2, asked 12 s ago" in shown
+    assert "executor 3 died 4 s ago" in shown
+    assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
+
+
+def at_width(width: int, said: dict[str, Any]) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(drawn(said, width))
+    return console.export_text()
+
+
+def sub_query(**more: Any) -> dict[str, Any]:
+    said = {
+        "utilisation": 0.55,
+        "rows_per_second": 1_234_567.0,
+        "backlog_seconds": 3.0,
+        "imbalance": 0.12,
+        "exchange_bytes": 123.4e6,
+        "state_bytes": 123.4e6,
+        "bucket_seconds": [1.0] * 64,
+        "bucket_map": [0] * 64,
+    }
+    return said | more
+
+
+BEGUN: dict[str, Any] = {
+    "name": "top_pages",
+    "epoch": -1,
+    "master": "spark://127.0.0.1:7077",
+    "pid": 1234567,
+    "backlog": {"clicks": 1_200},
+    "period_seconds": 2.0,
+    "epoch_seconds": 0.4,
+    "epoch_target_seconds": 1.0,
+    "input_rate": 7_000.0,
+    "processing_rate": 6_000.0,
+    "backlog_seconds": 3.0,
+    "measured_seconds_ago": 1.0,
+    "sub_queries": {"scan": sub_query(bucket_map=[]), "clicks by path and country": sub_query()},
+    "executors": {"0": {"cores": 1, "cpu": 0.5, "memory_bytes": 9e8}},
+    "spare": [],
+}
+
+
+def test_in_eighty_columns_nothing_is_left_out() -> None:
+    shown = at_width(80, BEGUN)
+    assert "…" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert all(word in shown for word in ("clicks", "path", "country"))
+    assert shown.count("1,234,567") == 2
+    assert "7,000 events/s arrive, 6,000 are executed" in shown
+    assert all(title in shown for title in ("used", "rows/s", "imbalance", "sent/s", "state", "buckets"))
+
+
+def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
+    new = {"0": BEGUN["executors"]["0"], "3": {"cores": 1, "cpu": None, "memory_bytes": 0.0}}
+    elastic = {
+        "orders": [],
+        "deaths": [],
+        "resting": "",
+        "rehearsing": ["3"],
+        "leaving": ["0"],
+        "decisions": [],
+    }
+    shown = at_width(80, BEGUN | {"backlog_seconds": None, "executors": new, "elastic": elastic})
+    assert "no epoch yet" in shown
+    assert "epoch -1" not in shown
+    assert "not known yet" in shown
+    (row,) = [line.split() for line in shown.splitlines() if line.startswith("3 ")]
+    assert row == ["3", "1", "–", "–", "rehearses"]
+    assert "leaves" in shown
+    assert "nothing was decided so far" in shown
+
+
+def test_measurements_that_are_old_are_told_to_be() -> None:
+    assert "ago" not in at_width(80, BEGUN)
+    assert "measured 25.0 s ago" in at_width(120, BEGUN | {"measured_seconds_ago": 25.0})
+
+
+def test_where_no_engine_runs_that_is_told(tmp_path: Path) -> None:
+    told = CliRunner().invoke(cli, ["status", "--state", str(tmp_path)])
+    assert isinstance(told.exception, ExternalError)
+    assert told.exception.condition == "ENGINE_NOT_RUNNING"
+
+
+def test_an_engine_whose_queries_do_not_change_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ".penstock" / "app"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with LineServer.at(socket_of(place, "status"), "penstock-status", lambda asked: asked):
+        for command in (["alter", "hits", "SET LIMIT 3"], ["list"]):
+            told = CliRunner().invoke(cli, ["jobs", *command])
+            assert isinstance(told.exception, UserError)
+            assert told.exception.condition == "NO_COMMANDS"
+            assert "--reduced" in told.exception.text()
+    with pytest.raises(ExternalError, match="ENGINE_NOT_RUNNING"):
+        JobClient(place)
+
+
+def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        following("local[*]", None, ["on"], None)
+    assert refused.value.condition == "NOT_A_CLUSTER"
+    assert following("local[*]", None, None, None) == {}
+    for begun in (1, 5):
+        with pytest.raises(UserError, match="is not between least_executors=2 and most_executors=4"):
+            following("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
+    given = following("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
+    assert given["executors"] == 2
+    assert given["elastic"].most_executors == 4
+
+
+MANAGER = """
+from penstock.scaling.decisions import Provision
+
+class Mine:
+    def decide(self, now):
+        return [Provision(1, "because")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "holds 0 managers"),
+        (MANAGER + MANAGER.replace("Mine", "Other"), "holds 2"),
+        ("1/0", "ZeroDivision"),
+    ],
+)
+def test_a_file_without_one_manager_is_refused(text: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(text)
+    with pytest.raises(UserError, match=what) as refused:
+        load_manager(tmp_path / "m.py")
+    assert refused.value.condition == "NO_MANAGER"
+
+
+def test_a_manager_of_ones_own_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(MANAGER)
+    (decision,) = load_manager(tmp_path / "m.py").decide(None)  # type: ignore[arg-type]
+    assert decision.reason == "because"
+
+
+def test_jobs_have_no_plan_for_a_load(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sql").write_text("CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time")
+    told = CliRunner().invoke(cli, ["plan", str(tmp_path / "jobs.sql")])
+    assert isinstance(told.exception, UserError)
+    assert told.exception.condition == "JOBS_NOT_APP"
+
+
+APP = """
+import penstock as ps
+
+log = ps.generated(total=20_000, live=False)
+decoder = ps.combined_log(extra=[ps.Cookie("session")])
+clicks = ps.stream("clicks", log, decoder, time="time", lateness="1s")
+app = ps.app("a", ps.output("n", clicks.key_by("path").window("10s").count(), ps.jsonl("NEVER")))
+"""
+
+
+def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) -> None:
+    live = APP.replace("total=20_000, live=False", "rate=2_000").replace("NEVER", str(tmp_path / "never"))
+    (tmp_path / "app.py").write_text(live)
+    told = CliRunner().invoke(cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"])
+    assert told.exit_code == 0, told.output
+    title, *rows = [line.split() for line in told.output.splitlines()]
+    assert " ".join(title).startswith("sub-query ms an epoch µs an event cores at")
+    assert rows[0][0] == "scan"
+    assert "begin with 1 executor" in told.output
+
+
+@pytest.mark.spark
+def test_a_sample_suggests_sizes(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("NEVER", str(tmp_path / "never")))
+    told = CliRunner().invoke(
+        cli,
+        [
+            "plan",
+            str(tmp_path / "app.py"),
+            "--sample",
+            "8s",
+            "--rate",
+            "500000",
+            "--json",
+            "--master",
+            "local[2]",
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    said = json.loads(told.output.splitlines()[-1])
+    assert said["sample_events"] > 0
+    assert said["executors"] == said["slices"] >= 1
+    assert said["parts"][0]["name"] == "scan"
+    assert not (tmp_path / "never").exists(), "a sample writes nothing"

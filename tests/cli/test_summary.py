@@ -1,0 +1,88 @@
+"""A run that could use nothing of what it read does not look like one that went well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import penstock as ps
+from penstock.catalogue.catalogue import Catalogue
+from penstock.catalogue.command import AddJob, FailJob
+from penstock.cli.run_view import Lines, backlog
+from penstock.cli.summary import failed_jobs, places, warning
+from penstock.epoch.run_summary import Run
+from penstock.testing.inline import run_inline
+from tests.regressions.harness import ev, stream
+
+
+def ended(rows: list[dict[str, Any]], state: Path, **options: Any) -> Run:
+    reports = run_inline(ps.app("t", ps.output("o", stream(rows, "clicks", **options))), state)
+    return Run(
+        events=sum(one.events for one in reports),
+        late=sum(one.late for one in reports),
+        bad=sum(one.bad for one in reports),
+    )
+
+
+def test_all_dead(tmp_path: Path) -> None:
+    told = warning(ended([ev(0, n="many"), ev(1, n="more")], tmp_path), tmp_path)
+    assert told is not None
+    assert "WARNING: nothing that was read could be used: 2 dead; the first: clicks: column n: 'many'" in told
+
+
+def test_all_late(tmp_path: Path) -> None:
+    told = warning(ended([ev(4e9, n=1)], tmp_path), tmp_path)
+    assert told is not None
+    assert "1 late; the first: clicks: dated too far ahead" in told
+
+
+def test_some_are_good(tmp_path: Path) -> None:
+    assert warning(ended([ev(0, n="many"), ev(1, n=2)], tmp_path), tmp_path) is None
+    assert warning(Run(), tmp_path) is None
+
+
+def test_nothing_is_known_of_the_reason(tmp_path: Path) -> None:
+    assert warning(Run(bad=3), tmp_path) == "WARNING: nothing that was read could be used: 3 dead"
+
+
+def test_the_backlog_names_its_streams() -> None:
+    log = SimpleNamespace(unit="bytes")
+    scans = {name: SimpleNamespace(stream=SimpleNamespace(log=log)) for name in ("clicks", "bills")}
+    engine = SimpleNamespace(
+        admission=SimpleNamespace(backlog={"clicks": 0, "bills": 7}), plan=SimpleNamespace(scans=scans)
+    )
+    assert list(backlog(cast(Any, engine))) == [("clicks", 0, "bytes"), ("bills", 7, "bytes")]
+    report = SimpleNamespace(epoch=3, state_bytes=0)
+    line = Lines(cast(Any, engine), cast(Any, None))._line(cast(Any, report))
+    assert "backlog clicks 0 B" in line
+    assert "backlog bills 7 B" in line
+
+
+def test_a_stream_that_no_job_reads_any_more_has_no_backlog() -> None:
+    scans = {"clicks~3": SimpleNamespace(stream=SimpleNamespace(log=SimpleNamespace(unit="bytes")))}
+    admission = SimpleNamespace(backlog={"clicks": 5, "clicks~3": 7})
+    engine = SimpleNamespace(plan=SimpleNamespace(scans=scans), admission=admission)
+    assert list(backlog(cast(Any, engine))) == [("clicks~3", 7, "bytes")]
+
+
+def test_many_sinks_are_counted() -> None:
+    def lines(count: int) -> list[tuple[str, str]]:
+        sink = SimpleNamespace(describe=lambda: "the console")
+        outputs = {f"o{n}": SimpleNamespace(name=f"o{n}", sinks=(sink, sink)) for n in range(count)}
+        return places(cast(Any, SimpleNamespace(outputs=outputs)))
+
+    assert lines(10) == [(f"results o{n // 2}", "the console") for n in range(20)]
+    assert lines(200) == [("results", "in 400 sinks of 200 outputs")]
+
+
+def test_jobs_that_failed_are_told_at_a_start() -> None:
+    catalogue = Catalogue()
+    assert failed_jobs(catalogue) == ""
+    for number in range(8):
+        catalogue = catalogue.after(AddJob(f"j{number}", "SELECT 1"))
+        if number:
+            catalogue = catalogue.after(FailJob(f"j{number}", 1, "no size()"))
+    lines = failed_jobs(catalogue).split("\n")
+    assert lines[0] == "job j1 has failed: no size()"
+    assert lines[5:] == ["and 2 more; `penstock jobs list` has all"]

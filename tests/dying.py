@@ -1,0 +1,119 @@
+"""An engine that dies at a step of an epoch and comes back, in one process; and a sink that is told twice what it is
+offered twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import penstock as ps
+from penstock.epoch import admission, stages
+from penstock.epoch import runner as epoch
+from penstock.epoch import slice as slices
+from penstock.epoch.kill_points import StepName
+from penstock.epoch.program import Fixed
+from penstock.epoch.recovery import Comeback
+from penstock.ha.schemes import Semantics
+from penstock.query.compile import compiled
+from penstock.query.stream import Stream
+from penstock.settings import Settings
+from penstock.sinks.contract import Sink
+from penstock.state.directory import StateDirectory
+from penstock.testing.inline import InlineEngine
+from penstock.testing.list_log import ListLog
+from tests import golden_query as golden
+
+#: of an epoch, and in all
+UNITS, LINES = 20, 200
+BEGIN = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class Died(BaseException):
+    """The engine's process is gone."""
+
+
+class Death:
+    """Ends the engine at a step of an epoch, once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at: tuple[StepName, int] | None = None
+        for module in (admission, epoch, slices, stages):
+            monkeypatch.setattr(module, "reached", self)
+
+    def __call__(self, step: StepName, number: int, engine_pid: int | None = None) -> None:
+        if self.at == (step, number):
+            self.at = None
+            raise Died
+
+
+class Forgetful(Sink):
+    """Takes whatever it is offered: it keeps no account of epochs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, job: str, schema: dict[str, pl.DataType]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, epoch: int, rows: pl.DataFrame) -> bool:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps([epoch, *row], default=str)}\n" for row in rows.iter_rows())
+        return True
+
+    def describe(self) -> str:
+        return str(self.path)
+
+
+def told(folder: Path, name: str) -> list[list[Any]]:
+    """What a forgetful sink was told, each row after its epoch."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def seconds() -> Stream:
+    """Events a second apart, in one partition: an epoch is the next UNITS of them."""
+    lines = {"p0": [f"{(BEGIN + timedelta(seconds=n)).isoformat()},u{n % 3},/a,1.0" for n in range(LINES)]}
+    return ps.stream("events", ListLog(lines), golden.decoder(), time="time", lateness=0)
+
+
+def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, every: int = 4) -> Comeback:
+    """One life of an engine on a folder: until it dies, or has read everything."""
+    options: dict[str, Any] = {"epoch_units": UNITS, "checkpoint_every": every, "semantics": semantics}
+    engine = InlineEngine(Fixed(compiled(app)), folder / "state", **options)
+    try:
+        for _ in engine.steps():
+            pass
+        engine.runner.settle()
+    except Died:
+        pass
+    finally:
+        engine.close()
+    return engine.comeback
+
+
+def died_in_six(build: Callable[[], ps.App], folder: Path, death: Death, semantics: Semantics) -> Comeback:
+    """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
+    death.at = ("sliced", 6)
+    assert not lived(build(), folder, semantics).happened
+    assert StateDirectory(folder / "state").latest().epoch == 3
+    return lived(build(), folder, semantics)
+
+
+def settings(folder: Path, units: int = UNITS, **more: Any) -> Settings:
+    """An engine without Spark that runs to the end, with a durable manifest every four epochs."""
+    return Settings(
+        state=folder / "state",
+        master="inline",
+        drain=True,
+        most_epoch_units=units,
+        first_epoch_units=units,
+        epoch_interval_seconds=0.0,
+        checkpoint_every=4,
+        cache_root=folder / "memory",
+        **more,
+    )

@@ -1,0 +1,138 @@
+"""Errors of the engine that are provoked without Spark, but for Spark that does not start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.engine.engine import Engine
+from penstock.engine.job_client import JobClient, running_state
+from penstock.engine.job_server import socket_of
+from penstock.epoch.job_failures import Failures, explained
+from penstock.epoch.message import JobError, open_message
+from penstock.epoch.migration import Change
+from penstock.epoch.program import Fixed
+from penstock.errors import ExternalError, InternalError, UserError
+from penstock.query.compile import compiled
+from penstock.settings import Settings
+from penstock.state.bucket_map import Maps
+from penstock.testing import ListSink, run_inline
+from penstock.testing.inline import InlineEngine
+from tests.epoch.map_changes import Killed, dying_at, steady
+from tests.operators.harness import events_stream
+
+
+def app() -> ps.App:
+    rows = events_stream(steady(5)).key_by("user").last(2, "n", partial=True)
+    return ps.app("any", ps.output("out", rows, ListSink()))
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a name that is short enough for sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_an_engine_that_has_not_begun_has_no_maps_to_change(state: Path) -> None:
+    with pytest.raises(InternalError, match="NOT_RUNNING"):
+        Engine(app(), Settings(state=state, master="inline")).remap(Change(Maps((0,) * 64, {}, ())))
+
+
+def test_the_number_of_buckets_is_fixed_for_the_life_of_a_state(state: Path) -> None:
+    run_inline(app(), state, buckets=8)
+    with pytest.raises(InternalError, match="BUCKETS_CHANGED") as caught:
+        run_inline(app(), state, buckets=16)
+    assert "buckets=8" in str(caught.value.hint)
+
+
+def test_an_epoch_that_was_recorded_otherwise_is_not_repeated(state: Path) -> None:
+    with dying_at("recorded", 0), pytest.raises(Killed):
+        run_inline(app(), state, epoch_units=4)
+    engine = InlineEngine(Fixed(compiled(app())), state, epoch_units=4)
+    try:
+        start = engine._start
+        with pytest.raises(InternalError, match="EPOCH_OUT_OF_STEP"):
+            engine.runner.run(0, start, start)
+    finally:
+        engine.close()
+
+
+def test_what_a_job_raises_unforeseen_is_its_own_failure() -> None:
+    failures = Failures()
+    with failures.of(3, 0.0):
+        raise ZeroDivisionError("by nought")
+    (message,) = (open_message(data) for data in failures.messages())
+    assert isinstance(message, JobError)
+    assert (message.job, message.error.condition) == (3, "JOB_FAILED")
+    assert "ZeroDivisionError: by nought" in message.error.primary
+
+
+def test_what_ends_an_epoch_unforeseen_is_told_in_our_words() -> None:
+    error = explained(ValueError("first line\nand more"))
+    assert error.condition == "EPOCH_FAILED"
+    assert "ValueError: first line" in error.primary
+    assert "and more" in str(error.detail)
+
+
+def test_where_no_engine_runs_one_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"WHICH_ENGINE.*none"):
+        running_state(None)
+
+
+def test_an_engine_that_ends_before_it_answers_is_told(short: Path) -> None:
+    state = short / "state"
+    (state / "commands").mkdir(parents=True)
+    path = socket_of(state)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def hang_up() -> None:
+            line, _ = listener.accept()
+            line.makefile("rb").readline()
+            line.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with JobClient(state) as client, pytest.raises(ExternalError, match="ENGINE_GONE"):
+            client.since("any", 0)
+    os.unlink(path)
+
+
+def test_a_folder_of_sockets_that_is_somebody_elses_is_not_used(
+    short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    socket_of(short)
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # the folder of that number is made by us
+    with pytest.raises(InternalError, match="SOCKET_FOLDER_TAKEN"):
+        socket_of(short)
+
+
+@pytest.mark.spark
+def test_spark_that_does_not_start_is_told(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from penstock.spark.session import session\n"
+        "from penstock.settings import Settings\n"
+        "session(Settings(state=Path(sys.argv[1]), master='no such master'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "SPARK_DID_NOT_START" in done.stderr

@@ -1,0 +1,36 @@
+"""What ended an epoch is explained in the engine's own words: the cause, and not the text that Spark puts around it."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+
+from penstock.epoch.job_failures import explained
+from penstock.errors import ExternalError, InternalError
+
+LATE = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure:
+org.apache.spark.SparkException: Python worker failed to connect back.
+\tat org.apache.spark.api.python.PythonWorkerFactory.createSimpleWorker(PythonWorkerFactory.scala:281)"""
+RAISED = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "app.py", line 3, in halve
+    return 1 // 0
+           ~~^^~~
+ZeroDivisionError: integer division or modulo by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)"""
+
+
+def test_the_cause_is_told_and_not_the_end_of_a_dump() -> None:
+    late = explained(PySparkException(LATE))
+    assert isinstance(late, ExternalError)
+    assert late.condition == "WORKER_TOO_LATE"
+    assert "overloaded" in str(late.hint)
+    raised = explained(PySparkException(RAISED))
+    assert isinstance(raised, InternalError)
+    assert (
+        raised.primary == "A task of the epoch failed: ZeroDivisionError: integer division or modulo by zero"
+    )
+    assert "PythonRunner" not in raised.primary
+    assert explained(KeyError("x\ny")).primary == "KeyError: 'x\\ny'"
+    assert explained(ValueError("first\nsecond")).primary == "ValueError: first"
+    assert explained(ValueError()).primary == "ValueError: ValueError"

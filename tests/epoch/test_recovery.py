@@ -1,0 +1,126 @@
+"""Recovery semantics on real state directories: what each keeps, loses and repeats, event by event."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.engine.engine import Engine
+from penstock.epoch.recovery import Comeback
+from penstock.ha.schemes import Semantics
+from tests import dying
+from tests.dying import LINES, UNITS, Death, Forgetful, seconds, settings, told
+
+
+def build(folder: Path) -> ps.App:
+    """Events a second apart; every tenth of a window's minute is an epoch or so."""
+    events = seconds()
+    return ps.app(
+        "back",
+        ps.output("each", events.select("time"), Forgetful(folder / "each")),
+        ps.output("windows", events.key_by("page").window("10s").count("n"), Forgetful(folder / "windows")),
+        ps.output("totals", events.key_by("user").running("10s").count("n"), Forgetful(folder / "totals")),
+    )
+
+
+def lived(folder: Path, semantics: Semantics, every: int = 4) -> Comeback:
+    return dying.lived(build(folder), folder, semantics, every)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("straight")
+    lived(folder, Semantics.precise)
+    return folder
+
+
+def died_in_six(folder: Path, death: Death, semantics: Semantics) -> Comeback:
+    return dying.died_in_six(lambda: build(folder), folder, death, semantics)
+
+
+def test_precise_loses_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
+    back = died_in_six(tmp_path / "one", death, Semantics.precise)
+    for name in ("each", "windows", "totals"):
+        assert told(tmp_path / "one", name) == told(straight, name)
+    assert back.outcome() == {"replayed_epochs": 3, "replayed_events": 3 * UNITS}
+
+
+def test_rollback_repeats_what_it_says(straight: Path, tmp_path: Path, death: Death) -> None:
+    back = died_in_six(tmp_path / "one", death, Semantics.rollback)
+    twice = 0
+    for name in ("each", "windows", "totals"):
+        expected, found = (Counter(map(str, told(at, name))) for at in (straight, tmp_path / "one"))
+        assert set(found) == set(expected), "the same rows, and no other"
+        twice += (found - expected).total()
+        assert {row[0] for row in told(tmp_path / "one", name) if found[str(row)] == 2} <= {4, 5}
+    assert twice > 2 * UNITS
+    assert back.outcome() == {
+        "replayed_epochs": 3,
+        "replayed_events": 3 * UNITS,
+        "repeated_epochs": 2,
+        "repeated_rows": twice,
+    }
+
+
+def test_a_gap_loses_what_it_says_and_repeats_nothing(straight: Path, tmp_path: Path, death: Death) -> None:
+    back = died_in_six(tmp_path / "one", death, Semantics.gap)
+    assert back.outcome() == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
+    each = [row[1] for row in told(tmp_path / "one", "each")]
+    expected = [row[1] for row in told(straight, "each")]
+    # epochs 4 and 5 had been told before; only epoch 6 never is
+    assert each == expected[: 6 * UNITS] + expected[7 * UNITS :]
+    windows = Counter(str(row[1:3]) for row in told(tmp_path / "one", "windows"))
+    assert windows.most_common(1)[0][1] == 1, "no window is told twice"
+    counted = sum(int(str(row[-1])) for row in told(tmp_path / "one", "windows"))
+    assert LINES - 3 * UNITS <= counted <= LINES
+    # the totals go on from the durable manifest's: all but the epochs that are lost
+    last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
+    assert sum(int(str(count)) for count in last.values()) == LINES - 3 * UNITS
+
+
+def test_amnesia_loses_the_state_too(tmp_path: Path, death: Death) -> None:
+    back = died_in_six(tmp_path / "one", death, Semantics.amnesia)
+    outcome = back.outcome()
+    assert outcome.pop("lost_state_bytes") > 0
+    assert outcome == {"lost_epochs": 3, "lost_events": 2 * UNITS, "lost_units": 3 * UNITS}
+    last = {str(row[-2]): row[-1] for row in told(tmp_path / "one", "totals")}
+    assert sum(int(str(count)) for count in last.values()) == LINES - 7 * UNITS
+    windows = Counter(str(row[1:3]) for row in told(tmp_path / "one", "windows"))
+    assert windows.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("semantics", Semantics)
+def test_who_ended_as_he_should_has_nothing_to_come_back_to(semantics: Semantics, tmp_path: Path) -> None:
+    for _ in range(2):
+        back = lived(tmp_path / "one", semantics, every=3)
+        assert not back.happened
+        assert back.outcome() == {}
+    assert sum(1 for row in told(tmp_path / "one", "each")) == LINES
+
+
+def test_a_crash_right_after_the_gap_is_the_same_gap(tmp_path: Path, death: Death) -> None:
+    folder = tmp_path / "one"
+    death.at = ("sliced", 6)
+    lived(folder, Semantics.gap)
+    death.at = ("admitted", 7)
+    first = lived(folder, Semantics.gap)
+    again = lived(folder, Semantics.gap)
+    assert first.lost_epochs == 3
+    assert not again.happened
+    windows = Counter(str(row[1:3]) for row in told(folder, "windows"))
+    assert windows.most_common(1)[0][1] == 1
+
+
+def test_an_engine_tells_what_its_coming_back_did(tmp_path: Path, death: Death) -> None:
+    folder = tmp_path / "one"
+    death.at = ("sliced", 6)
+    lived(folder, Semantics.gap)
+    engine = Engine(build(folder), settings(folder, semantics=Semantics.gap))
+    engine.run()
+    assert engine.seat.comeback.lost_epochs == 3
+    (line,) = (folder / "state" / "recoveries.jsonl").read_text().splitlines()
+    assert json.loads(line)["lost_units"] == 3 * UNITS

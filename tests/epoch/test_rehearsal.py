@@ -1,0 +1,121 @@
+"""An executor that has come rehearses an epoch: all operators run, and nothing of it is kept."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.epoch import rehearsal as greeting
+from penstock.epoch.rehearsal import a_little, rehearsal
+from penstock.epoch.runner import REHEARSALS, EpochReport
+from penstock.epoch.slice import work
+from penstock.logs.contract import Span
+from penstock.settings import Settings
+from penstock.state.bucket_map import Place
+from penstock.testing.inline import run_inline
+from penstock.testing.three_ways import rows_below
+from tests.cluster import query
+
+NEW, OLD = Place("here", "2"), Place("here", "1")
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(file) for file in folder.rglob("*")}
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_rehearsals_between_epochs_leave_nothing_and_do_not_show(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, int]] = []
+
+    def watched(task, level, slice_, incoming):  # type: ignore[no-untyped-def]
+        ran.append((str(task.maps.place_of(slice_)), level))
+        return work(task, level, slice_, incoming)
+
+    monkeypatch.setattr(greeting, "work", watched)
+    settings = Settings(
+        state=tmp_path / "state",
+        master="inline",
+        most_epoch_units=60,
+        epoch_interval_seconds=0.0,
+        slices=2,
+        drain=True,
+        small_epoch_bytes=0,
+        cache_root=tmp_path / "cache",
+    )
+    engine = Engine(query.build(tmp_path / "out"), settings)
+
+    def watch(report: EpochReport) -> None:
+        if report.epoch not in (0, 4):
+            return
+        before = files_below(tmp_path)
+        engine.greet(NEW, 2)
+        assert files_below(tmp_path) == before
+
+    engine.run(watch)
+    assert ("executor 2 on here", 1) in ran
+    assert ("executor 2 on here", 2) in ran
+    run_inline(query.build(tmp_path / "straight"), tmp_path / "another", slices=1)
+    assert rows_below(tmp_path / "out") == rows_below(tmp_path / "straight")
+
+
+def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path: Path) -> None:
+    engine = Engine(
+        query.build(tmp_path / "out"),
+        Settings(state=tmp_path / "state", master="inline", drain=True, cache_root=None),
+    )
+    engine.run()
+    runner = engine._runner
+    assert runner is not None
+    assert runner._last is not None
+    task = runner._last[0]
+    alone = rehearsal(task, NEW, 3)
+    assert alone.maps.places == (NEW,) * 3
+    assert alone.slices == 3
+    placed = rehearsal(rehearsal(task, OLD, 1), NEW, 2)
+    assert placed.maps.places == (NEW, NEW, OLD)
+    assert list(placed.maps.default).count(2) == 1
+    assert not placed.collections
+    assert greeting.shares_of(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [[]]
+
+
+def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(
+        query.build(tmp_path / "out"),
+        Settings(state=tmp_path / "state", master="inline", drain=True, cache_root=None),
+    )
+    engine.run()
+    runner = engine._runner
+    assert runner is not None
+    done: list[str] = []
+    monkeypatch.setattr(runner._stages, "warm", lambda place, wanted: done.append("warm"))
+    monkeypatch.setattr(runner._stages, "rehearse", lambda task, spans: done.append("rehearse"))
+    there = iter([True, True, False])
+    runner.greet(NEW, 1, lambda: next(there))
+    assert done == ["warm", "rehearse"]
+    runner.greet(NEW, 1, lambda: False)
+    assert done == ["warm", "rehearse"]
+    runner.greet(NEW)
+    assert done[2:] == ["warm", *["rehearse"] * REHEARSALS]
+
+
+def test_a_little_of_every_stream_is_read() -> None:
+    spans = [
+        ("a", Span("p0", 0, 900)),
+        ("a", Span("p1", 5, 45)),
+        ("a", Span("p2", 7, 7)),
+        ("b", Span("q", 0, 3)),
+    ]
+    assert a_little(spans) == [("a", Span("p1", 5, 45)), ("b", Span("q", 0, 3))]

@@ -1,0 +1,78 @@
+"""What a durable manifest of several epochs brings to disk, measured and told to the controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.engine.load_gauge import LoadGauge
+from penstock.epoch.report import EpochReport
+from penstock.epoch.run_growth import RunGrowth
+from penstock.ha.cost import Use, checkpoint_bytes, checkpoint_use
+from penstock.ha.history import Load
+
+EPOCH = EpochReport(0, 100, 10_000, 0, 0, 0.1, {}, {}, None, 1_000_000, run_bytes=1_000)
+
+
+def told(manifests: int, apart: int, durable: int) -> list[EpochReport]:
+    """Epochs of which every `apart`-th is durable, and brings so many bytes to disk."""
+    return [
+        replace(
+            EPOCH,
+            epoch=number,
+            durable_epoch=number - (number + 1) % apart,
+            checkpoint_bytes=durable if (number + 1) % apart == 0 else 0,
+        )
+        for number in range(manifests * apart)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("apart", "durable", "power"),
+    [
+        (4, 4_000, 1.0),  # all of it
+        (4, 2_000, 0.5),
+        (16, 2_000, 0.25),
+        (8, 500, 0.0),  # less than an epoch's runs
+        (8, 90_000, 1.0),  # older runs that were merged besides
+    ],
+)
+def test_the_power_is_what_manifests_save(apart: int, durable: int, power: float) -> None:
+    growth = RunGrowth()
+    for report in told(5, apart, durable):
+        growth.add(report)
+    assert growth.power == pytest.approx(power)
+
+
+def test_before_manifests_are_apart_nothing_is_taken_for_saved() -> None:
+    growth = RunGrowth()
+    assert growth.power == 1.0
+    for report in told(5, 1, 1_000):
+        growth.add(report)
+    assert growth.power == 1.0
+
+
+def test_what_was_measured_is_remembered_when_every_epoch_is_durable_again() -> None:
+    growth = RunGrowth()
+    for report in [*told(3, 4, 2_000), *told(20, 1, 1_000)]:
+        growth.add(report)
+    assert growth.power == pytest.approx(0.5)
+
+
+def test_the_cost_of_an_interval_is_reckoned_with_it() -> None:
+    gauge = LoadGauge(clock=lambda: 0.0)
+    for report in told(5, 4, 2_000):
+        gauge.add(report)
+    said: dict[str, Any] = dict(gauge.load())
+    load = Load(**said, cpu_cores=1.0, memory_bytes=1e9)
+    assert load.run_growth == pytest.approx(0.5)
+    manifest = checkpoint_bytes(replace(load, run_bytes=0.0), 1)
+    # a millionth of the state changes twice: what the power says is what is written
+    assert checkpoint_bytes(load, 4) - manifest == pytest.approx(2_000, rel=0.01)
+    assert checkpoint_bytes(load, 16) - manifest == pytest.approx(4_000, rel=0.01)
+    as_before, now = (checkpoint_use(one, 16, 0.0) for one in (replace(load, run_growth=1.0), load))
+    assert isinstance(now, Use)
+    assert now.network < 0.7 * as_before.network
+    assert now.memory < as_before.memory

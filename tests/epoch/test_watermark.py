@@ -1,0 +1,134 @@
+"""The watermark: never back, never past a partition that may still speak, never waiting for one that will not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.epoch.watermark import advanced, introduced, passed_over
+from penstock.operators.contract import FOREVER, NEVER
+from penstock.state.manifest import PartitionTime, StreamTime
+
+
+def stream(*highest: int | None, watermark: int | None = None) -> StreamTime:
+    names = "abcdef"
+    return StreamTime(
+        {names[at]: PartitionTime(at, value) for at, value in enumerate(highest)}, watermark=watermark
+    )
+
+
+def test_the_slowest_partition_holds_the_watermark() -> None:
+    after = advanced(stream(10, 10), {"a": 50, "b": 30}, 5)
+    assert after.watermark == 25
+    assert [p.highest for p in after.partitions.values()] == [50, 30]
+
+
+def test_a_partition_without_events_holds_the_watermark() -> None:
+    assert advanced(stream(10, None), {"a": 50}, 5).watermark == NEVER
+    assert advanced(stream(10, None, watermark=3), {"a": 50}, 5).watermark == 3
+
+
+def test_an_idle_or_finished_partition_does_not() -> None:
+    assert advanced(stream(10, None), {"a": 50}, 5, idle=["b"]).watermark == 45
+    assert advanced(stream(10, 12), {"a": 50}, 5, finished=["b"]).watermark == 45
+
+
+def test_a_partition_that_wakes_holds_it_again_but_cannot_turn_it_back() -> None:
+    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"])
+    awake = advanced(asleep, {"b": 20}, 5)
+    assert awake.watermark == 45
+    assert advanced(awake, {"a": 99}, 5).watermark == 45
+    assert advanced(awake, {"a": 99, "b": 80}, 5).watermark == 75
+
+
+def test_when_all_are_finished_nothing_can_come_any_more() -> None:
+    assert advanced(stream(10, 20), {}, 5, finished=["a", "b"], closed=True).watermark == FOREVER
+
+
+def test_when_all_are_idle_time_stands_at_the_newest_event() -> None:
+    assert advanced(stream(10, 20), {}, 5, idle=["a", "b"]).watermark == 15
+    assert advanced(stream(10, 20), {}, 5, idle=["a"], finished=["b"]).watermark == 15
+    assert advanced(stream(None, None), {}, 5, idle=["a", "b"]).watermark == NEVER
+
+
+def test_a_stream_without_partitions_has_no_time() -> None:
+    assert advanced(StreamTime(), {}, 5).watermark == NEVER
+
+
+def test_a_watermark_that_is_held_stays_there_until_it_may_go_on() -> None:
+    held = advanced(stream(10), {"a": 50}, 5, upto=(20, 3))
+    assert (held.watermark, held.ahead, held.decided) == (20, 3, 21)
+    assert advanced(stream(10), {"a": 25}, 5, upto=(20, 3)) == advanced(stream(10), {"a": 25}, 5), (
+        "not reached"
+    )
+    assert (held_again := advanced(held, {}, 5, upto=(20, 2))).ahead == 3, "what was told stays told"
+    assert advanced(held_again, {}, 5, upto=(20, 9)).ahead == 9
+    assert advanced(held, {}, 5, upto=(0, 1)) == held, "never back"
+    freed = advanced(held, {}, 5)
+    assert (freed.watermark, freed.ahead, freed.decided) == (45, 0, 45)
+    ended = advanced(held, {}, 5, finished=["a"], closed=True, upto=(30, 0))
+    assert (ended.watermark, ended.ahead) == (30, 0)
+
+
+def test_what_was_told_ahead_stays_so_while_a_partition_that_woke_holds_the_watermark() -> None:
+    asleep = advanced(stream(10, 0), {"a": 50}, 5, idle=["b"], upto=(20, 3))
+    awake = advanced(asleep, {"b": 22}, 5)
+    assert (awake.watermark, awake.ahead) == (20, 3)
+    assert advanced(awake, {"b": 40}, 5).ahead == 0
+
+
+def test_a_stream_that_has_ended_and_is_held_takes_no_idle_one_along() -> None:
+    """The bound may lie behind its last event; what the other brings then must not be late for it."""
+    quiet = StreamTime({"a": PartitionTime(0, 10, idle=True)}, watermark=5)
+    held = StreamTime({"b": PartitionTime(1, 50, finished=True)}, watermark=90)
+    times = {"quiet": quiet, "held": held}
+    assert passed_over(times, [("quiet", "held")])["quiet"].watermark == 90
+    assert passed_over(times, [("quiet", "held")], ended={"held"}) == times
+
+
+epochs = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from("abc"), st.integers(-1000, 1000)),
+        st.sets(st.sampled_from("abc")),
+        st.sets(st.sampled_from("abc")),
+    )
+)
+
+
+@given(epochs, st.integers(0, 50))
+def test_a_watermark_never_goes_back(
+    seen: list[tuple[dict[str, int], set[str], set[str]]], lateness: int
+) -> None:
+    now = stream(None, None, None)
+    for highest, idle, finished in seen:
+        after = advanced(now, highest, lateness, idle=idle, finished=finished)
+        assert after.watermark is not None
+        assert after.watermark >= (NEVER if now.watermark is None else now.watermark)
+        for name, partition in after.partitions.items():
+            was = now.partitions[name].highest
+            assert partition.highest == max(
+                [x for x in (was, highest.get(name)) if x is not None], default=None
+            )
+        now = after
+
+
+def test_partitions_keep_their_ordinals_for_life() -> None:
+    first = introduced(StreamTime(), ["a", "b"], 3)
+    again = introduced(first, ["c", "b", "a"], 5)
+    assert {name: p.ordinal for name, p in again.partitions.items()} == {"a": 3, "b": 4, "c": 5}
+
+
+def test_partitions_seen_together_are_numbered_as_the_log_lists_them() -> None:
+    seen = introduced(StreamTime(), ["b", "c", "a"], 0)
+    assert {name: partition.ordinal for name, partition in seen.partitions.items()} == {
+        "b": 0,
+        "c": 1,
+        "a": 2,
+    }
+
+
+def test_a_log_of_archives_that_may_get_more_is_not_at_its_end() -> None:
+    only = StreamTime({"a": PartitionTime(0)})
+    live = advanced(only, {"a": 1_000}, 10, finished=["a"])
+    assert live.watermark == 990
+    assert advanced(only, {"a": 1_000}, 10, finished=["a"], closed=True).watermark == FOREVER

@@ -1,0 +1,290 @@
+"""Engines over a replicated log: the epoch record names the copy, replicas repeat it, and the rows are the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import penstock as ps
+from penstock.epoch.program import Fixed
+from penstock.epoch.runner import EpochReport
+from penstock.ha.unit import Member
+from penstock.logs.choice import Extent
+from penstock.logs.contract import Log, Partition, Span
+from penstock.query.compile import compiled
+from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
+from penstock.state.agreed import Agreed
+from penstock.state.directory import StateDirectory
+from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.testing.inline import InlineEngine
+from penstock.testing.manual_clock import ManualClock
+from tests import golden_query as golden
+from tests.epoch.test_admission import GrowingLog, PassingClock, admission
+from tests.logs.test_replicated_log import Frail, Pruned
+
+LINES = golden.lines(count=120)
+
+
+def program(log: Log) -> Fixed:
+    events = ps.stream("events", log, golden.decoder(), time="time", lateness="5s", idle_after=None)
+    counts = events.key_by("page").window("10s").count("visits")
+    paths = events.key_by("user").last(3, "page").map(path=ps.col("page").list.join(">"))
+    outputs = {"counts": counts, "paths": paths.select("user", "path")}
+    return Fixed(compiled(ps.app("golden", *(ps.output(name, rows) for name, rows in outputs.items()))))
+
+
+def rows(reports: list[EpochReport]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {"counts": [], "paths": []}
+    for report in reports:
+        for name, frame in report.rows.items():
+            if isinstance(frame, pl.DataFrame):
+                found[name] += sorted(map(repr, frame.rows()))
+    return {name: sorted(told) for name, told in found.items()}
+
+
+def growing() -> tuple[Frail, Frail]:
+    return Frail({}, finished=False), Frail({}, finished=False)
+
+
+def grow(copy: Frail, upto: int) -> None:
+    for name, lines in LINES.items():
+        there = {one.id: one.latest for one in super(Frail, copy).partitions({})}.get(name, 0)
+        copy.add(name, *lines[there:upto])
+
+
+def straight(tmp_path: Path) -> dict[str, list[Any]]:
+    one, two = growing()
+    for copy in (one, two):
+        grow(copy, 120)
+        copy.finish()
+    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "straight")
+    try:
+        return rows(list(engine.steps()))
+    finally:
+        engine.close()
+
+
+def test_copies_that_lag_and_fail_change_no_row_and_replicas_repeat_the_same(tmp_path: Path) -> None:
+    one, two = growing()
+    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=25)
+    reports: list[EpochReport] = []
+    grow(one, 30)
+    grow(two, 10)
+    reports += engine.steps()
+    grow(two, 90)
+    reports += engine.steps()  # the first is a straggler by now
+    two.away = True
+    grow(one, 100)
+    reports += engine.steps()  # from where the second left off
+    engine.close()
+    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "leader", epoch_units=40)
+    two.away = False
+    for copy in (one, two):
+        grow(copy, 120)
+        copy.finish()
+    one.away = True
+    reports += engine.steps()
+    engine.close()
+    expected = straight(tmp_path)
+    assert rows(reports) == expected
+    state = StateDirectory(tmp_path / "leader")
+    records = [state.recorded(epoch) for epoch in range(len(reports))]
+    named = [record.end.copies.get("events", {}) for record in records if record]
+    assert {copy for copies in named for copy in copies.values()} == {0, 1}
+    assert all(set(copies) <= {"p0", "p1"} for copies in named)
+
+    one.away = False
+    InlineEngine(program(ps.replicated(one, two)), tmp_path / "replica").close()
+    shutil.copytree(tmp_path / "leader" / "epochs", tmp_path / "replica" / "epochs", dirs_exist_ok=True)
+    engine = InlineEngine(program(ps.replicated(one, two)), tmp_path / "replica", epoch_units=7)
+    again = list(engine.steps())
+    engine.close()
+    assert [one.events for one in again] == [one.events for one in reports]
+    for repeated, first in zip(again, reports, strict=True):
+        assert rows([repeated]) == rows([first])
+
+
+def test_a_leader_admits_what_the_others_report(tmp_path: Path) -> None:
+    leaders, followers = growing(), growing()
+    for copy in leaders:
+        grow(copy, 60)
+    grow(followers[0], 20)
+    grow(followers[1], 50)
+    said: list[Any] = []
+    reporter = reports_to(said, ps.replicated(*followers), tmp_path)
+    reporter.look()
+    reporter.look()
+    assert len(said) == 1  # only what has changed
+    told = json.loads(json.dumps(vars(Member(1, "here", "active", reach=said[0]))))
+    leading = program(ps.replicated(*leaders))
+    hearing = hears(leading)
+    hearing.heard({"e2": Member(**told).reach, "e3": {}})
+    log = replicated_in(leading)["events"]
+    assert log.partitions({}) == [Partition("p0", 0, 50), Partition("p1", 0, 50)]
+    assert [log.route(name) for name in ("p0", "p1")] == [1, 1]
+    engine = InlineEngine(leading, tmp_path / "leader")
+    assert engine.step() is not None  # further steps would wait, since there is more
+    assert StateDirectory(tmp_path / "leader").last_offsets() == {"events": {"p0": 50, "p1": 50}}
+    hearing.heard({})  # the other is gone
+    list(engine.steps())
+    assert StateDirectory(tmp_path / "leader").last_offsets() == {"events": {"p0": 60, "p1": 60}}
+    engine.close()
+
+
+def test_who_reaches_nothing_says_so_and_holds_nobody(tmp_path: Path) -> None:
+    copies = growing()
+    for copy in copies:
+        copy.away = True
+    said: list[Any] = []
+    reports_to(said, ps.replicated(*copies), tmp_path).look()
+    assert said == [{"events": {}}]
+    for copy in copies:
+        copy.away = False
+        grow(copy, 10)
+    leading = program(ps.replicated(*copies))
+    hears(leading).heard({"e2": said[0]})
+    assert [one.latest for one in replicated_in(leading)["events"].partitions({})] == [10, 10]
+
+
+def test_what_lies_before_a_beginning_that_was_waited_for_in_vain_is_told(tmp_path: Path) -> None:
+    away, pruned = Frail(LINES), Pruned(LINES)
+    away.away = True
+    log = ps.replicated(away, pruned)
+    clock = log.clock = ManualClock()
+    engine = InlineEngine(program(log), tmp_path / "state")
+    first = engine.step()
+    assert first is not None
+    assert (first.events, first.leaped) == (0, 0)
+    clock.turn(log.patience_seconds)
+    reports = list(engine.steps())
+    engine.close()
+    begun = sum(len(lines) - 5 for lines in LINES.values())
+    assert sum(one.events + one.late + one.bad for one in reports) == begun
+    assert sum(one.leaped for one in reports) == len(LINES)
+    told = [
+        json.loads(line)
+        for file in (tmp_path / "state" / "leaped" / "events").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert sorted((one["partition"], one["offset"]) for one in told) == [(name, 0) for name in sorted(LINES)]
+    assert all("begun at 5" in one["reason"] for one in told)
+
+
+def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
+    said: list[Any] = []
+    reports_to(said, growing()[0], tmp_path).look()
+    assert said == []
+
+
+def reports_to(said: list[Any], log: Log, folder: Path) -> Reporter:
+    return Reporter(program(log), Agreed(folder / "nothing"), lambda **told: said.append(told["reach"]))
+
+
+def hears(leading: Fixed, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
+    """The hearing of a leader whose unit is not asked."""
+
+    def say(**passed: Any) -> None:
+        if said is not None:
+            said.append(passed["passed_over"])
+
+    return Hearing(leading, None, "e1", 5.0, say, (lambda _: None) if told is None else told.append)  # type: ignore[arg-type]
+
+
+def test_a_partition_that_another_engine_lacks_is_waited_for_and_then_read(tmp_path: Path) -> None:
+    copies, clock = growing(), ManualClock()
+    for copy in copies:
+        grow(copy, 60)
+    log = ps.replicated(*copies)
+    log.clock = clock
+    leading = program(log)
+    said: list[Any] = []
+    told: list[str] = []
+    hearing = hears(leading, said, told)
+    lacking = {"events": {"p0": {"0": [0, 60]}}}
+    hearing.heard({"e2": lacking})
+    engine = InlineEngine(leading, tmp_path / "state")
+    first = engine.step()
+    assert first is not None
+    state = StateDirectory(tmp_path / "state")
+    assert state.last_offsets() == {"events": {"p0": 60, "p1": 0}}
+    clock.now += 4.9
+    assert [one.latest for one in log.partitions({"p0": 60, "p1": 0})] == [60, 0]
+    assert log.withheld == {"p1"}
+    clock.now += 0.2
+    reports = [first, *engine.steps()]
+    assert state.last_offsets() == {"events": {"p0": 60, "p1": 60}}
+    hearing.heard({"e2": lacking})
+    hearing.heard({"e2": lacking})
+    assert said == [{"e2": ["events/p1"]}]
+    assert "e2" in told[0]
+    for copy in copies:
+        grow(copy, 120)
+        copy.finish()
+    hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
+    reports += engine.steps()
+    engine.close()
+    hearing.heard({"e2": {"events": {name: {"1": [0, 120]} for name in LINES}}})
+    assert said[1:] == [{}]
+    assert rows(reports) == straight(tmp_path)
+    ends = [state.recorded_end(report.epoch) or Offset() for report in reports]
+    named = [end.copies for end in ends if end.copies]
+    assert named == [{"events": {"p0": 0}}, {"events": {"p1": 0}}, {"events": {"p0": 1, "p1": 1}}]
+
+
+def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> None:
+    log = ps.replicated(GrowingLog(a=10, b=10), GrowingLog(a=10, b=10))
+    patience, clock = ManualClock(), PassingClock()
+    log.clock = patience
+    log.heard({"e2": {"a": {0: Extent(0, 10)}}})
+    desk = admission(log, budget=100, clock=clock)
+    first = desk.latest(Offset())
+    assert first.at == {"s0": {"a": 10, "b": 0}}
+    clock.turn(60)
+    silent = desk.latest(first)
+    assert silent.idle == {"s0": ("a",)}
+    assert desk.latest(silent) == silent
+    assert not desk.drained.is_set()
+    patience.turn(6)
+    last = desk.latest(silent)
+    assert last.at == {"s0": {"a": 10, "b": 10}}
+    assert last.idle == {"s0": ("a",)}
+    assert [span for _, span in silent.spans_until(last)] == [Span("b", 0, 10, 0)]
+    desk.latest(last)
+    assert desk.drained.is_set()
+
+
+def test_many_partitions_are_counted_and_who_reaches_nothing_is_told(tmp_path: Path) -> None:
+    many = {f"p{number:02d}": ["x"] for number in range(MOST_NAMED + 3)}
+    leading = program(ps.replicated(Frail(many, finished=False), Frail(many, finished=False)))
+    said: list[Any] = []
+    hearing = hears(leading, said)
+    replicated_in(leading)["events"].partitions({})
+    hearing.heard({"e2": {"events": {}}})
+    assert said == [{"e2": [*(f"events/p{number:02d}" for number in range(MOST_NAMED)), "3 more"]}]
+
+
+def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
+    """The unit's book says where that is, not the state of the engine that reports."""
+    asked: list[Any] = []
+
+    class Asked(Frail):
+        def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
+            asked.append(dict(offsets))
+            return super().partitions(offsets)
+
+    copies = Asked({"p0": ["x"] * 9}, finished=False), Asked({"p0": ["x"] * 9}, finished=False)
+    reporter = Reporter(program(ps.replicated(*copies)), Agreed(tmp_path), lambda **told: None)
+    reporter.look()
+    (tmp_path / "epochs").mkdir()
+    record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))
+    (tmp_path / "epochs" / f"{3:012d}.json").write_bytes(record.to_bytes())
+    reporter.look()
+    assert asked[-1] == {"p0": 7}
+    (tmp_path / "epochs" / f"{4:012d}.json").write_text("nonsense")
+    reporter.look()
+    assert asked[-1] == {}

@@ -1,0 +1,38 @@
+"""An engine that is promoted while an epoch is under way."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock.catalogue.program import Jobs
+from penstock.engine.engine import Engine
+from penstock.errors import ExternalError
+from penstock.settings import Settings
+
+
+def test_an_engine_that_fails_while_it_is_being_promoted_takes_nothing(tmp_path: Path) -> None:
+    """The lease comes while its last epoch is under way, and that fails."""
+    engine: Any = Engine(Jobs("t", tmp_path), Settings(state=tmp_path, master="inline"))
+    taken, raised = list[str](), list[BaseException]()
+    engine.seat.promoted = lambda fence, program: taken.append("the book")
+    waiting = threading.Event()
+
+    def promoted() -> None:
+        waiting.set()
+        try:
+            engine.promote(None, lambda: taken.append("the unit's directory"))
+        except BaseException as failure:
+            raised.append(failure)
+
+    engine._ready.set()
+    with engine._busy:  # an epoch is under way
+        thread = threading.Thread(target=promoted)
+        thread.start()
+        waiting.wait(10)
+        engine._failure = ExternalError("FOLLOWS_OTHERWISE", "a job fails here alone")
+    thread.join(10)
+    assert raised == [engine._failure]
+    assert not taken
+    assert not engine.seat.decides.is_set()

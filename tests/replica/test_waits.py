@@ -1,0 +1,56 @@
+"""When an engine that follows may carry out an epoch: of an app once it is recorded, of jobs once it is committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.catalogue.program import Jobs
+from penstock.engine.duty import Duty, Leader
+from penstock.engine.role import Seat
+from penstock.epoch.program import Fixed, Program
+from penstock.query.compile import compiled
+from penstock.state.agreed import Agreed
+from penstock.state.epoch_record import EpochRecord, Offset
+
+
+class Lease:
+    """A lease that is held."""
+
+    generation = 2
+
+    def check(self) -> None:
+        pass
+
+
+def app() -> Program:
+    clicks = ps.stream("clicks", ps.generated(total=9, live=False), ps.combined_log(), time="time")
+    return Fixed(compiled(ps.app("few", ps.output("all", clicks.select("path")))))
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: bool, tmp_path: Path) -> None:
+    book = Agreed(tmp_path / "state" / "ha" / "agreed")
+    book.take(1)
+    for epoch in range(3):
+        book.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
+    duty = Duty("e2", Agreed(book.path), tmp_path, follows=Leader(lambda: 1, dict))
+    program = Jobs("few", tmp_path / "state") if jobs else app()
+    seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
+    seat.claimed(program, None)
+    try:
+        allowed = [epoch for epoch in range(4) if seat.recorded_end(epoch) is not None]
+        assert allowed == ([0, 1] if jobs else [0, 1, 2])
+        assert seat.taken() == 0, "it has done none yet"
+        seat.committed = 2
+        assert seat.recorded_end(2) is not None
+        seat.committed = -1
+        seat.promoted(Lease(), program)
+        seat.decides.set()
+        assert seat.recorded_end(2) is not None, "whoever leads repeats what is recorded"
+        assert seat.recorded_end(3) is None
+        assert seat.taken() == 2
+    finally:
+        seat.state.release()

@@ -1,0 +1,71 @@
+"""First sizes from a sample."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import UserError
+from penstock.scaling.sizes import proposed, warnings
+
+#: epochs of a sample; what one takes that has a fixed cost, and what one takes that has none
+EVENTS = [100_000, 400_000, 100_000, 400_000]
+
+
+def taking(fixed: float, each: float) -> list[float]:
+    return [fixed + each * events for events in EVENTS]
+
+
+def test_as_many_cores_as_the_load_needs_at_the_target() -> None:
+    # a core does 100,000 events a second; 600,000 keep six busy, which is 60 % of ten
+    made = proposed(
+        {"scan": taking(0, 6e-6), "count": taking(0, 4e-6)}, EVENTS, 600_000, target_utilisation=0.6
+    )
+    assert made.core_rate == pytest.approx(100_000)
+    assert (made.executors, made.slices) == (10, 10)
+    assert made.utilisation == pytest.approx(0.6)
+    assert [round(part.cores, 2) for part in made.parts] == [3.6, 2.4]
+
+
+def test_what_an_epoch_costs_anyhow_is_counted_once_an_epoch() -> None:
+    # by the event the two epochs of each size would say 3 and 1.5 microseconds, and three executors
+    made = proposed({"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6)
+    (part,) = made.parts
+    assert part.seconds_per_epoch == pytest.approx(0.2)
+    assert part.seconds_per_event == pytest.approx(1e-6)
+    assert part.cores == pytest.approx(1.2)
+    assert made.executors == 2
+    rarer = proposed({"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6, epoch_seconds=2)
+    assert rarer.parts[0].cores == pytest.approx(1.1)
+
+
+def test_a_sub_query_that_costs_nothing_an_event_needs_its_epochs_only() -> None:
+    made = proposed({"scan": taking(0, 1e-6), "top": [0.05] * 4}, EVENTS, 100_000, target_utilisation=0.6)
+    assert made.parts[1].cores == pytest.approx(0.05)
+
+
+def test_executors_of_several_cores_are_never_fewer_than_one() -> None:
+    small = proposed({"scan": taking(0, 1e-6)}, EVENTS, 10, target_utilisation=0.6, cores_per_executor=4)
+    assert (small.executors, small.slices) == (1, 4)
+    large = proposed(
+        {"scan": taking(0, 1e-5)}, EVENTS, 1_000_000, target_utilisation=0.5, cores_per_executor=4
+    )
+    assert large.executors == 5
+
+
+def test_what_stands_in_the_way_is_said() -> None:
+    costly = {"scan": [50.0], "count": [50.0]}
+    made = proposed(costly, [1_000], 1_000, target_utilisation=0.5, buckets=64)
+    first, second = warnings(made, partitions=2)
+    assert "more than the 64 buckets" in first
+    assert "2 partitions" in second
+    assert warnings(proposed({"scan": [1.0]}, [1_000], 100, target_utilisation=0.5), partitions=2) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "events", "load"), [({}, [], 1), ({"scan": [0.0]}, [5], 1), ({"scan": [1.0]}, [5], 0)]
+)
+def test_nothing_can_be_said_of_nothing(
+    seconds: dict[str, list[float]], events: list[int], load: float
+) -> None:
+    with pytest.raises(UserError):
+        proposed(seconds, events, load, target_utilisation=0.6)

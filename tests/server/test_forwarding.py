@@ -1,0 +1,156 @@
+"""What belongs to another coordinator goes there; what is sent again is done once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.catalogue.coordinators import Coordinator
+from penstock.catalogue.program import Jobs
+from penstock.server import forwarding
+from penstock.server.api import Service
+from penstock.server.host import Host
+from penstock.server.http_server import Server
+from penstock.server.security import FileGuard, Token
+from tests.catalogue.kit import of_log
+from tests.server import kit
+
+TOKEN = "a token of some length"
+
+
+@dataclass
+class Fixed:
+    """Coordinators of whom a test says who carries a job: one after the other, the last for ever."""
+
+    me: Coordinator
+    carriers: list[Coordinator] = field(default_factory=list)
+    asked: int = 0
+
+    def carrier(self, job: str) -> Coordinator:
+        self.asked += 1
+        return self.carriers.pop(0) if len(self.carriers) > 1 else self.carriers[0]
+
+
+@contextmanager
+def other(site: kit.Site, state: Path, token: str | None = None) -> Iterator[tuple[Service, str]]:
+    """A coordinator beside a site."""
+    jobs = Jobs("test", state, streams={"clicks": of_log(site.log)}, follows=True)
+    jobs.joined()
+    host = Host(jobs, state, FileGuard((), state, code=True))
+    service = Service(host, None, None if token is None else Token(token))
+    with Server(service, "127.0.0.1", 0) as server:
+        host.opened(site.running.host.committed)
+        host.entered("running")
+        yield service, server.url
+
+
+def _spread(service: Service, me: str, *carriers: Coordinator) -> Fixed:
+    fixed: Any = Fixed(Coordinator(me, ""), list(carriers))
+    service.forwarding.coordinators = fixed
+    return fixed  # type: ignore[no-any-return]
+
+
+def _by(response: httpx.Response) -> str:
+    assert response.is_success, response.text
+    return str(response.headers["penstock-coordinator"])
+
+
+def test_each_page_about_a_job_is_answered_by_its_master(state: Path) -> None:
+    with kit.site(state, events=30) as site, other(site, state) as (service, there):
+        here = site.running.service
+        away, me = Coordinator("there", there), Coordinator("here", site.url)
+        _spread(here, "here", away)
+        _spread(service, "there", me)  # each thinks that it is the other's: it goes one way and no further
+        http = site.http
+        assert _by(http.post("/sql", json={"sql": "PAUSE JOB pages"})) == "there"
+        assert _by(http.post("/sql", content="RESUME JOB pages", headers=_SQL)) == "there"
+        assert _by(http.post("/jobs", json={"name": "a", "query": "SELECT page FROM clicks"})) == "there"
+        assert _by(http.patch("/jobs/a", json={"where": "status = 200"})) == "there"
+        assert _by(http.post("/jobs/a/empty")) == "there"
+        source = "import penstock as ps\nquery = ps.job('pages', {'page': ps.String()})"
+        coded = http.put("/jobs/b/code", content=source, headers={"content-type": "text/x-python"})
+        assert (_by(coded), coded.json()["name"]) == ("there", "b"), coded.text
+        assert http.delete("/jobs/b").status_code == 200
+        assert _by(http.get("/jobs/a")) == "there"
+        assert _by(http.get("/jobs/pages/answer")) == "there"
+        assert _by(http.get("/jobs/pages/results", params={"since": 0, "limit": 3})) == "there"
+        assert _by(http.post("/jobs/pages/messages", json={"message": {"page": "/a"}})) == "there"
+        assert _by(http.delete("/jobs/a")) == "there"
+        for page in ("/jobs", "/streams", "/status", "/health", "/coordinators"):
+            assert _by(http.get(page)) == "here"
+        assert _by(http.post("/sql", json={"sql": "SHOW JOBS"})) == "here"
+        problem = http.get("/jobs/nobody")
+        assert (problem.status_code, problem.json()["condition"]) == (404, "UNKNOWN_JOB")
+        assert problem.headers["content-type"] == "application/problem+json"
+        bad = http.post("/sql", json={"sql": "CREATE JOB b AS SELECT nothing FROM clicks"})
+        assert bad.json()["line"] == 1
+        assert http.post("/sql", content=b"{", headers={"content-type": "application/json"}).is_error
+
+
+_SQL = {"content-type": "application/sql"}
+
+
+def test_a_carrier_that_is_gone_is_followed_by_the_next(state: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        gone = Coordinator("gone", f"http://127.0.0.1:{free.getsockname()[1]}")
+    with kit.site(state, events=30) as site, other(site, state) as (service, there):
+        fixed = _spread(site.running.service, "here", gone, gone, Coordinator("there", there))
+        _spread(service, "there", Coordinator("there", there))
+        assert _by(site.http.post("/jobs/pages/pause")) == "there"
+        assert fixed.asked == 3
+        _spread(site.running.service, "here", gone)
+        assert _by(site.http.get("/jobs/pages/answer")) == "here", "a question does not wait"
+
+
+def test_a_carrier_that_never_answers_does_not_stop_a_command(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(forwarding, "_ANSWER_SECONDS", 0.1)
+    with socket.socket() as silent, kit.site(state, events=30) as site:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        stuck = Coordinator("stuck", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        _spread(site.running.service, "here", stuck)
+        response = site.http.post("/jobs/pages/pause")
+        assert _by(response) == "here"
+        assert site.get("/jobs/pages")["life"] == "paused"
+
+
+def test_a_carrier_with_another_token_does_not_stop_a_command(state: Path) -> None:
+    with (
+        kit.site(state, token=TOKEN, events=30) as site,
+        other(site, state, token="another token of some length") as (_, there),
+    ):
+        _spread(site.running.service, "here", Coordinator("there", there))
+        assert _by(site.http.post("/jobs/pages/pause")) == "here"
+
+
+def test_a_token_is_passed_on(state: Path) -> None:
+    with kit.site(state, token=TOKEN, events=30) as site, other(site, state, token=TOKEN) as (service, there):
+        _spread(site.running.service, "here", Coordinator("there", there))
+        _spread(service, "there", Coordinator("there", there))
+        assert _by(site.http.post("/jobs/pages/pause")) == "there"
+
+
+def test_a_request_that_is_sent_again_is_done_once(state: Path) -> None:
+    with kit.site(state) as site:
+        key = {"idempotency-key": "k1"}
+        first = site.http.post("/jobs/pages/pause", headers=key).json()
+        assert site.http.post("/jobs/pages/pause", headers=key).json() == first
+        assert site.http.post("/jobs/pages/pause").status_code == 422
+        assert site.get("/jobs/pages")["version"] == 2
+        reused = site.http.post("/jobs/pages/resume", headers=key)
+        assert reused.json()["condition"] == "REQUEST_REUSED"
+        assert "penstock-coordinator" not in reused.headers
+        assert site.http.post("/jobs/pages/resume", headers={"idempotency-key": "x y"}).is_error
+        assert site.get("/coordinators") == []
+        assert site.get("/jobs/pages")["coordinator"] is None

@@ -1,0 +1,360 @@
+"""Who is let in, and what may be said from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from penstock.catalogue.program import Jobs
+from penstock.cli.commands import app as cli
+from penstock.errors import ExternalError, PenstockError, UserError
+from penstock.server.api import Service
+from penstock.server.host import Host
+from penstock.server.http_server import Server, Tls
+from penstock.server.security import FileGuard, Token, address, check_guarded, check_own, loopback, token_of
+from penstock.sql.parse import parse
+from tests.server import kit
+
+TOKEN = "a-token-of-24-characters"
+
+
+# -- the token -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kit.Site]:
+    with kit.site(tmp_path_factory.mktemp("guarded") / "state", token=TOKEN) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "given", [None, "", TOKEN, "Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"]
+)
+@pytest.mark.parametrize("path", ["/status", "/jobs/pages/events", "/openapi.json", "/nowhere"])
+def test_a_wrong_token_gets_nothing(guarded: kit.Site, given: str | None, path: str) -> None:
+    headers = {} if given is None else {"authorization": given.encode("latin-1")}
+    response = httpx.get(guarded.url + path, headers=headers)  # type: ignore[arg-type]
+    assert (response.status_code, response.json()["condition"]) == (401, "NOT_AUTHORISED")
+    assert response.headers["www-authenticate"].startswith("Bearer")
+    assert TOKEN not in response.text
+
+
+def test_the_right_token_gets_in_and_health_needs_none(guarded: kit.Site) -> None:
+    assert guarded.get("/status")["name"] == "test"
+    assert httpx.get(f"{guarded.url}/health").status_code == 200
+    assert httpx.get(f"{guarded.url}/favicon.ico").status_code == 404, (
+        "a browser asks for it unasked; no pages here"
+    )
+
+
+def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(ExternalError, match="TOKEN_FILE_UNREADABLE"):
+        token_of(file)
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o644)
+    with pytest.raises(UserError, match="TOKEN_FILE_OPEN"):
+        token_of(file)
+    file.chmod(0o600)
+    assert token_of(file).fits(f"Bearer {TOKEN}")
+    file.write_text("short")
+    with pytest.raises(UserError, match="TOKEN_TOO_SHORT"):
+        token_of(file)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.com", "10.0.0.1"])
+def test_where_others_reach_it_a_token_is_demanded(host: str) -> None:
+    with pytest.raises(UserError, match="TOKEN_NEEDED"):
+        check_guarded(host, None)
+    check_guarded(host, Token(TOKEN))
+
+
+def test_serve_refuses_to_start_unguarded_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, condition in (
+        (["serve", "--empty", "--listen", "0.0.0.0:0"], "TOKEN_NEEDED"),
+        (["serve", "--empty", "--listen", "nowhere"], "BAD_OPTION"),
+        (["serve"], "BAD_OPTION"),
+        (["serve", "--empty", "--tls-cert", "no.pem"], "BAD_OPTION"),
+        (["serve", "missing.sql"], "APP_FILE_MISSING"),
+    ):
+        failure = CliRunner().invoke(cli, arguments).exception
+        assert isinstance(failure, PenstockError), arguments
+        assert failure.condition == condition
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_is_taken_is_told(state: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(ExternalError, match="ADDRESS_TAKEN"):
+            Server(Service(Host(Jobs("x", state), state)), "127.0.0.1", other.getsockname()[1])
+
+
+def test_addresses() -> None:
+    assert address("127.0.0.1:8080") == ("127.0.0.1", 8080)
+    assert address("[::1]:80") == ("::1", 80)
+    assert loopback("::1")
+    assert loopback("127.9.9.9")
+    assert not loopback("localhost.evil.com")
+
+
+# -- pages of other sites ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "passes"),
+    [
+        ("127.0.0.1:8080", None, True),
+        ("localhost:8080", "http://localhost:8080", True),
+        ("[::1]:8080", None, True),
+        ("evil.com", None, False),
+        ("evil.com:8080", "http://evil.com:8080", False),
+        ("127.0.0.1:8080", "http://evil.com", False),
+        ("127.0.0.1:8080", "null", False),
+        (None, None, False),
+    ],
+)
+def test_without_a_token_only_this_machines_own_pages_pass(
+    host: str | None, origin: str | None, passes: bool
+) -> None:
+    if passes:
+        check_own(host, origin)
+    else:
+        with pytest.raises(UserError, match="FOREIGN_HOST"):
+            check_own(host, origin)
+
+
+def test_a_page_of_another_site_is_refused(tmp_path: Path) -> None:
+    with kit.site(tmp_path / "state") as site:
+        for headers in ({"host": "rebound.evil.com"}, {"origin": "http://evil.com"}):
+            response = site.http.post("/jobs/pages/pause", headers=headers)
+            assert (response.status_code, response.json()["condition"]) == (403, "FOREIGN_HOST")
+        assert site.get("/jobs/pages")["life"] == "running"
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+STREAM = "CREATE STREAM s FROM {} FORMAT combined_log EVENT TIME time"
+JOB = "CREATE JOB j AS SELECT page FROM clicks INTO {}"
+
+
+@pytest.fixture
+def guard(tmp_path: Path) -> FileGuard:
+    for folder in ("open/in", "openly", "state", "open/state"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "open" / "out").symlink_to(tmp_path / "openly")
+    return FileGuard([tmp_path / "open"], tmp_path / "open" / "state")
+
+
+@pytest.mark.parametrize(
+    ("path", "passes"),
+    [
+        ("{}/open/in/*.log", True),
+        ("{}/open/in/a.log", True),
+        ("{}/open/in/deeper/**/*.log", True),
+        ("{}/openly/*.log", False),
+        ("{}/open*/x", False),
+        ("{}/*/x", False),
+        ("{}/open/../openly/x", False),
+        ("{}/open/in/../../openly/x", False),
+        ("{}/open/out/x", False),
+        ("{}/open/state/x", False),
+        ("{}/open/*/x.json", False),
+        ("/etc/passwd", False),
+        ("/proc/self/environ", False),
+        ("~/x", False),
+        ("~root/.ssh/*", False),
+        ("relative/x", False),
+        ("", False),
+        ("..", False),
+        ("/", False),
+        ("\\0", False),
+    ],
+)
+def test_files_are_named_only_below_what_is_open(
+    guard: FileGuard, tmp_path: Path, path: str, passes: bool
+) -> None:
+    named = path.format(tmp_path)
+    said = [STREAM.format(f"files('{named}')")]
+    if "*" not in named:
+        said += [
+            JOB.format(f"jsonl('{named}')"),
+            JOB.format(f"parquet(directory => '{named}')"),
+            JOB.format(f"console, sqlite('{named}', 't')"),
+        ]
+    for text in said:
+        if passes:
+            guard.check(parse(text))
+        else:
+            with pytest.raises(UserError, match="FILES_NOT_ALLOWED"):
+                guard.check(parse(text))
+
+
+def test_what_is_not_known_to_be_harmless_does_not_pass(tmp_path: Path) -> None:
+    guard = FileGuard([tmp_path], tmp_path / "state")
+    guard.check(parse("CREATE STREAM s FROM generated(rate => 1) FORMAT combined_log; SHOW JOBS"))
+    for text in (STREAM.format("pulsar('host')"), JOB.format("mongo('host')"), JOB.format("pickle('x')")):
+        with pytest.raises(UserError, match="NOT_OVER_HTTP"):
+            guard.check(parse(text))
+    with pytest.raises(UserError, match="FILES_NOT_ALLOWED"):
+        guard.check(parse(STREAM.format(f"files('{tmp_path}/ok.log', '/etc/passwd')")))
+
+
+def test_sql_over_http_reads_and_writes_no_file_of_this_machine(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.log"
+    secret.write_text("a line nobody should see\n")
+    with kit.site(tmp_path / "state") as site:
+        body = {
+            "name": "s",
+            "log": {"kind": "files", "arguments": [str(secret)]},
+            "format": {"kind": "combined_log"},
+        }
+        assert site.post("/streams", body, 403)["condition"] == "FILES_NOT_ALLOWED"
+        assert site.sql(STREAM.format(f"files('{secret}')"), 403)["condition"] == "FILES_NOT_ALLOWED"
+        query = f"SELECT page FROM clicks INTO jsonl('{tmp_path}/made')"
+        assert site.post("/jobs", {"name": "j", "query": query}, 403)["condition"] == "FILES_NOT_ALLOWED"
+        into = [{"kind": "sqlite", "arguments": [f"{tmp_path}/made", "t"]}]
+        job = {"name": "j", "query": "SELECT page FROM clicks", "into": into}
+        assert site.post("/jobs", job, 403)["condition"] == "FILES_NOT_ALLOWED"
+        for reader in ("read_csv", "read_files", "load_file", "pg_read_file"):
+            text = f"CREATE JOB j AS SELECT {reader}('{secret}') AS x FROM clicks"
+            assert site.sql(text, 422)["condition"] != "UNEXPECTED"
+        assert site.sql(f"CREATE JOB j AS SELECT * FROM `{secret}`", 422)["condition"]
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_the_operator_opened_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    with kit.site(tmp_path / "state", files=[tmp_path / "open"]) as site:
+        into = [{"kind": "jsonl", "arguments": [f"{tmp_path}/open/told"]}]
+        site.post("/jobs", {"name": "j", "query": "SELECT page FROM clicks", "into": into}, 201)
+        site.log.add("p0", *kit.lines(5))
+        site.running.steps()
+        (file,) = (tmp_path / "open" / "told").glob("*.jsonl")
+        assert len(file.read_text().splitlines()) == 5
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+BAD_NAMES = [
+    "../up",
+    "a/b",
+    "..",
+    ".",
+    "",
+    "a`b",
+    "a'b",
+    "a\nb",
+    "a b",
+    "1a",
+    "x" * 101,
+    "a;b",
+    "a\0b",
+    "%2e%2e",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_cannot_be_a_path_or_a_statement(tmp_path: Path, name: str) -> None:
+    body: dict[str, Any] = {"name": name, "query": "SELECT page FROM clicks"}
+    stream = {"name": name, "log": {"kind": "generated"}, "format": {"kind": "combined_log"}}
+    with kit.site(tmp_path / "state") as site:
+        for told in (site.post("/jobs", body, 422), site.post("/streams", stream, 422)):
+            assert told["condition"] in ("BAD_NAME", "BAD_REQUEST")
+        if name and "`" not in name and "'" not in name:
+            assert site.sql(f"CREATE JOB `{name}` AS SELECT page FROM clicks", 422)["condition"]
+            assert site.sql(f"CREATE STREAM `{name}` FROM generated() FORMAT combined_log", 422)["condition"]
+        assert [job["name"] for job in site.get("/jobs")] == ["pages"]
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fetc", "%2e%2e", "..", "%00", "a%2fb", "%2e%2e%2fdead"])
+def test_a_path_in_a_url_leads_nowhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / "epoch-000000000000.jsonl").write_text(json.dumps({"secret": 1}))
+    with kit.site(tmp_path / "state") as site:
+        for page in ("dead", "late", ""):
+            response = site.http.get(f"/streams/{name}/{page}".rstrip("/"))
+            assert response.status_code in (404, 405, 307) or response.request.url.path == "/streams"
+            assert "secret" not in response.text
+
+
+def test_nothing_in_a_body_becomes_a_statement_of_its_own(tmp_path: Path) -> None:
+    with kit.site(tmp_path / "state") as site:
+        for body in (
+            {"name": "x", "query": "SELECT page FROM clicks; DROP JOB pages"},
+            {
+                "name": "x",
+                "query": "SELECT page FROM clicks WHERE page = $p",
+                "parameters": {"p": "') ; DROP JOB pages --"},
+            },
+            {"name": "x", "query": "SELECT page FROM clicks --", "into": [{"kind": "console) ; DROP"}]},
+        ):
+            site.http.post("/jobs", json=body)
+            assert "pages" in [job["name"] for job in site.get("/jobs")]
+        columns = {"a": "STRING) ; DROP JOB pages; --"}
+        stream = {"name": "s", "log": {"kind": "generated"}, "format": {"kind": "json", "columns": columns}}
+        assert site.post("/streams", stream, 422)["condition"]
+        assert site.http.patch("/jobs/pages", json={"where": "1 = 1; DROP JOB pages"}).status_code == 422
+        assert site.get("/jobs/pages")["life"] == "running"
+
+
+@pytest.mark.parametrize("text", ["it's", "back\\slash", "\\'", "''", "é\n\t\u2028", "--", "$x", "/*", "`"])
+def test_any_text_can_be_a_parameter(tmp_path: Path, text: str) -> None:
+    with kit.site(tmp_path / "state") as site:
+        body = {"name": "x", "query": "SELECT page FROM clicks WHERE page = $p", "parameters": {"p": text}}
+        response = site.http.post("/jobs", json=body)
+        if response.status_code == 201:
+            assert site.get("/jobs/x")["parameters"] == {"p": text}
+        else:
+            assert response.json()["condition"] == "BAD_SQL"
+
+
+# -- TLS -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    not any(os.access(f"{p}/openssl", os.X_OK) for p in os.environ["PATH"].split(":")), reason="no openssl"
+)
+def test_https(tmp_path: Path) -> None:
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    made += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    host = Host(Jobs("x", tmp_path / "state"), tmp_path / "state")
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with Server(Service(host, token=Token(TOKEN)), "127.0.0.1", 0, tls) as server:
+        assert server.url.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        told = httpx.get(f"{server.url}/health", verify=trusted).json()
+        assert told == {"status": "starting", "phase": "starting"}
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/health")
+        waiting = httpx.get(
+            f"{server.url}/jobs", verify=trusted, headers={"authorization": f"Bearer {TOKEN}"}
+        )
+        assert (waiting.status_code, waiting.json()["condition"]) == (503, "ENGINE_STARTING")

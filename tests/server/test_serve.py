@@ -1,0 +1,138 @@
+"""`penstock serve` as a process, with the real engine: commanded, subscribed to, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Told, connect
+from penstock.errors import ExternalError
+from tests.server.kit import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.kill, pytest.mark.timeout(600)]
+
+SCRIPT = """
+CREATE STREAM clicks FROM generated(rate => 500, partitions => 2)
+    FORMAT combined_log(cookie => 'session') EVENT TIME time LATENESS 1 SECONDS
+"""
+COMMAND = [sys.executable, "-c", "from penstock.cli.commands import main; main()"]
+
+
+class Served:
+    """`penstock serve jobs.sql`, in a process group of its own."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        (folder / "jobs.sql").write_text(SCRIPT)
+        arguments = ["serve", "jobs.sql", "--state", "state", "--master", "local[2]"]
+        self.log = folder / "log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments, "--listen", f"127.0.0.1:{port}"],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self) -> int:
+        """What `timeout` does, or a supervisor: the signal goes to every process of the group, the JVM's too."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[], Served]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started: list[Served] = []
+
+    def start() -> Served:
+        started.append(Served(tmp_path, port))
+        return started[-1]
+
+    (tmp_path / "url").write_text(f"http://127.0.0.1:{port}")
+    yield start
+    for one in started:
+        one.kill()
+
+
+def test_a_subscriber_lives_through_a_kill(served: Callable[[], Served], tmp_path: Path) -> None:
+    engine, again = served(), 3
+    with connect((tmp_path / "url").read_text()) as client:
+
+        def when(what: Callable[[], bool]) -> None:
+            def found() -> bool:
+                nonlocal engine, again
+                if engine.process.poll() is not None:
+                    said = engine.log.read_text()[-3_000:]
+                    # Spark waits ten seconds for a worker, which a busy machine may not give it
+                    assert again > 0, said
+                    assert "failed to connect back" in said, said
+                    engine, again = served(), again - 1
+                return what()
+
+            until(found, 250)
+
+        def running() -> bool:
+            try:
+                return client.status().phase == "running"
+            except ExternalError:
+                return False
+
+        when(running)
+        query = "SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 1 SECONDS"
+        assert client.create("paths", query).says.startswith("created job paths")
+        told: list[Told] = []
+        ended = threading.Event()
+
+        def listen() -> None:
+            for one in client.subscribe("paths", since=0):
+                told.append(one)
+                if ended.is_set():
+                    return
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        when(lambda: len(told) >= 3)
+        assert client.alter("paths", where="status = 200").state == "kept"
+        assert client.ask("paths").columns == ["path", "n"]
+        before = len(told)
+        when(lambda: len(told) >= before + 2)
+
+        engine.kill()
+        before = len(told)
+        engine = served()
+        when(running)
+        assert "status = 200" in client.job("paths").query
+        when(lambda: len(told) >= before + 5)
+        ended.set()
+        listener.join(60)
+        assert not listener.is_alive()
+
+        kept = {one.epoch: one.dicts() for one in client.results("paths") if one.epoch <= told[-1].epoch}
+        assert [one.epoch for one in told] == sorted(kept), "every epoch once, in order"
+        assert all(one.dicts() == kept[one.epoch] for one in told)
+        status = client.status()
+        assert status.latency_seconds is not None
+        assert status.events_per_second > 0
+        assert "clicks" in status.backlog
+
+    assert engine.end() == 0
+    logged = [json.loads(line) for line in engine.log.read_text().splitlines() if line.startswith("{")]
+    assert {"listening", "running", "said", "ended"} <= {line["event"] for line in logged}

@@ -1,0 +1,274 @@
+"""Subscriptions: every epoch once, whoever breaks off, comes late or dawdles."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.catalogue.program import Jobs
+from penstock.catalogue.results import Results
+from penstock.client.sse import Reader
+from penstock.server.limits import Limits
+from penstock.server.subscriptions import Ring
+from tests.catalogue import kit as jobs_kit
+from tests.server import kit
+
+
+@contextlib.contextmanager
+def subscribed(
+    site: kit.Site, path: str = "/jobs/seen/events", **options: Any
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a subscription."""
+    with site.http.stream("GET", path, **options) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield events(response)
+
+
+def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    reader = Reader()
+    for piece in response.iter_bytes():
+        for event in reader.read(piece):
+            epoch = None if event.id is None else int(event.id)
+            yield {"kind": event.kind, "epoch": epoch, **json.loads(event.data)}
+
+
+def take(found: Iterator[dict[str, Any]], count: int) -> list[int]:
+    """The epochs of the next rows."""
+    epochs: list[int] = []
+    while len(epochs) < count:
+        event = next(found)
+        assert event["kind"] in ("begun", "rows", "position"), event
+        if event["kind"] == "rows":
+            epochs.append(event["epoch"])
+    return epochs
+
+
+def test_a_subscriber_gets_what_is_told_from_now_on(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site:
+        site.epochs(3)
+        with subscribed(site) as found:
+            assert next(found) == {"kind": "begun", "epoch": 3, "job": "seen", "since": 4}
+            site.epochs(2)
+            rows = [next(found), next(found)]
+        assert [event["epoch"] for event in rows] == [4, 5]
+        assert rows[0]["rows"][0].keys() == {"ts", "page", "user", "status"}
+        assert rows[1] | {"kind": "", "rows": []} == site.get("/jobs/seen/answer") | {"kind": "", "rows": []}
+
+
+def test_a_subscriber_gets_all_windows_that_an_epoch_closes(state: Path) -> None:
+    sql = "CREATE JOB counts AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page WINDOWING 5 SECONDS"
+    with kit.site(state, sql) as site:
+        with subscribed(site, "/jobs/counts/events") as found:
+            assert next(found)["kind"] == "begun"
+            for line in kit.LATER[:200]:
+                site.log.add("p0", line)
+            site.running.steps()
+            told = next(event for event in found if event["kind"] == "rows")
+        last = site.get("/jobs/counts/answer")
+        assert (told["epoch"], told["rows"][-len(last["rows"]) :]) == (last["epoch"], last["rows"])
+        assert len(told["rows"]) > 3 * len(last["rows"])
+
+
+def test_one_that_comes_back_goes_on_where_it_was(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site:
+        with subscribed(site) as found:
+            site.epochs(4)
+            assert take(found, 2) == [1, 2]
+        site.epochs(30)
+        with subscribed(site, headers={"last-event-id": "2"}) as found:
+            assert take(found, 32) == list(range(3, 35))
+            site.epochs(2)
+            assert take(found, 2) == [35, 36]
+        with subscribed(site, "/jobs/seen/events?since=10") as found:
+            assert take(found, 27) == list(range(10, 37))
+
+
+def test_an_id_that_is_no_epoch_is_refused(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site:
+        for told in ("x", "-7", "1e3"):
+            response = site.http.get("/jobs/seen/events", headers={"last-event-id": told})
+            assert (response.status_code, response.json()["condition"]) == (422, "BAD_EVENT_ID")
+        response = site.http.get("/jobs/seen/events", headers={"last-event-id": "400"})
+        assert response.json()["condition"] == "EPOCH_AHEAD"
+
+
+def test_a_silent_job_says_how_far_it_is(state: Path) -> None:
+    sql = f"{kit.ALL}; CREATE JOB never AS SELECT page FROM clicks WHERE status = 999"
+    with (
+        kit.site(state, sql, limits=Limits(heartbeat_seconds=0.05)) as site,
+        subscribed(site, "/jobs/never/events") as f,
+    ):
+        assert next(f)["kind"] == "begun"
+        site.epochs(3)
+        while (event := next(f))["epoch"] < 3:
+            assert event["kind"] == "position"
+
+
+def test_a_job_that_is_dropped_ends_its_subscriptions(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site, subscribed(site) as found:
+        assert next(found)["kind"] == "begun"
+        site.epochs(1)
+        assert take(found, 1) == [1]
+        site.sql("DROP JOB seen; CREATE JOB seen AS SELECT page FROM clicks")
+        last = next(found)
+        assert (last["kind"], last["reason"]) == ("dropped", "job_dropped")
+        assert next(found, None) is None
+        with subscribed(site) as anew:
+            next(anew)
+            site.epochs(1)
+            assert next(anew)["rows"][0].keys() == {"page"}
+
+
+def test_a_service_that_ends_says_so(state: Path) -> None:
+    with kit.site(state, kit.ALL) as site, subscribed(site) as found:
+        next(found)
+        site.epochs(1)
+        site.running.host.ended()
+        assert take(found, 1) == [1]
+        assert next(found)["reason"] == "ending"
+
+
+def test_what_is_no_longer_kept_is_told_and_not_skipped(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Results.__init__
+
+    def few(self: Results, directory: Path, kept: int = 10) -> None:
+        made(self, directory, kept)
+
+    monkeypatch.setattr(Results, "__init__", few)
+    with kit.site(state, kit.ALL) as site:
+        site.epochs(30)
+        kept_from = site.running.host.program.kept_from
+        assert 0 < kept_from <= 21
+        gone = site.http.get("/jobs/seen/events?since=2")
+        assert (gone.status_code, gone.json()["condition"]) == (410, "RESULTS_GONE")
+        assert site.get("/jobs/seen/results?since=2", 410)["condition"] == "RESULTS_GONE"
+        with subscribed(site, f"/jobs/seen/events?since={kept_from}") as found:
+            assert take(found, 31 - kept_from) == list(range(kept_from, 31))
+        site.sql("CREATE JOB late AS SELECT page FROM clicks WHERE status = 999")
+        site.epochs(20)
+        with subscribed(site, "/jobs/late/events?since=2") as found:
+            assert next(found)["kind"] == "begun", "it told nothing, so nothing is missed"
+
+
+def test_a_ring_forgets_what_is_too_old_or_too_much() -> None:
+    async def checked() -> None:
+        ring = Ring("job", 1, 4, Limits(behind_epochs=3, behind_bytes=100))
+        ring.add([(5, b"x"), (7, b"x")], 8)
+        assert (ring.begin, ring.upto) == (4, 8)
+        ring.add([(9, b"x"), (10, b"x")], 10)
+        assert ring.begin == 5
+        ring.add([(11, b"x" * 99)], 11)
+        assert ring.begin == 9
+        ring.add([(12, b"x" * 1_000)], 12)
+        assert (ring.begin, list(ring.events)) == (11, [(12, b"x" * 1_000)])
+
+    asyncio.run(checked())
+
+
+@contextlib.contextmanager
+def wide_site(state: Path, limits: Limits) -> Iterator[kit.Site]:
+    """A job whose events are too large for the buffers on the way to hold many of them."""
+    log = kit.PushedLog()
+    width = 200_000
+    sql = f"CREATE JOB seen AS SELECT page, REPEAT('x', {width}) AS wide FROM clicks"
+    jobs = Jobs("test", state, streams={"clicks": jobs_kit.of_log(log)}, begin=sql)
+    with kit.serving(jobs, state, by_itself=False, limits=limits) as running:
+        running.steps()
+        with httpx.Client(base_url=running.url, timeout=20) as http:
+            yield kit.Site(running, log, http)
+
+
+def dawdling(site: kit.Site) -> socket.socket:
+    """A subscriber that has asked and reads nothing."""
+    host, port = site.url.removeprefix("http://").split(":")
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    line.connect((host, int(port)))
+    line.sendall(b"GET /jobs/seen/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return line
+
+
+def test_a_slow_subscriber_is_dropped_with_a_reason_and_slows_nobody(state: Path) -> None:
+    limits = Limits(behind_epochs=8, patience_seconds=30)
+    with wide_site(state, limits) as site, subscribed(site) as quick:
+        line = dawdling(site)
+        kit.until(lambda: site.get("/status")["subscribers"] == 2)
+        next(quick)
+        for number in range(1, 61):
+            began = time.monotonic()
+            site.epochs(1)
+            assert time.monotonic() - began < limits.patience_seconds
+            assert take(quick, 1) == [number]
+        read = b""
+        line.settimeout(10)
+        while b"event: dropped" not in read[-1_000:]:  # it begins to read now
+            piece = line.recv(1 << 20)
+            assert piece
+            read = read[-1_000:] + piece
+        assert b'"reason": "slow"' in read
+        line.close()
+        kit.until(lambda: site.get("/status")["subscribers"] == 1)
+        assert site.get("/status")["subscribers_dropped"] == {"slow": 1}
+
+
+def test_one_that_never_reads_is_cut_off(state: Path) -> None:
+    with wide_site(state, Limits(behind_epochs=8, patience_seconds=0.3)) as site:
+        line = dawdling(site)
+        kit.until(lambda: site.get("/status")["subscribers"] == 1)
+        site.epochs(40)
+        kit.until(lambda: site.get("/status")["subscribers"] == 0)
+        assert site.get("/status")["subscribers_dropped"] == {"stuck": 1}
+        line.close()
+
+
+def test_two_hundred_subscribers_get_every_epoch_once(state: Path) -> None:
+    """Some of them break off in between and come back."""
+    epochs, crowd = 25, 200
+
+    async def one(client: httpx.AsyncClient, number: int) -> list[int]:
+        found: list[int] = []
+        last, breaks = -1, [6, 13] if number % 5 == 0 else []
+        while len(found) < epochs:
+            async with client.stream(
+                "GET", "/jobs/seen/events", headers={"last-event-id": str(last)}
+            ) as response:
+                assert response.status_code == 200
+                reader = Reader()
+                async for piece in response.aiter_bytes():
+                    for event in reader.read(piece):
+                        if event.kind == "rows":
+                            assert event.id is not None
+                            last = int(event.id)
+                            found.append(last)
+                    if len(found) >= (breaks[0] if breaks else epochs):
+                        breaks = breaks[1:]
+                        break
+        return found
+
+    async def everyone(url: str) -> list[list[int]]:
+        wide = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, limits=wide, timeout=60) as client:
+            return await asyncio.gather(*(one(client, number) for number in range(crowd)))
+
+    with kit.site(state, kit.ALL) as site:
+        site.epochs(5)
+        found: list[list[int]] = []
+        thread = threading.Thread(target=lambda: found.extend(asyncio.run(everyone(site.url))))
+        thread.start()
+        kit.until(lambda: site.get("/status")["subscribers"] >= crowd // 2, 60)
+        site.epochs(20)
+        thread.join(90)
+        assert len(found) == crowd
+        assert all(told == list(range(1, epochs + 1)) for told in found)
+        assert site.get("/status")["subscribers_dropped"] == {}

@@ -1,0 +1,48 @@
+"""What a service says of a unit whose coordination store no longer answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.ha.launch import Launch
+from penstock.ha.schemes import Scheme
+from penstock.ha.unit import Member, Unit, UnitRecord
+from penstock.server import unit_follower as module
+from penstock.server.unit_follower import BETWEEN, Follower
+
+
+def test_a_primary_that_was_not_seen_for_longer_than_its_lease_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    unit = Unit.made(
+        tmp_path / "state", Launch("paper", str(tmp_path / "store"), "a.py", str(tmp_path), lease_seconds=2.0)
+    )
+    unit.begun(UnitRecord(Scheme.deployed, str(unit.root), leader="e1", generation=1))
+    session = unit.store.session(60.0)
+    unit.join(
+        session, "e1", Member(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
+    )
+    host: Any = SimpleNamespace(phase="starting engines", followed=lambda *told: None)
+    host.program = SimpleNamespace(commands=0, followed=lambda epoch: None)
+    host.entered = lambda phase: setattr(host, "phase", phase)
+    follower = Follower(unit, host)
+    follower.committed = -1
+    follower._look()
+    assert host.phase == "running"
+    now[0] += 1.9
+    follower._follow()
+    assert host.phase == "running"
+    now[0] += 0.2  # the next look hangs in a store that does not answer
+    follower._follow()
+    assert host.phase == BETWEEN
+    follower._look()
+    assert host.phase == "running", "it is back"
+    session.close()

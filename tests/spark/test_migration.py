@@ -1,0 +1,79 @@
+"""Buckets that move between real executors under load: the same rows, also when the engine is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.inline import run_inline
+from penstock.testing.three_ways import rows_below
+from tests.epoch.moving_child import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("straight")
+    run_inline(build(folder / "out"), folder / "state", slices=1)
+    return rows_below(folder / "out")
+
+
+def child(folder: Path, kill_at: str | None = None) -> int:
+    """Run an engine in a process of its own; returns how it ended.
+
+    Spark gives a Python process ten seconds to begin, which a busy machine may need: then it is begun again.
+    """
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    for _ in range(3):
+        process = subprocess.run(
+            [sys.executable, "-m", "tests.epoch.moving_child", str(folder)],
+            env=environment | ({} if kill_at is None else {"PENSTOCK_KILL_AT": kill_at}),
+            cwd=ROOT,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=280,
+            check=False,
+        )
+        if b"failed to connect back" not in process.stderr:
+            break
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr.decode(errors="replace")[-4000:]
+    return process.returncode
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_moves_between_executors_do_not_show_and_slices_run_where_they_should(
+    straight: dict[str, list[str]], tmp_path: Path
+) -> None:
+    assert child(tmp_path) == 0
+    assert rows_below(tmp_path / "out") == straight
+    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    moves = [line["moved"] for line in told if line["moved"] is not None]
+    assert [move[1] for move in moves] == [True] * 4, moves
+    assert moves[1][0] == "warm"
+    placed = [line for line in told if line["places"]]
+    right = [
+        line["ran"][str(slice_)] == place for line in placed for slice_, place in enumerate(line["places"])
+    ]
+    assert sum(right) >= 0.9 * len(right), "Spark may run a slice elsewhere, and rarely does"
+
+
+@pytest.mark.spark
+@pytest.mark.kill
+@pytest.mark.timeout(600)
+@pytest.mark.soak
+def test_what_a_kill_in_the_middle_of_a_move_leaves_is_gone_on_with(
+    straight: dict[str, list[str]], tmp_path: Path
+) -> None:
+    assert child(tmp_path, "switched:5") == -signal.SIGKILL
+    assert rows_below(tmp_path / "out") != straight
+    run_inline(build(tmp_path / "out"), tmp_path / "state", epoch_units=60, slices=3)
+    assert rows_below(tmp_path / "out") == straight

@@ -1,0 +1,29 @@
+"""Paths that users imported before still work, and say what they are now."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from penstock.moved import MOVED
+
+
+@pytest.mark.parametrize("former", MOVED)
+def test_a_former_path_gives_what_the_new_one_has_and_warns(former: str) -> None:
+    for name in [name for name in sys.modules if name == former or name.startswith(f"{former}.")]:
+        del sys.modules[name]
+    with pytest.warns(DeprecationWarning, match=MOVED[former].replace(".", r"\.")):
+        alias = importlib.import_module(former)
+    now = importlib.import_module(MOVED[former])
+    public = [name for name in getattr(now, "__all__", vars(now)) if not name.startswith("_")]
+    assert public
+    assert all(getattr(alias, name) is getattr(now, name) for name in public)
+
+
+def test_a_name_that_is_nowhere_is_refused_as_ever() -> None:
+    with pytest.raises(ImportError):
+        importlib.import_module("penstock.jobs.nowhere")
+    with pytest.raises(ImportError):
+        exec("from penstock.jobs.program import Nothing", {})
