@@ -81,7 +81,8 @@ def test_every_engine_runs_the_code_that_an_epochs_record_names(
     kits.append(kit)
     kit.feeder.go()
     kit.until("the unit stands", lambda: stands(kit, scheme))
-    kit.say("ALTER JOB sessions SET RECOVERY precise")  # where the secondary runs no epochs, it would lose some
+    # where the secondary runs no epochs, it would lose some
+    kit.say("ALTER JOB sessions SET RECOVERY precise")
     kit.submits("create", "pl.lit(True)", everything)
     kit.flowing()
     kit.replaced()
