@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _DEMOS = _PACKAGE + "demos" + os.sep
 
 
