@@ -17,12 +17,16 @@ from types import ModuleType
 #: former path -> path
 MOVED = {
     "penstock.elastic": "penstock.scaling",
+    "penstock.elastic.simulate": "penstock.simulate.scaling",
+    "penstock.elastic.traces": "penstock.simulate.loads",
     "penstock.engine.settings": "penstock.settings",
     "penstock.jobs": "penstock.catalogue",
     "penstock.jobs.program": "penstock.catalogue.program",
     "penstock.words": "penstock",
     "penstock.words.errors": "penstock.errors",
 }
+#: former path -> former name -> name
+RENAMED = {"penstock.elastic.simulate": {"Run": "ScalingRun", "simulate": "simulate_scaling"}}
 
 
 class _Former(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -42,7 +46,8 @@ class _Former(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )
         found = importlib.import_module(now)
         alias = ModuleType(spec.name, found.__doc__)
-        alias.__getattr__ = lambda attribute: getattr(found, attribute)  # type: ignore[method-assign]
+        renamed = RENAMED.get(spec.name, {})
+        alias.__getattr__ = lambda name: getattr(found, renamed.get(name, name))  # type: ignore[method-assign]
         alias.__path__ = []
         return alias
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.moved import MOVED
+from penstock.moved import MOVED, RENAMED
 
 
 @pytest.mark.parametrize("former", MOVED)
@@ -20,6 +20,13 @@ def test_a_former_path_gives_what_the_new_one_has_and_warns(former: str) -> None
     public = [name for name in getattr(now, "__all__", vars(now)) if not name.startswith("_")]
     assert public
     assert all(getattr(alias, name) is getattr(now, name) for name in public)
+
+
+@pytest.mark.parametrize("former", RENAMED)
+def test_a_former_name_gives_what_is_called_otherwise_now(former: str) -> None:
+    alias, now = importlib.import_module(former), importlib.import_module(MOVED[former])
+    for name, new in RENAMED[former].items():
+        assert getattr(alias, name) is getattr(now, new)
 
 
 def test_a_name_that_is_nowhere_is_refused_as_ever() -> None:

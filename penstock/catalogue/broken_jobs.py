@@ -74,6 +74,10 @@ def _tried(workshop: Workshop, entry: JobEntry, catalogue: Catalogue) -> Penstoc
         workshop.job(entry.name, catalogue)
         workshop.sinks(entry)
     except PenstockError as error:
+        if (
+            error.condition == "CODE_NOT_TRUSTED"
+        ):  # its stored code is whole: once its mode is right, so is the job
+            raise
         return error
     except Exception as failure:  # of the user's own code
         return UserError("JOB_BROKEN", f"{type(failure).__name__}: {failure}")

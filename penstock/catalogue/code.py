@@ -55,7 +55,14 @@ class CodeBundle:
     @cached_property
     def modules(self) -> Mapping[str, str]:
         """The files by the names under which Python imports them."""
-        return {module_name(name, name == self.main): name for name in self.files}
+        return {self.main_module if name == self.main else module_name(name): name for name in self.files}
+
+    @cached_property
+    def main_module(self) -> str:
+        """The name of the file's own module: another than its stem where a package of that name lies beside it."""
+        stem = self.main.removesuffix(".py").replace(".", "_")
+        others = {module_name(name) for name in self.files if name != self.main}
+        return f"{stem}__file" if stem in others else stem
 
     def line_of(self, name: str) -> int:
         """The line of the file that defines a name, or assigns it first; 0 where none does."""
@@ -68,10 +75,9 @@ class CodeBundle:
         return min(lines, default=0)
 
 
-def module_name(file: str, main: bool = False) -> str:
+def module_name(file: str) -> str:
     """The name of the module that a file is: `lib/text.py` is `lib.text`."""
-    stem = file.removesuffix(".py")
-    return stem.replace(".", "_") if main else stem.removesuffix("/__init__").replace("/", ".")
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def read_bundle(file: Path) -> CodeBundle:

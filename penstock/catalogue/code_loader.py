@@ -28,7 +28,7 @@ from typing import Any
 
 import cloudpickle
 
-from penstock.catalogue.code import CodeBundle, module_name
+from penstock.catalogue.code import CodeBundle
 from penstock.errors import PenstockError, UserError
 from penstock.origin import Origin, innermost_line
 
@@ -108,7 +108,7 @@ def load_bundle(bundle: CodeBundle, place: Path) -> ModuleType:
             cloudpickle.register_pickle_by_value(package)
         version = _VERSIONS[name]
     try:
-        return importlib.import_module(f"{name}.{module_name(bundle.main, main=True)}")
+        return importlib.import_module(f"{name}.{bundle.main_module}")
     except PenstockError:
         raise
     except SyntaxError as failure:  # of a module that is imported where its name is computed

@@ -48,6 +48,8 @@ def continue_state(
             _LOG.warning(told)
             tell(told)
     if isinstance(program, Fixed):
+        if not same_query:  # what the sinks have of recorded epochs is the former query's
+            facts["former_query_upto"] = state.former_query_upto = state.newest_epoch()
         facts |= {"query": program.fingerprint, "summary": program.summary}
     if facts != before:
         state.remember(facts)

@@ -190,7 +190,7 @@ class Admission:
         log = scan.stream.log
         at = dict(start.at.get(name, {}))
         partitions = log.partitions(at)
-        starts = {p.id: p.earliest for p in partitions if p.id not in at}
+        starts = {p.id: int(p.earliest) for p in partitions if p.id not in at}
         for partition in partitions:  # in the log's own order: it breaks ties of event time for life
             at.setdefault(partition.id, partition.earliest)
         available = {p.id: log.units(p.id, at[p.id], p.latest) for p in partitions}
@@ -203,10 +203,10 @@ class Admission:
                 whole, budget = budget, self._rates[name].beside(budget, step.seconds)
                 cut = waiting > budget and budget < 0.75 * whole
         for pid, units in shares(available, budget).items():
-            at[pid] = log.cut(pid, at[pid], units)
+            at[pid] = int(log.cut(pid, at[pid], units))
         routes = {p.id: log.route(p.id) for p in partitions if at[p.id] > begun[p.id]}
         self.backlog[name] = sum(log.units(p.id, at[p.id], p.latest) for p in partitions)
-        closed = log.closed()
+        closed = bool(log.closed())
         done = {p.id for p in partitions if p.finished and at[p.id] >= p.latest}
         idle = self._idle(name, partitions, at, scan.stream.idle_after)
         # a log that is not declared finished is read when nothing of it is left for now

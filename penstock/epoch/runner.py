@@ -186,6 +186,7 @@ class EpochRunner:
         record = self._state.record(epoch, self._record(start, end, maps, to_repeat=to_repeat))
         in_memory = record.checkpoint_interval is not None
         told_before = replayed and in_memory and self._state.recorded(epoch + 1) is not None
+        told_before &= epoch > self._state.former_query_upto
         lost = self.fates.lose(epoch, planned)
         if (record.start, record.end) != (start, end):
             raise InternalError(

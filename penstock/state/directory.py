@@ -23,7 +23,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ from penstock.state.run_file import check_run, unwritable
 from penstock.state.upgrade import upgrade
 
 #: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
-_FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "service.json"}
+_FIRST = {"engine.lock", "generations", "ha", "engine.log", "commands", "code", "service.json"}
 #: where, below the directory a unit was started on, its engines find what they share
 SHARED = "ha"
 #: where, in there, those have their state that follow another
@@ -72,6 +72,8 @@ class StateDirectory:
         self._former_ids: Mapping[str, str] | None = None
         #: up to which epoch manifests count without which states
         self._dropped: list[tuple[int, frozenset[str]]] | None = None
+        #: the last epoch that another query than the present one has recorded
+        self.former_query_upto = -1
 
     @property
     def generation(self) -> int:
@@ -134,8 +136,19 @@ class StateDirectory:
         except PenstockError:
             self.release()
             raise
-        self._dropped = _dropped_in(facts)
+        self._dropped = self._drops_up_to_now(facts)
+        self.former_query_upto = int(facts.get("former_query_upto", -1))
         return facts
+
+    def _drops_up_to_now(self, facts: dict[str, Any]) -> list[tuple[int, frozenset[str]]]:
+        """Up to which epoch manifests count without which states. Manifests that were rolled back are not there any
+        more: those that come in their place are of the present query, and no mark is about them."""
+        newest = max(self.epochs(), default=-1)
+        marks = [(min(upto, newest), ids) for upto, ids in _dropped_in(facts)]
+        if marks != _dropped_in(facts):
+            facts["dropped"] = _dropped_as_json(marks)
+            self.remember(facts)
+        return marks
 
     def continue_as(
         self,
@@ -172,7 +185,7 @@ class StateDirectory:
         found = found.also_without(strange)
         if found.dropped:
             self._dropped = [*(self._dropped or ()), (newest.epoch, frozenset(found.dropped))]
-            facts["dropped"] = [{"upto": upto, "states": sorted(ids)} for upto, ids in self._dropped]
+            facts["dropped"] = _dropped_as_json(self._dropped)
         return found
 
     def take(self, generation: int) -> None:
@@ -496,3 +509,7 @@ class StateDirectory:
 def _dropped_in(facts: Mapping[str, Any]) -> list[tuple[int, frozenset[str]]]:
     """Up to which epoch manifests count without which states, as penstock.json says."""
     return [(one["upto"], frozenset(one["states"])) for one in facts.get("dropped", ())]
+
+
+def _dropped_as_json(marks: Iterable[tuple[int, frozenset[str]]]) -> list[dict[str, Any]]:
+    return [{"upto": upto, "states": sorted(ids)} for upto, ids in marks]

@@ -106,7 +106,9 @@ class Offset:
             starts=_numbers(body.get("from", {})),
             finished=_partitions(body.get("finished", {})),
             idle=_partitions(body.get("idle", {})),
-            closed=_by_stream(body.get("closed", {}), bool),
+            closed={
+                name: bool(closed) for name, closed in _by_stream(body.get("closed", {}), object).items()
+            },
             admitted_at=None if body.get("now") is None else _number(body["now"]),
             commands=_number(body.get("commands", 0)),
             started_late=_partitions(body.get("begun_late", {})),

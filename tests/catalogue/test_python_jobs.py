@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import UserError
+from penstock.catalogue.code_requests import create_from
+from penstock.catalogue.program import Jobs
+from penstock.cli.state import forget
+from penstock.errors import PenstockError, UserError
+from penstock.testing.inline import InlineEngine
 from tests.catalogue import kit
 from tests.catalogue.python_kit import Files, alter, create, life, running
 
@@ -377,3 +381,70 @@ def test_functions_of_the_users_own_are_swapped_with_their_state(
     if kind == "aggregate":
         (whole,) = column
         assert whole // 1000 + whole % 1000 == len(EVENTS)
+
+
+# ---------------------------------------------------------------- around an engine
+
+
+APP_FILE = """
+import polars as pl
+import penstock as ps
+lines = ps.json_lines({{"ts": pl.Datetime("us", "UTC"), "user": pl.String()}})
+events = ps.stream("events", ps.files("{log}"), lines, time="ts")
+hits = events.key_by("user").window("1h").aggregate(ps.count())
+"""
+
+
+def own_file(folder: Path, text: str = APP_FILE, name: str = "app.py") -> Path:
+    """A file of code that nobody else can write."""
+    folder.chmod(0o700)
+    log = folder / "events.jsonl"
+    log.write_text('{"ts": "2026-03-01T12:00:00+00:00", "user": "a"}\n')
+    file = folder / name
+    file.write_text(text.format(log=log))
+    file.chmod(0o600)
+    return file
+
+
+def test_code_that_comes_before_the_first_engine_keeps_nobody_out(tmp_path: Path) -> None:
+    state, file = tmp_path / "state", own_file(tmp_path)
+    first = Jobs("shop", state, shared=True)
+    first.joined(begin=True)
+    first.submit(create_from("hits", file, "hits"))
+    engine = InlineEngine(Jobs("shop", state, shared=True), state)
+    assert sum(report.events for report in engine.steps()) == 1
+    engine.close()
+    forget(state)
+    assert not state.exists()
+
+
+def test_stored_code_that_others_can_write_stops_the_start_and_costs_no_state(tmp_path: Path) -> None:
+    state, file = tmp_path / "state", own_file(tmp_path)
+    jobs = Jobs("shop", state)
+    engine = InlineEngine(jobs, state)
+    jobs.submit(create_from("hits", file, "hits"))
+    assert sum(report.events for report in engine.steps()) == 1
+    engine.close()
+    (stored,) = (state / "code").glob("*/*.py")
+    stored.chmod(0o664)
+    with pytest.raises(PenstockError) as refused:
+        InlineEngine(Jobs("shop", state), state)
+    assert refused.value.condition == "CODE_NOT_TRUSTED"
+    stored.chmod(0o600)
+    again = Jobs("shop", state)
+    engine = InlineEngine(again, state)
+    assert (again.catalogue.jobs["hits"].master.life, again.catalogue.jobs["hits"].lost) == ("running", False)
+    engine.close()
+
+
+def test_a_file_may_lie_beside_a_package_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir(mode=0o700)
+    (tmp_path / "shop" / "__init__.py").write_text("SPAN = '1h'\n")
+    (tmp_path / "shop" / "__init__.py").chmod(0o600)
+    text = APP_FILE.replace("import polars", "from shop import SPAN\nimport polars").replace('"1h"', "SPAN")
+    state = tmp_path / "state"
+    jobs = Jobs("shop", state)
+    engine = InlineEngine(jobs, state)
+    jobs.submit(create_from("hits", own_file(tmp_path, text, "shop.py"), "hits"))
+    assert sum(report.events for report in engine.steps()) == 1
+    engine.close()

@@ -13,14 +13,17 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue import planner
+from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.errors import InternalError, PenstockError, UserError
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.functions.count_sum import Sum
 from penstock.operators.session_windows import SessionWindows
+from penstock.query.compile import compiled
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.testing.inline import run_inline
+from penstock.state.rollback import rolled_back
+from penstock.testing.inline import InlineEngine, run_inline
 from penstock.testing.list_log import ListLog
 from penstock.testing.list_sink import ListSink
 from tests.catalogue import kit
@@ -371,3 +374,43 @@ def test_an_engine_that_was_opened_and_closed_has_changed_nothing(app: App) -> N
     made = ps.app("app", ps.output("totals", stream(app.log), ListSink()))
     assert refused(lambda: run_inline(made, app.state)).condition == "STATE_OF_ANOTHER_QUERY"
     assert (app.state / "penstock.json").stat().st_mtime_ns == before
+
+
+# ---------------------------------------------------------------- dropped state and epochs that are repeated
+
+
+def test_what_comes_after_a_rollback_is_not_dropped_with_what_was_before(tmp_path: Path) -> None:
+    app = App(tmp_path / "state", ListLog({"p": lines(50)}, finished=False))
+    app.run(gap=None, epoch_units=10)
+    app.run(gap=None, window="5m", drop_state=True, epoch_units=10)
+    directory = StateDirectory(app.state)
+    with directory.held():
+        rolled_back(directory, 1)
+    app.run(gap=None, window="5m", epoch_units=10, epochs=2)
+    kept = held(app.state)
+    assert kept, "two epochs of the new query have state"
+    app.log.add("p", *lines(400)[50:])
+    app.log.finish()
+    app.run(gap=None, window="5m", epoch_units=100)
+    whole = App(tmp_path / "whole", ListLog({"p": lines(400)[20:]}, finished=True))
+    whole.run(gap=None, window="5m")
+    assert app.rows["totals"][-len(whole.rows["totals"]) :] == whole.rows["totals"]
+
+
+def test_a_new_output_has_the_epochs_that_the_former_query_had_delivered(tmp_path: Path) -> None:
+    events, everything = stream(ListLog({"p": lines(50)}, finished=True)), ListSink()
+
+    def program(*more: Any) -> Fixed:
+        totals = events.key_by("user").window("5s").aggregate(ps.count())
+        return Fixed(compiled(ps.app("app", ps.output("totals", totals, ListSink()), *more)))
+
+    engine = InlineEngine(program(), tmp_path / "state", epoch_units=10, checkpoint_every=10)
+    assert len(list(engine.steps())) == 5
+    engine.close()  # as in a crash: what is in memory only is gone
+    more = ps.output("everything", events.filter(pl.col("n") >= 0), everything)
+    again = InlineEngine(
+        program(more), tmp_path / "state", epoch_units=10, checkpoint_every=10, drop_state=True
+    )
+    assert [report.replayed for report in again.steps()][:5] == [True] * 5
+    again.close()
+    assert sorted(row["n"] for row in everything.rows()) == list(range(50))
