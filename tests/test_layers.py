@@ -1,8 +1,9 @@
 """No module of the package imports itself, however far round and wherever in the file the import stands.
 
 The layers of pyproject.toml hold between packages. This holds between modules, and counts what a tool usually
-leaves out: an import inside a function, one below `if TYPE_CHECKING`, and `import penstock` within the package. A name
-taken from a package counts as an import of its `__init__`, a module of it as one of that module.
+leaves out: an import inside a function, one below `if TYPE_CHECKING`, `import_module` of a name that is written there,
+and `import penstock` within the package. A name taken from a package counts as an import of its `__init__`, a module of
+it as one of that module.
 """
 
 import ast
@@ -55,6 +56,9 @@ def find_imports(module: str, path: Path, modules: Mapping[str, Path]) -> Iterat
                     yield name
                 elif base in modules:
                     yield base
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            yield from (name for name in names if name in modules)
 
 
 def read_graph(package: Path) -> dict[str, set[str]]:
@@ -106,6 +110,7 @@ def test_every_declared_cycle_still_exists(cycles: set[frozenset[str]]) -> None:
         "from .a import f",
         "from thing.a import f",
         "def g():\n    from thing.a import f",
+        "import importlib\ndef g():\n    return importlib.import_module('thing.a').f",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from thing.a import f",
     ],
 )
