@@ -4,7 +4,7 @@ Receives addresses, tokens and parsed statements; hands nothing, or raises `User
 
 Guarantees: a service that others can reach has a token. Tokens are compared in constant time. A statement that
 names files passes only below directories the operator named, and one that names a server only if the operator
-did (`reach.py`); a log or sink that neither knows passes never.
+did (`allowed_hosts.py`); a log or sink that neither knows passes never.
 """
 
 from __future__ import annotations

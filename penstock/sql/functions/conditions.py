@@ -13,33 +13,43 @@ CONDITIONS = Family("Conditions")
 _FALSE = pl.lit(False)
 
 
-@CONDITIONS.add("coalesce", (1, None), "The first that is not NULL.", "coalesce(NULL, 2, 3)", "2")
+@CONDITIONS.add("coalesce", (1, None), "The first argument that is not NULL.", "coalesce(NULL, 2, 3)", "2")
 def _coalesce(given: Given) -> pl.Expr:
     return pl.coalesce(given.alike(range(len(given)))[0])
 
 
 @CONDITIONS.add(
-    "nvl ifnull", (2, 2), "The first, or the second if that is NULL.", "nvl(NULL, 'none')", "'none'"
+    "nvl ifnull",
+    (2, 2),
+    "The first argument, or the second if the first is NULL.",
+    "nvl(NULL, 'none')",
+    "'none'",
 )
 def _nvl(given: Given) -> pl.Expr:
     return pl.coalesce(given.alike((0, 1))[0])
 
 
-@CONDITIONS.add("nvl2", (3, 3), "The second, or the third if the first is NULL.", "nvl2(NULL, 1, 2)", "2")
+@CONDITIONS.add(
+    "nvl2", (3, 3), "The second argument, or the third if the first is NULL.", "nvl2(NULL, 1, 2)", "2"
+)
 def _nvl2(given: Given) -> pl.Expr:
     one, other = given.alike((1, 2))[0]
     return pl.when(given.any(0).is_not_null()).then(one).otherwise(other)
 
 
 @CONDITIONS.add(
-    "if", (3, 3), "The second if the condition holds, else the third.", "if(true, 'yes', 'no')", "'yes'"
+    "if",
+    (3, 3),
+    "The second argument if the condition is true, otherwise the third.",
+    "if(true, 'yes', 'no')",
+    "'yes'",
 )
 def _if(given: Given) -> pl.Expr:
     one, other = given.alike((1, 2))[0]
     return pl.when(given.truth(0)).then(one).otherwise(other)
 
 
-@CONDITIONS.add("nullif", (2, 2), "The first, or NULL if both are equal.", "nullif(5, 5)", "NULL")
+@CONDITIONS.add("nullif", (2, 2), "The first argument, or NULL if both are equal.", "nullif(5, 5)", "NULL")
 def _nullif(given: Given) -> pl.Expr:
     one, other = given.alike((0, 1))[0]
     return pl.when((one == other).fill_null(False)).then(None).otherwise(given.any(0))
@@ -57,25 +67,23 @@ def _zeroifnull(given: Given) -> pl.Expr:
     return number.fill_null(0)
 
 
-@CONDITIONS.add("isnull", (1, 1), "Whether it is NULL.", "isnull(NULL)", "true")
+@CONDITIONS.add("isnull", (1, 1), "Whether the argument is NULL.", "isnull(NULL)", "true")
 def _isnull(given: Given) -> pl.Expr:
     return given.any(0).is_null()
 
 
-@CONDITIONS.add("isnotnull", (1, 1), "Whether it is not NULL.", "isnotnull(NULL)", "false")
+@CONDITIONS.add("isnotnull", (1, 1), "Whether the argument is not NULL.", "isnotnull(NULL)", "false")
 def _isnotnull(given: Given) -> pl.Expr:
     return given.any(0).is_not_null()
 
 
-@CONDITIONS.add(
-    "isnan", (1, 1), "Whether it is the double that is no number; false for NULL.", "isnan(1.5)", "false"
-)
+@CONDITIONS.add("isnan", (1, 1), "Whether the argument is NaN; false for NULL.", "isnan(1.5)", "false")
 def _isnan(given: Given) -> pl.Expr:
     return given.number(0).is_nan().fill_null(False)
 
 
 @CONDITIONS.add(
-    "nanvl", (2, 2), "The first, or the second if that is no number.", "nanvl(sqrt(-1), 0)", "0.0"
+    "nanvl", (2, 2), "The first argument, or the second if the first is NaN.", "nanvl(sqrt(-1), 0)", "0.0"
 )
 def _nanvl(given: Given) -> pl.Expr:
     number = given.number(0)
@@ -83,7 +91,11 @@ def _nanvl(given: Given) -> pl.Expr:
 
 
 @CONDITIONS.add(
-    "equal_null", (2, 2), "Whether both are equal or both NULL.", "equal_null(NULL, NULL)", "true"
+    "equal_null",
+    (2, 2),
+    "Whether both arguments are equal or both are NULL.",
+    "equal_null(NULL, NULL)",
+    "true",
 )
 def _equal_null(given: Given) -> pl.Expr:
     one, other = given.alike((0, 1))[0]
@@ -91,7 +103,11 @@ def _equal_null(given: Given) -> pl.Expr:
 
 
 @CONDITIONS.add(
-    "greatest", (2, None), "The greatest; NULLs are skipped, NaN is above all.", "greatest(3, NULL, 7)", "7"
+    "greatest",
+    (2, None),
+    "The greatest argument; skips NULLs, NaN is the greatest.",
+    "greatest(3, NULL, 7)",
+    "7",
 )
 def _greatest(given: Given) -> pl.Expr:
     values, dtype = _ordered(given)
@@ -102,7 +118,7 @@ def _greatest(given: Given) -> pl.Expr:
 
 
 @CONDITIONS.add(
-    "least", (2, None), "The least; NULLs are skipped, NaN is above all.", "least(3, NULL, 7)", "3"
+    "least", (2, None), "The least argument; skips NULLs, NaN is the greatest.", "least(3, NULL, 7)", "3"
 )
 def _least(given: Given) -> pl.Expr:
     return pl.min_horizontal(_ordered(given)[0])

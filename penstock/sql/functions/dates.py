@@ -59,18 +59,18 @@ _field("day dayofmonth", "The day of the month.", "15", lambda day: day.dt.day()
 _field("dayofweek", "The day of the week; Sunday is 1.", "1", lambda day: day.dt.weekday() % 7 + 1)
 _field("weekday", "The day of the week; Monday is 0.", "6", lambda day: day.dt.weekday() - 1)
 _field("dayofyear", "The day of the year.", "319", lambda day: day.dt.ordinal_day())
-_field("weekofyear", "The week of the year, as ISO 8601 counts.", "46", lambda day: day.dt.week())
+_field("weekofyear", "The week of the year (ISO 8601).", "46", lambda day: day.dt.week())
 _field("hour", "The hour of the day.", "9", lambda instant: instant.dt.hour(), clock=True)
 _field("minute", "The minute of the hour.", "30", lambda instant: instant.dt.minute(), clock=True)
 _field("second", "The second of the minute.", "5", lambda instant: instant.dt.second(), clock=True)
 
 
-@DATES.add("dayname", (1, 1), "The weekday's short name.", "dayname('2026-11-15')", "'Sun'")
+@DATES.add("dayname", (1, 1), "Abbreviated name of the weekday.", "dayname('2026-11-15')", "'Sun'")
 def _dayname(given: Given) -> pl.Expr:
     return date(given, 0).dt.strftime("%a")
 
 
-@DATES.add("monthname", (1, 1), "The month's short name.", "monthname('2026-11-15')", "'Nov'")
+@DATES.add("monthname", (1, 1), "Abbreviated name of the month.", "monthname('2026-11-15')", "'Nov'")
 def _monthname(given: Given) -> pl.Expr:
     return date(given, 0).dt.strftime("%b")
 
@@ -85,7 +85,7 @@ def _named(given: Given, at: int, names: dict[str, str]) -> str:
 @DATES.add(
     "date_trunc",
     (2, 2),
-    "The start of the year, quarter, month, week (Monday), day, hour, minute, second... a time is in.",
+    "Truncates a time to the year, quarter, month, week (Monday), day, hour, minute, second...",
     "date_trunc('HOUR', '2026-11-15 09:30:05')",
     "to_timestamp('2026-11-15 09:00:00')",
 )
@@ -96,7 +96,7 @@ def _date_trunc(given: Given) -> pl.Expr:
 @DATES.add(
     "trunc",
     (2, 2),
-    "The first day of the year, quarter, month or week (Monday) a date is in.",
+    "Truncates a date to the first day of the year, quarter, month or week (Monday).",
     "trunc('2026-11-15', 'MM')",
     "to_date('2026-11-01')",
 )
@@ -105,14 +105,14 @@ def _trunc(given: Given) -> pl.Expr:
 
 
 @DATES.add(
-    "date_add dateadd", (2, 2), "A date some days on.", "date_add('2026-02-27', 2)", "to_date('2026-03-01')"
+    "date_add dateadd", (2, 2), "Adds days to a date.", "date_add('2026-02-27', 2)", "to_date('2026-03-01')"
 )
 def _date_add(given: Given) -> pl.Expr:
     return later(date(given, 0), given.whole(1))
 
 
 @DATES.add(
-    "date_sub", (2, 2), "A date some days before.", "date_sub('2026-03-01', 1)", "to_date('2026-02-28')"
+    "date_sub", (2, 2), "Subtracts days from a date.", "date_sub('2026-03-01', 1)", "to_date('2026-02-28')"
 )
 def _date_sub(given: Given) -> pl.Expr:
     return later(date(given, 0), -given.whole(1))
@@ -132,7 +132,7 @@ def _datediff(given: Given) -> pl.Expr:
 @DATES.add(
     "add_months",
     (2, 2),
-    "A date some months on; the last day where the month is shorter.",
+    "Adds months to a date; the last day if the month is shorter.",
     "add_months('2026-01-31', 1)",
     "to_date('2026-02-28')",
 )
@@ -143,7 +143,7 @@ def _add_months(given: Given) -> pl.Expr:
 @DATES.add(
     "months_between",
     (2, 3),
-    "Months from the second time to the first, a day being 1/31; to 8 places unless the third is false.",
+    "Months from the second time to the first, with a day as 1/31; to 8 places unless the third is false.",
     "months_between('2026-03-31', '2026-02-28')",
     "1.0",
 )
@@ -195,7 +195,7 @@ def _last_day(given: Given) -> pl.Expr:
 @DATES.add(
     "next_day",
     (2, 2),
-    "The next day after a date that is a Monday, Tuesday...",
+    "The first given weekday after a date.",
     "next_day('2026-11-15', 'Mon')",
     "to_date('2026-11-16')",
 )
@@ -211,7 +211,7 @@ def _next_day(given: Given) -> pl.Expr:
 @DATES.add(
     "to_date",
     (1, 2),
-    "The date that a text says, in the pattern's way if there is one; the date of a time.",
+    "Parses a date, by a pattern if given; of a time, its date.",
     "to_date('15/11/2026', 'dd/MM/yyyy')",
     "to_date('2026-11-15')",
 )
@@ -222,7 +222,7 @@ def _to_date(given: Given) -> pl.Expr:
 @DATES.add(
     "to_timestamp try_to_timestamp",
     (1, 2),
-    "The time that a text says, in the pattern's way if there is one.",
+    "Parses a time, by a pattern if given.",
     "to_timestamp('15.11.2026 09:30', 'dd.MM.yyyy HH:mm')",
     "to_timestamp('2026-11-15 09:30:00')",
 )
@@ -238,7 +238,7 @@ def _in_pattern(given: Given) -> pl.Expr:
 @DATES.add(
     "date_format",
     (2, 2),
-    "A time as a pattern of Java says.",
+    "Formats a time by a Java pattern.",
     "date_format('2026-11-15 09:30:05', 'EEE d MMM yyyy, HH:mm')",
     "'Sun 15 Nov 2026, 09:30'",
 )
@@ -249,7 +249,7 @@ def _date_format(given: Given) -> pl.Expr:
 @DATES.add(
     "unix_timestamp to_unix_timestamp",
     (1, 2),
-    "Seconds since 1970 of a time, or of a text in the pattern's way.",
+    "Seconds since 1970 of a time, or of a string parsed by the pattern.",
     "unix_timestamp('2026-11-15 09:30:05')",
     "1794735005",
 )
@@ -264,7 +264,7 @@ def _unix_timestamp(given: Given) -> pl.Expr:
 @DATES.add(
     "from_unixtime",
     (1, 2),
-    "Seconds since 1970 as text, in the pattern's way.",
+    "Formats seconds since 1970 by the pattern.",
     "from_unixtime(0, 'yyyy-MM-dd')",
     "'1970-01-01'",
 )
@@ -282,7 +282,7 @@ def _with_pattern(given: Given) -> Given:
 @DATES.add(
     "timestamp_seconds",
     (1, 1),
-    "The time some seconds after 1970 began.",
+    "The time of seconds since 1970.",
     "timestamp_seconds(1.5)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
@@ -296,7 +296,7 @@ def _timestamp_seconds(given: Given) -> pl.Expr:
 @DATES.add(
     "timestamp_millis",
     (1, 1),
-    "The time some milliseconds after 1970 began.",
+    "The time of milliseconds since 1970.",
     "timestamp_millis(1500)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
@@ -307,7 +307,7 @@ def _timestamp_millis(given: Given) -> pl.Expr:
 @DATES.add(
     "timestamp_micros",
     (1, 1),
-    "The time some microseconds after 1970 began.",
+    "The time of microseconds since 1970.",
     "timestamp_micros(1500000)",
     "to_timestamp('1970-01-01 00:00:01.5')",
 )
@@ -345,7 +345,7 @@ def _unix_date(given: Given) -> pl.Expr:
 @DATES.add(
     "date_from_unix_date",
     (1, 1),
-    "The date some days after 1970 began.",
+    "The date of days since 1970.",
     "date_from_unix_date(1)",
     "to_date('1970-01-02')",
 )
@@ -356,7 +356,7 @@ def _date_from_unix_date(given: Given) -> pl.Expr:
 @DATES.add(
     "make_date",
     (3, 3),
-    "The date of a year, a month and a day; NULL if there is none.",
+    "The date of a year, a month and a day; NULL if it does not exist.",
     "make_date(2026, 2, 29)",
     "NULL",
 )

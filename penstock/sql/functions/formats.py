@@ -20,7 +20,7 @@ _PLACE = re.compile(r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+
 @TEXT.add(
     "format_string printf",
     (1, None),
-    "Values put into a text at %s, %d, %.2f, with widths (%5d, %-5s, %05d); %% is a percent sign.",
+    "Formats values at %s, %d, %.2f, with widths (%5d, %-5s, %05d); %% is a percent sign.",
     "format_string('%s: %05.1f', 'load', 3.14159)",
     "'load: 003.1'",
 )

@@ -7,14 +7,14 @@ import polars_hash  # noqa: F401 - gives expressions `chash` and `nchash`
 
 from penstock.sql.functions.contract import Family, Given
 
-HASHES = Family("Hashes and codes")
+HASHES = Family("Hashes and encodings")
 
 _SHA2 = {0: "sha2_256", 224: "sha2_224", 256: "sha2_256", 384: "sha2_384", 512: "sha2_512"}
 _HEX = "0123456789ABCDEF"
 _BITS = "".join(f"{digit:04b}" for digit in range(16))
 
 
-@HASHES.add("md5", (1, 1), "The MD5 of a text.", "md5('penstock')", "'f42fda1779d988af1b9d70ab49258b21'")
+@HASHES.add("md5", (1, 1), "MD5 digest of a string.", "md5('penstock')", "'f42fda1779d988af1b9d70ab49258b21'")
 def _md5(given: Given) -> pl.Expr:
     return _hashed(given.text(0), "nchash", "md5")
 
@@ -22,7 +22,7 @@ def _md5(given: Given) -> pl.Expr:
 @HASHES.add(
     "sha1 sha",
     (1, 1),
-    "The SHA-1 of a text.",
+    "SHA-1 digest of a string.",
     "sha1('penstock')",
     "'b8520015a39ef98625f2c9a0d429c3f68d8f1f7b'",
 )
@@ -33,7 +33,7 @@ def _sha1(given: Given) -> pl.Expr:
 @HASHES.add(
     "sha2",
     (2, 2),
-    "The SHA-2 of a text, of 224, 256, 384 or 512 bits (0: 256).",
+    "SHA-2 digest of a string with 224, 256, 384 or 512 bits (0: 256).",
     "sha2('penstock', 256)",
     "'539508beacbe5cd12935e2b721557239652992a7f89de0408224d61fca3f61a8'",
 )
@@ -47,7 +47,7 @@ def _sha2(given: Given) -> pl.Expr:
 @HASHES.add(
     "xxhash64",
     (1, 1),
-    "A text's 64-bit xxHash with Spark's seed.",
+    "64-bit xxHash of a string with Spark's seed.",
     "xxhash64('penstock')",
     "-6719214600687981513",
 )
@@ -65,7 +65,7 @@ def _hashed(text: pl.Expr, space: str, method: str) -> pl.Expr:
 @HASHES.add(
     "base64",
     (1, 1),
-    "The bytes of a text in base 64, in lines of 76 characters.",
+    "Base 64 of the UTF-8 bytes of a string, in lines of 76 characters.",
     "base64('penstock')",
     "'cGVuc3RvY2s='",
 )
@@ -74,14 +74,16 @@ def _base64(given: Given) -> pl.Expr:
     return lines.str.strip_suffix("\r\n")
 
 
-@HASHES.add("hex", (1, 1), "A whole number, or the bytes of a text, in hexadecimal.", "hex(255)", "'FF'")
+@HASHES.add(
+    "hex", (1, 1), "Hexadecimal form of an integer, or of the UTF-8 bytes of a string.", "hex(255)", "'FF'"
+)
 def _hex(given: Given) -> pl.Expr:
     if given.dtype(0) == pl.String:
         return given.text(0).str.encode("hex").str.to_uppercase()
     return _digits(given.whole(0), _HEX, 1)
 
 
-@HASHES.add("bin", (1, 1), "A whole number in binary.", "bin(10)", "'1010'")
+@HASHES.add("bin", (1, 1), "Binary form of an integer.", "bin(10)", "'1010'")
 def _bin(given: Given) -> pl.Expr:
     return _digits(given.whole(0), _BITS, 4)
 
@@ -94,7 +96,7 @@ def _digits(number: pl.Expr, spelling: str, wide: int) -> pl.Expr:
     return pl.when(number == 0).then(pl.lit("0")).when(number.is_not_null()).then(text)
 
 
-@HASHES.add("ascii", (1, 1), "The code of a text's first character; 0 for none.", "ascii('a')", "97")
+@HASHES.add("ascii", (1, 1), "Code point of the first character; 0 for an empty string.", "ascii('a')", "97")
 def _ascii(given: Given) -> pl.Expr:
     text = given.text(0)
     first = text.str.head(1)
@@ -117,7 +119,7 @@ def _ascii(given: Given) -> pl.Expr:
 
 
 @HASHES.add(
-    "chr char", (1, 1), "The character of a code below 256; larger ones begin again.", "chr(97)", "'a'"
+    "chr char", (1, 1), "The character of a code, modulo 256; empty for a negative code.", "chr(97)", "'a'"
 )
 def _chr(given: Given) -> pl.Expr:
     code = given.whole(0)

@@ -19,7 +19,7 @@ _INNERMOST = r"\{[^\[\]{}]*\}|\[[^\[\]{}]*\]"
 @JSON.add(
     "get_json_object",
     (2, 2),
-    "What a path ($, .name, ['name'], [0]) leads to, as text; NULL if nowhere.",
+    "The value at a path ($, .name, ['name'], [0]), as a string; NULL if there is none.",
     "get_json_object('{\"a\": {\"b\": [5, 6]}}', '$.a.b[1]')",
     "'6'",
 )
@@ -46,7 +46,7 @@ def _path(given: Given, at: int) -> str:
 @JSON.add(
     "json_array_length",
     (1, 1),
-    "How many values an array has; NULL for anything else.",
+    "Number of elements of a JSON array; NULL for anything else.",
     "json_array_length('[1, [2, 3], {}]')",
     "3",
 )

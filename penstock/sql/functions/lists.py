@@ -6,17 +6,15 @@ import polars as pl
 
 from penstock.sql.functions.contract import Argument, Family, Given
 
-LISTS = Family("Lists")
+LISTS = Family("Arrays")
 
 
-@LISTS.add("array", (1, None), "A list of values of one type.", "array(1, 2)", "array(1, 2)")
+@LISTS.add("array", (1, None), "An array of values of one type.", "array(1, 2)", "array(1, 2)")
 def _array(given: Given) -> pl.Expr:
     return pl.concat_list(given.alike(range(len(given)))[0])
 
 
-@LISTS.add(
-    "size cardinality array_size", (1, 1), "How many values a list has.", "size(array(1, 2, NULL))", "3"
-)
+@LISTS.add("size cardinality array_size", (1, 1), "Number of elements.", "size(array(1, 2, NULL))", "3")
 def _size(given: Given) -> pl.Expr:
     return given.values(0)[0].list.len().cast(pl.Int64)
 
@@ -24,7 +22,7 @@ def _size(given: Given) -> pl.Expr:
 @LISTS.add(
     "array_contains",
     (2, 2),
-    "Whether a value is in a list; NULL if it is not, but a NULL is.",
+    "Whether an array contains a value; NULL if it does not, but contains a NULL.",
     "array_contains(array('a', 'b'), 'b')",
     "true",
 )
@@ -38,7 +36,7 @@ def _array_contains(given: Given) -> pl.Expr:
 @LISTS.add(
     "element_at",
     (2, 2),
-    "The value at a place, from 1, or from the end if negative; NULL if there is none.",
+    "The element at a position, from 1, or from the end if negative; NULL if there is none.",
     "element_at(array('a', 'b', 'c'), -1)",
     "'c'",
 )
@@ -49,7 +47,7 @@ def _element_at(given: Given) -> pl.Expr:
 
 
 @LISTS.add(
-    "get", (2, 2), "The value at a place, from 0; NULL if there is none.", "get(array('a', 'b'), 0)", "'a'"
+    "get", (2, 2), "The element at an index, from 0; NULL if there is none.", "get(array('a', 'b'), 0)", "'a'"
 )
 def _get(given: Given) -> pl.Expr:
     place = given.whole(1)
@@ -59,7 +57,7 @@ def _get(given: Given) -> pl.Expr:
 @LISTS.add(
     "slice",
     (3, 3),
-    "A number of values from a place on; NULL for place 0 or a negative number.",
+    "Elements from a position, of at most a given number; NULL for position 0 or a negative number.",
     "slice(array(1, 2, 3), 2, 2)",
     "array(2, 3)",
 )
@@ -75,7 +73,7 @@ def _slice(given: Given) -> pl.Expr:
 @LISTS.add(
     "array_join",
     (2, 3),
-    "Texts of a list with a separator; NULLs are left out or spelled as the third text.",
+    "Joins strings with a separator; skips NULLs, or writes them as the third argument.",
     "array_join(array('a', NULL, 'b'), '-')",
     "'a-b'",
 )
@@ -88,17 +86,17 @@ def _array_join(given: Given) -> pl.Expr:
     return values.list.join(given.text(1))
 
 
-@LISTS.add("array_distinct", (1, 1), "Each value once.", "array_distinct(array(1, 2, 1))", "array(1, 2)")
+@LISTS.add("array_distinct", (1, 1), "Removes duplicates.", "array_distinct(array(1, 2, 1))", "array(1, 2)")
 def _array_distinct(given: Given) -> pl.Expr:
     return given.values(0)[0].list.unique(maintain_order=True)
 
 
-@LISTS.add("array_min", (1, 1), "The least value that is not NULL.", "array_min(array(3, NULL, 1))", "1")
+@LISTS.add("array_min", (1, 1), "The least element; skips NULLs.", "array_min(array(3, NULL, 1))", "1")
 def _array_min(given: Given) -> pl.Expr:
     return given.values(0)[0].list.drop_nulls().list.sort().list.first()
 
 
-@LISTS.add("array_max", (1, 1), "The greatest value.", "array_max(array(3, NULL, 1))", "3")
+@LISTS.add("array_max", (1, 1), "The greatest element; skips NULLs.", "array_max(array(3, NULL, 1))", "3")
 def _array_max(given: Given) -> pl.Expr:
     return given.values(0)[0].list.drop_nulls().list.sort().list.last()
 
@@ -106,7 +104,7 @@ def _array_max(given: Given) -> pl.Expr:
 @LISTS.add(
     "sort_array",
     (1, 2),
-    "In rising order with NULLs first or, if the second is false, falling with NULLs last.",
+    "Sorts ascending with NULLs first; if the second argument is false, descending with NULLs last.",
     "sort_array(array(3, 1, 2), false)",
     "array(3, 2, 1)",
 )
@@ -115,12 +113,12 @@ def _sort_array(given: Given) -> pl.Expr:
     return given.values(0)[0].list.sort(descending=not rising, nulls_last=not rising)
 
 
-@LISTS.add("array_sort", (1, 1), "In rising order with NULLs last.", "array_sort(array(3, 1))", "array(1, 3)")
+@LISTS.add("array_sort", (1, 1), "Sorts ascending with NULLs last.", "array_sort(array(3, 1))", "array(1, 3)")
 def _array_sort(given: Given) -> pl.Expr:
     return given.values(0)[0].list.sort(nulls_last=True)
 
 
-@LISTS.add("array_compact", (1, 1), "Without NULLs.", "array_compact(array(1, NULL, 2))", "array(1, 2)")
+@LISTS.add("array_compact", (1, 1), "Removes NULLs.", "array_compact(array(1, NULL, 2))", "array(1, 2)")
 def _array_compact(given: Given) -> pl.Expr:
     return given.values(0)[0].list.drop_nulls()
 

@@ -17,27 +17,27 @@ _NAN = pl.lit(math.nan)
 _MOST, _LEAST = 2**63 - 1, -(2**63)
 
 
-@NUMBERS.add("abs", (1, 1), "The size of a number.", "abs(-3)", "3")
+@NUMBERS.add("abs", (1, 1), "Absolute value.", "abs(-3)", "3")
 def _abs(given: Given) -> pl.Expr:
     return given.numeric(0)[0].abs()
 
 
-@NUMBERS.add("negative", (1, 1), "A number with the other sign.", "negative(3)", "-3")
+@NUMBERS.add("negative", (1, 1), "Negation.", "negative(3)", "-3")
 def _negative(given: Given) -> pl.Expr:
     return -given.numeric(0)[0]
 
 
-@NUMBERS.add("sign signum", (1, 1), "-1.0, 0.0 or 1.0.", "sign(-3)", "-1.0")
+@NUMBERS.add("sign signum", (1, 1), "The sign: -1.0, 0.0 or 1.0.", "sign(-3)", "-1.0")
 def _sign(given: Given) -> pl.Expr:
     return given.number(0).sign()
 
 
-@NUMBERS.add("ceil ceiling", (1, 1), "The next whole number above.", "ceil(1.2)", "2")
+@NUMBERS.add("ceil ceiling", (1, 1), "Rounds up to an integer.", "ceil(1.2)", "2")
 def _ceil(given: Given) -> pl.Expr:
     return _to_whole(given, lambda number: number.ceil())
 
 
-@NUMBERS.add("floor", (1, 1), "The next whole number below.", "floor(-1.2)", "-2")
+@NUMBERS.add("floor", (1, 1), "Rounds down to an integer.", "floor(-1.2)", "-2")
 def _floor(given: Given) -> pl.Expr:
     return _to_whole(given, lambda number: number.floor())
 
@@ -59,36 +59,32 @@ def _to_whole(given: Given, how: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
     )
 
 
-@NUMBERS.add(
-    "round", (1, 2), "To a number of decimal places; a half goes away from zero.", "round(2.675, 2)", "2.68"
-)
+@NUMBERS.add("round", (1, 2), "Rounds to n decimal places, halves away from zero.", "round(2.675, 2)", "2.68")
 def _round(given: Given) -> pl.Expr:
     return rounded(*given.numeric(0), given.said_whole(1) if len(given) > 1 else 0, even=False)
 
 
-@NUMBERS.add(
-    "bround", (1, 2), "To a number of decimal places; a half goes to the even side.", "bround(2.5)", "2.0"
-)
+@NUMBERS.add("bround", (1, 2), "Rounds to n decimal places, halves to even.", "bround(2.5)", "2.0")
 def _bround(given: Given) -> pl.Expr:
     return rounded(*given.numeric(0), given.said_whole(1) if len(given) > 1 else 0, even=True)
 
 
-@NUMBERS.add("sqrt", (1, 1), "The square root.", "sqrt(16)", "4.0")
+@NUMBERS.add("sqrt", (1, 1), "Square root.", "sqrt(16)", "4.0")
 def _sqrt(given: Given) -> pl.Expr:
     return given.number(0).sqrt()
 
 
-@NUMBERS.add("cbrt", (1, 1), "The cube root.", "cbrt(-27)", "-3.0")
+@NUMBERS.add("cbrt", (1, 1), "Cube root.", "cbrt(-27)", "-3.0")
 def _cbrt(given: Given) -> pl.Expr:
     return given.number(0).cbrt()
 
 
-@NUMBERS.add("exp", (1, 1), "e to a power.", "exp(0)", "1.0")
+@NUMBERS.add("exp", (1, 1), "e to the power of the argument.", "exp(0)", "1.0")
 def _exp(given: Given) -> pl.Expr:
     return given.number(0).exp()
 
 
-@NUMBERS.add("ln", (1, 1), "The natural logarithm; NULL unless positive.", "ln(1)", "0.0")
+@NUMBERS.add("ln", (1, 1), "Natural logarithm; NULL unless positive.", "ln(1)", "0.0")
 def _ln(given: Given) -> pl.Expr:
     return _above(given.number(0), 0.0).log()
 
@@ -96,7 +92,7 @@ def _ln(given: Given) -> pl.Expr:
 @NUMBERS.add(
     "log",
     (1, 2),
-    "The natural logarithm, or the second number's to the base of the first; NULL unless positive.",
+    "Natural logarithm; with two arguments, of the second to the base of the first; NULL unless positive.",
     "log(2, 8)",
     "3.0",
 )
@@ -106,12 +102,12 @@ def _log(given: Given) -> pl.Expr:
     return quotient(_above(given.number(1), 0.0).log(), _above(given.number(0), 0.0).log())
 
 
-@NUMBERS.add("log2", (1, 1), "The logarithm to base 2; NULL unless positive.", "log2(8)", "3.0")
+@NUMBERS.add("log2", (1, 1), "Logarithm to base 2; NULL unless positive.", "log2(8)", "3.0")
 def _log2(given: Given) -> pl.Expr:
     return _above(given.number(0), 0.0).log(2)
 
 
-@NUMBERS.add("log10", (1, 1), "The logarithm to base 10; NULL unless positive.", "log10(100)", "2.0")
+@NUMBERS.add("log10", (1, 1), "Logarithm to base 10; NULL unless positive.", "log10(100)", "2.0")
 def _log10(given: Given) -> pl.Expr:
     return _above(given.number(0), 0.0).log10()
 
@@ -126,20 +122,26 @@ def _above(number: pl.Expr, bound: float) -> pl.Expr:
     return pl.when((number > bound) | number.is_nan()).then(number)
 
 
-@NUMBERS.add("pow power", (2, 2), "The first number to the power of the second.", "pow(2, 10)", "1024.0")
+@NUMBERS.add("pow power", (2, 2), "The first argument to the power of the second.", "pow(2, 10)", "1024.0")
 def _pow(given: Given) -> pl.Expr:
     base, power = given.number(0), given.number(1)
     undefined = power.is_nan() | ((base.abs() == 1.0) & power.is_infinite())
     return pl.when(undefined & base.is_not_null()).then(_NAN).otherwise(base.pow(power))
 
 
-@NUMBERS.add("mod", (2, 2), "The remainder, with the sign of the first; NULL for 0.", "mod(-7, 3)", "-1")
+@NUMBERS.add(
+    "mod", (2, 2), "Remainder with the sign of the dividend; NULL for division by 0.", "mod(-7, 3)", "-1"
+)
 def _mod(given: Given) -> pl.Expr:
     return remainder(*_pair(given))
 
 
 @NUMBERS.add(
-    "pmod", (2, 2), "The remainder, not negative for a positive second; NULL for 0.", "pmod(-7, 3)", "2"
+    "pmod",
+    (2, 2),
+    "Remainder, not negative for a positive divisor; NULL for division by 0.",
+    "pmod(-7, 3)",
+    "2",
 )
 def _pmod(given: Given) -> pl.Expr:
     number, by, dtype = _pair(given)
@@ -147,15 +149,13 @@ def _pmod(given: Given) -> pl.Expr:
     return pl.when(left < 0).then(remainder(left + by, by, dtype)).otherwise(left)
 
 
-@NUMBERS.add(
-    "div", (2, 2), "How often the second goes into the first, whole; NULL for 0.", "div(-7, 2)", "-3"
-)
+@NUMBERS.add("div", (2, 2), "Integer quotient; NULL for division by 0.", "div(-7, 2)", "-3")
 def _div(given: Given) -> pl.Expr:
     number, by = given.whole(0), given.whole(1)
     return number.truncdiv(pl.when(by != 0).then(by))
 
 
-@NUMBERS.add("try_divide", (2, 2), "The quotient; NULL for division by 0.", "try_divide(1, 4)", "0.25")
+@NUMBERS.add("try_divide", (2, 2), "Quotient; NULL for division by 0.", "try_divide(1, 4)", "0.25")
 def _try_divide(given: Given) -> pl.Expr:
     by = given.number(1)
     return quotient(given.number(0), pl.when(by != 0).then(by))
@@ -168,68 +168,70 @@ def _pair(given: Given) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
     return given.number(0), given.number(1), pl.Float64()
 
 
-@NUMBERS.add("sin", (1, 1), "The sine of radians.", "sin(0)", "0.0")
+@NUMBERS.add("sin", (1, 1), "Sine of an angle in radians.", "sin(0)", "0.0")
 def _sin(given: Given) -> pl.Expr:
     return given.number(0).sin()
 
 
-@NUMBERS.add("cos", (1, 1), "The cosine of radians.", "cos(0)", "1.0")
+@NUMBERS.add("cos", (1, 1), "Cosine of an angle in radians.", "cos(0)", "1.0")
 def _cos(given: Given) -> pl.Expr:
     return given.number(0).cos()
 
 
-@NUMBERS.add("tan", (1, 1), "The tangent of radians.", "tan(0)", "0.0")
+@NUMBERS.add("tan", (1, 1), "Tangent of an angle in radians.", "tan(0)", "0.0")
 def _tan(given: Given) -> pl.Expr:
     return given.number(0).tan()
 
 
-@NUMBERS.add("asin", (1, 1), "The angle of a sine.", "asin(0)", "0.0")
+@NUMBERS.add("asin", (1, 1), "Arc sine.", "asin(0)", "0.0")
 def _asin(given: Given) -> pl.Expr:
     return given.number(0).arcsin()
 
 
-@NUMBERS.add("acos", (1, 1), "The angle of a cosine.", "acos(1)", "0.0")
+@NUMBERS.add("acos", (1, 1), "Arc cosine.", "acos(1)", "0.0")
 def _acos(given: Given) -> pl.Expr:
     return given.number(0).arccos()
 
 
-@NUMBERS.add("atan", (1, 1), "The angle of a tangent.", "atan(0)", "0.0")
+@NUMBERS.add("atan", (1, 1), "Arc tangent.", "atan(0)", "0.0")
 def _atan(given: Given) -> pl.Expr:
     return given.number(0).arctan()
 
 
-@NUMBERS.add("atan2", (2, 2), "The angle of the point (second, first).", "atan2(0, 1)", "0.0")
+@NUMBERS.add(
+    "atan2", (2, 2), "Angle of the point (x, y), with y as the first argument.", "atan2(0, 1)", "0.0"
+)
 def _atan2(given: Given) -> pl.Expr:
     sides = (given.number(0), given.number(1))
     return pl.arctan2(*(pl.when(side == 0).then(0.0).otherwise(side) for side in sides))
 
 
-@NUMBERS.add("sinh", (1, 1), "The hyperbolic sine.", "sinh(0)", "0.0")
+@NUMBERS.add("sinh", (1, 1), "Hyperbolic sine.", "sinh(0)", "0.0")
 def _sinh(given: Given) -> pl.Expr:
     return given.number(0).sinh()
 
 
-@NUMBERS.add("cosh", (1, 1), "The hyperbolic cosine.", "cosh(0)", "1.0")
+@NUMBERS.add("cosh", (1, 1), "Hyperbolic cosine.", "cosh(0)", "1.0")
 def _cosh(given: Given) -> pl.Expr:
     return given.number(0).cosh()
 
 
-@NUMBERS.add("tanh", (1, 1), "The hyperbolic tangent.", "tanh(0)", "0.0")
+@NUMBERS.add("tanh", (1, 1), "Hyperbolic tangent.", "tanh(0)", "0.0")
 def _tanh(given: Given) -> pl.Expr:
     return given.number(0).tanh()
 
 
-@NUMBERS.add("degrees", (1, 1), "Radians as degrees.", "degrees(pi())", "180.0")
+@NUMBERS.add("degrees", (1, 1), "Radians to degrees.", "degrees(pi())", "180.0")
 def _degrees(given: Given) -> pl.Expr:
     return given.number(0).degrees()
 
 
-@NUMBERS.add("radians", (1, 1), "Degrees as radians.", "radians(180)", "3.141592653589793")
+@NUMBERS.add("radians", (1, 1), "Degrees to radians.", "radians(180)", "3.141592653589793")
 def _radians(given: Given) -> pl.Expr:
     return given.number(0).radians()
 
 
-@NUMBERS.add("pi", (0, 0), "The circle's number.", "pi()", "3.141592653589793")
+@NUMBERS.add("pi", (0, 0), "π.", "pi()", "3.141592653589793")
 def _pi(given: Given) -> pl.Expr:
     return pl.lit(math.pi)
 
@@ -242,7 +244,7 @@ def _e(given: Given) -> pl.Expr:
 @NUMBERS.add(
     "width_bucket",
     (4, 4),
-    "Which of n equal buckets from the second to the third number the first is in; 0 below, n + 1 above.",
+    "Bucket of the first argument among n equal ones from the second to the third; 0 below, n + 1 above.",
     "width_bucket(5.3, 0.2, 10.6, 5)",
     "3",
 )

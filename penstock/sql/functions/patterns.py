@@ -16,7 +16,7 @@ _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 @PATTERNS.add(
     "regexp_like regexp rlike",
     (2, 2),
-    "Whether it is found in a text.",
+    "Whether the expression matches anywhere in a string.",
     "regexp_like('penstock', 'n.t')",
     "true",
 )
@@ -27,7 +27,7 @@ def _regexp_like(given: Given) -> pl.Expr:
 @PATTERNS.add(
     "regexp_extract",
     (2, 3),
-    "What a group (1 unless said, 0: all) took of the first place where it is found; empty if nowhere.",
+    "What a group (default 1; 0: all) captures in the first match; empty without a match.",
     "regexp_extract('GET /p7 HTTP/1.1', '/p(\\d+)', 1)",
     "'7'",
 )
@@ -40,7 +40,7 @@ def _regexp_extract(given: Given) -> pl.Expr:
 @PATTERNS.add(
     "regexp_extract_all",
     (2, 3),
-    "What a group (1 unless said, 0: all) took of every place where it is found.",
+    "What a group (default 1; 0: all) captures in every match.",
     "regexp_extract_all('a1b22', '([a-z])(\\d+)', 2)",
     "array('1', '22')",
 )
@@ -66,14 +66,18 @@ def _group(given: Given, pattern: str) -> int:
 
 
 @PATTERNS.add(
-    "regexp_substr", (2, 2), "What was found first; NULL if nowhere.", "regexp_substr('a1b22', '\\d+')", "'1'"
+    "regexp_substr",
+    (2, 2),
+    "The first match; NULL if there is none or it is empty.",
+    "regexp_substr('a1b22', '\\d+')",
+    "'1'",
 )
 def _regexp_substr(given: Given) -> pl.Expr:
     found = given.text(0).str.extract(translated(given, 1), 0)
     return pl.when(found != "").then(found)
 
 
-@PATTERNS.add("regexp_count", (2, 2), "How often it is found.", "regexp_count('a1b22', '\\d')", "3")
+@PATTERNS.add("regexp_count", (2, 2), "Number of matches.", "regexp_count('a1b22', '\\d')", "3")
 def _regexp_count(given: Given) -> pl.Expr:
     return given.text(0).str.count_matches(translated(given, 1)).cast(pl.Int64)
 
@@ -81,7 +85,7 @@ def _regexp_count(given: Given) -> pl.Expr:
 @PATTERNS.add(
     "regexp_replace",
     (3, 3),
-    "Every place where it is found replaced; $1 stands for what the first group took.",
+    "Replaces every match; $1 is what the first group captured.",
     "regexp_replace('2026-11-15', '(\\d+)-(\\d+)', '$2/$1')",
     "'11/2026-15'",
 )
@@ -93,7 +97,7 @@ def _regexp_replace(given: Given) -> pl.Expr:
 @PATTERNS.add(
     "split",
     (2, 3),
-    "The parts of a text between places where it is found, at most as many as the third says.",
+    "The parts of a string between matches; the third argument limits their number.",
     "split('a1b2c', '\\d', 2)",
     "array('a', 'b2c')",
 )

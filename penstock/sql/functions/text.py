@@ -7,7 +7,7 @@ import polars as pl
 from penstock.sql.functions.contract import Family, Given
 from penstock.sql.functions.spelling import spelled
 
-TEXT = Family("Text")
+TEXT = Family("Strings")
 
 #: letters whose capital at a word's start is another than the usual one
 _TITLES = {letter: letter.title() for letter in "ßﬀﬁﬂﬃﬄﬅﬆǆǉǌǳ"}
@@ -43,12 +43,12 @@ def words(given: Given, at: int) -> pl.Expr:
     return text
 
 
-@TEXT.add("lower lcase", (1, 1), "Small letters.", "lower('PenStock')", "'penstock'")
+@TEXT.add("lower lcase", (1, 1), "Converts to lower case.", "lower('PenStock')", "'penstock'")
 def _lower(given: Given) -> pl.Expr:
     return given.text(0).str.to_lowercase()
 
 
-@TEXT.add("upper ucase", (1, 1), "Capital letters.", "upper('PenStock')", "'PENSTOCK'")
+@TEXT.add("upper ucase", (1, 1), "Converts to upper case.", "upper('PenStock')", "'PENSTOCK'")
 def _upper(given: Given) -> pl.Expr:
     return given.text(0).str.to_uppercase()
 
@@ -56,7 +56,7 @@ def _upper(given: Given) -> pl.Expr:
 @TEXT.add(
     "initcap",
     (1, 1),
-    "Each word between spaces with a capital first letter, the others small.",
+    "Capitalizes the first letter of each word between spaces and lower-cases the others.",
     "initcap('hello BIG world')",
     "'Hello Big World'",
 )
@@ -71,7 +71,7 @@ def _initcap(given: Given) -> pl.Expr:
 @TEXT.add(
     "length char_length character_length len",
     (1, 1),
-    "The number of characters.",
+    "Number of characters.",
     "length('Zürich')",
     "6",
 )
@@ -79,7 +79,7 @@ def _length(given: Given) -> pl.Expr:
     return length(given.text(0))
 
 
-@TEXT.add("octet_length", (1, 1), "The number of bytes in UTF-8.", "octet_length('Zürich')", "7")
+@TEXT.add("octet_length", (1, 1), "Number of bytes in UTF-8.", "octet_length('Zürich')", "7")
 def _octet_length(given: Given) -> pl.Expr:
     return given.text(0).str.len_bytes().cast(pl.Int64)
 
@@ -87,7 +87,7 @@ def _octet_length(given: Given) -> pl.Expr:
 @TEXT.add(
     "trim",
     (1, 2),
-    "Without spaces at both ends; of two texts the second, without the characters of the first.",
+    "Removes spaces at both ends; with two arguments, removes the characters of the first from the second.",
     "trim('  a b ')",
     "'a b'",
 )
@@ -95,17 +95,17 @@ def _trim(given: Given) -> pl.Expr:
     return given.text(len(given) - 1).str.strip_chars(_stripped(given))
 
 
-@TEXT.add("btrim", (1, 2), "Like trim, but the text comes first.", "btrim('xxaxx', 'x')", "'a'")
+@TEXT.add("btrim", (1, 2), "Like `trim`, with the string first.", "btrim('xxaxx', 'x')", "'a'")
 def _btrim(given: Given) -> pl.Expr:
     return given.text(0).str.strip_chars(given.said_text(1) if len(given) > 1 else " ")
 
 
-@TEXT.add("ltrim", (1, 2), "Like trim, at the start only.", "ltrim('x', 'xxaxx')", "'axx'")
+@TEXT.add("ltrim", (1, 2), "Like `trim`, at the start only.", "ltrim('x', 'xxaxx')", "'axx'")
 def _ltrim(given: Given) -> pl.Expr:
     return given.text(len(given) - 1).str.strip_chars_start(_stripped(given))
 
 
-@TEXT.add("rtrim", (1, 2), "Like trim, at the end only.", "rtrim('x', 'xxaxx')", "'xxa'")
+@TEXT.add("rtrim", (1, 2), "Like `trim`, at the end only.", "rtrim('x', 'xxaxx')", "'xxa'")
 def _rtrim(given: Given) -> pl.Expr:
     return given.text(len(given) - 1).str.strip_chars_end(_stripped(given))
 
@@ -117,7 +117,7 @@ def _stripped(given: Given) -> str:
 @TEXT.add(
     "lpad",
     (2, 3),
-    "Filled at the start to a length, with spaces or the third text; longer text is cut.",
+    "Pads at the start to a length, with spaces or the third argument; cuts a longer string.",
     "lpad('7', 3, '0')",
     "'007'",
 )
@@ -129,7 +129,7 @@ def _lpad(given: Given) -> pl.Expr:
 @TEXT.add(
     "rpad",
     (2, 3),
-    "Filled at the end to a length, with spaces or the third text; longer text is cut.",
+    "Pads at the end to a length, with spaces or the third argument; cuts a longer string.",
     "rpad('pen', 5, '.')",
     "'pen..'",
 )
@@ -153,7 +153,7 @@ def _filling(given: Given, kept: pl.Expr, wide: pl.Expr) -> pl.Expr:
 @TEXT.add(
     "substring substr",
     (2, 3),
-    "Characters from a place on, up to a number of them; a negative place counts from the end.",
+    "Substring from a position, of at most a given length; a negative position counts from the end.",
     "substring('penstock', 1, 3)",
     "'pen'",
 )
@@ -168,12 +168,12 @@ def _substring(given: Given) -> pl.Expr:
     return cut(text, first, last - first)
 
 
-@TEXT.add("left", (2, 2), "The first characters.", "left('penstock', 3)", "'pen'")
+@TEXT.add("left", (2, 2), "The first n characters.", "left('penstock', 3)", "'pen'")
 def _left(given: Given) -> pl.Expr:
     return cut(given.text(0), _NONE, given.whole(1))
 
 
-@TEXT.add("right", (2, 2), "The last characters.", "right('penstock', 5)", "'stock'")
+@TEXT.add("right", (2, 2), "The last n characters.", "right('penstock', 5)", "'stock'")
 def _right(given: Given) -> pl.Expr:
     text = given.text(0)
     return text.str.slice((length(text) - given.whole(1).clip(lower_bound=0)).clip(lower_bound=0))
@@ -182,7 +182,7 @@ def _right(given: Given) -> pl.Expr:
 @TEXT.add(
     "substring_index",
     (3, 3),
-    "What stands before the n-th separator, or for a negative n after the n-th from the end.",
+    "Substring before the n-th separator; for a negative n, after the n-th from the end.",
     "substring_index('www.penstock.org', '.', 2)",
     "'www.penstock'",
 )
@@ -196,7 +196,7 @@ def _substring_index(given: Given) -> pl.Expr:
     return pl.when(by == "").then(by).otherwise(found)
 
 
-@TEXT.add("concat", (1, None), "One after the other; NULL if one is.", "concat('a', 1, 'b')", "'a1b'")
+@TEXT.add("concat", (1, None), "Concatenation; NULL if any argument is NULL.", "concat('a', 1, 'b')", "'a1b'")
 def _concat(given: Given) -> pl.Expr:
     if isinstance(given.dtype(0), pl.List):
         lists, _ = given.alike(range(len(given)))
@@ -207,7 +207,7 @@ def _concat(given: Given) -> pl.Expr:
 @TEXT.add(
     "concat_ws",
     (1, None),
-    "One after the other with a separator; NULLs are left out, lists are joined.",
+    "Concatenation with a separator; skips NULLs, joins arrays.",
     "concat_ws('-', 'a', NULL, 'b')",
     "'a-b'",
 )
@@ -232,7 +232,7 @@ def _joined(given: Given, at: int, by: pl.Expr) -> pl.Expr:
 @TEXT.add(
     "replace",
     (2, 3),
-    "Every occurrence of the second text replaced by the third, or removed.",
+    "Replaces every occurrence of the second argument by the third, or removes it.",
     "replace('a-b-c', '-', '+')",
     "'a+b+c'",
 )
@@ -245,7 +245,7 @@ def _replace(given: Given) -> pl.Expr:
 @TEXT.add(
     "translate",
     (3, 3),
-    "Each character of the second text replaced by the one at its place in the third, or removed.",
+    "Replaces each character of the second argument by the one at the same position of the third, or removes it.",
     "translate('a.b:c', '.:', '_')",
     "'a_bc'",
 )
@@ -257,19 +257,19 @@ def _translate(given: Given) -> pl.Expr:
     return given.text(0).str.replace_many(list(table), list(table.values())) if table else given.text(0)
 
 
-@TEXT.add("reverse", (1, 1), "Characters, or a list's values, in the other order.", "reverse('pen')", "'nep'")
+@TEXT.add("reverse", (1, 1), "Reverses a string or an array.", "reverse('pen')", "'nep'")
 def _reverse(given: Given) -> pl.Expr:
     if isinstance(given.dtype(0), pl.List):
         return given.any(0).list.reverse()
     return backwards(given.text(0))
 
 
-@TEXT.add("repeat", (2, 2), "A text a number of times.", "repeat('ab', 3)", "'ababab'")
+@TEXT.add("repeat", (2, 2), "Repeats a string n times.", "repeat('ab', 3)", "'ababab'")
 def _repeat(given: Given) -> pl.Expr:
     return repeated(given.text(0), given.whole(1))
 
 
-@TEXT.add("space", (1, 1), "A number of spaces.", "space(2)", "'  '")
+@TEXT.add("space", (1, 1), "n spaces.", "space(2)", "'  '")
 def _space(given: Given) -> pl.Expr:
     return repeated(pl.lit(" "), given.whole(0))
 
@@ -282,7 +282,11 @@ def _place(text: pl.Expr, part: pl.Expr) -> pl.Expr:
 
 
 @TEXT.add(
-    "instr", (2, 2), "Where the second text begins in the first; 0: nowhere.", "instr('penstock', 's')", "4"
+    "instr",
+    (2, 2),
+    "Position of the second argument in the first; 0 if absent.",
+    "instr('penstock', 's')",
+    "4",
 )
 def _instr(given: Given) -> pl.Expr:
     text, part = given.text(0), given.text(1)
@@ -292,7 +296,7 @@ def _instr(given: Given) -> pl.Expr:
 @TEXT.add(
     "locate position",
     (2, 3),
-    "Where the first text begins in the second, from a place on; 0: nowhere.",
+    "Position of the first argument in the second, from a given position on; 0 if absent.",
     "locate('o', 'foo', 3)",
     "3",
 )
@@ -309,17 +313,17 @@ def _locate(given: Given) -> pl.Expr:
 
 
 @TEXT.add(
-    "startswith", (2, 2), "Whether a text begins with another.", "startswith('penstock', 'pen')", "true"
+    "startswith", (2, 2), "Whether a string starts with another.", "startswith('penstock', 'pen')", "true"
 )
 def _startswith(given: Given) -> pl.Expr:
     return given.text(0).str.starts_with(given.text(1))
 
 
-@TEXT.add("endswith", (2, 2), "Whether a text ends with another.", "endswith('penstock', 'pen')", "false")
+@TEXT.add("endswith", (2, 2), "Whether a string ends with another.", "endswith('penstock', 'pen')", "false")
 def _endswith(given: Given) -> pl.Expr:
     return given.text(0).str.ends_with(given.text(1))
 
 
-@TEXT.add("contains", (2, 2), "Whether a text has another in it.", "contains('penstock', 'sto')", "true")
+@TEXT.add("contains", (2, 2), "Whether a string contains another.", "contains('penstock', 'sto')", "true")
 def _contains(given: Given) -> pl.Expr:
     return given.text(0).str.contains(given.text(1), literal=True)

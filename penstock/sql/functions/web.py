@@ -11,7 +11,7 @@ import polars as pl
 from penstock.sql.functions.batches import batched
 from penstock.sql.functions.contract import Family, Given
 
-WEB = Family("Web addresses")
+WEB = Family("URLs")
 
 _URL = r"^(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 #: what java.net.URI refuses: blanks, quotes, braces, a percent sign without two digits, a bare scheme
@@ -38,7 +38,7 @@ _UTF8 = (
 @WEB.add(
     "parse_url",
     (2, 3),
-    f"A part of an address ({', '.join(_PARTS)}), or a parameter of its query; NULL if it has none.",
+    f"A part of a URL ({', '.join(_PARTS)}), or a parameter of its query; NULL if absent.",
     "parse_url('https://penstock.org/docs?page=2', 'QUERY', 'page')",
     "'2'",
 )
@@ -84,7 +84,7 @@ def _asked(given: Given, part: str, pieces: Mapping[str, pl.Expr], open_: pl.Exp
 @WEB.add(
     "url_encode",
     (1, 1),
-    "A text as it stands in a form's address: a blank is +, other signs are % and digits.",
+    "Encodes a string as form data: a space becomes +, other special characters % and hexadecimal digits.",
     "url_encode('a b&c')",
     "'a+b%26c'",
 )
@@ -106,7 +106,7 @@ def _encoded(text: pl.Series) -> pl.Series:
 @WEB.add(
     "url_decode try_url_decode",
     (1, 1),
-    "What `url_encode` was given; NULL for what it cannot have made.",
+    "Decodes what `url_encode` encodes; NULL for malformed input.",
     "url_decode('a+b%26c')",
     "'a b&c'",
 )
