@@ -23,7 +23,7 @@ from penstock.catalogue.code import CodeBundle
 from penstock.catalogue.code_loader import load_bundle, raised_in, unload_bundle
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import CodeReference
-from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.jobs_declaration import JobsDeclaration
 from penstock.errors import PenstockError, UserError
 from penstock.origin import Origin
 from penstock.query import logical
@@ -76,7 +76,7 @@ class CodeLibrary:
         if isinstance(found, Rows):
             at = Origin(self._shown(reference), 0)
             return Output(job, stream_given(found, at, f"the job {job}").node, (), at)
-        if isinstance(value, App | JobsApp):
+        if isinstance(value, App | JobsDeclaration):
             names = _names_in(value)
             near = get_close_matches(job, names, 1)
             raise self._not_a_query(
@@ -93,7 +93,7 @@ class CodeLibrary:
     def stream(self, reference: CodeReference, name: str) -> Stream:
         """A stream that a job's code names."""
         value = self._value(reference)
-        if isinstance(value, JobsApp) and name in value.streams:
+        if isinstance(value, JobsDeclaration) and name in value.streams:
             return value.streams[name]
         for output in _outputs_in(value):
             for source in sources_of(output):
@@ -106,13 +106,15 @@ class CodeLibrary:
     def functions(self, reference: CodeReference | None) -> Mapping[str, UserFunction]:
         """The functions that SQL of the same file can call."""
         value = None if reference is None else self._value(reference)
-        return value.functions if isinstance(value, JobsApp) else {}
+        return value.functions if isinstance(value, JobsDeclaration) else {}
 
-    def apps(self, digest: str) -> dict[str, App | JobsApp]:
+    def apps(self, digest: str) -> dict[str, App | JobsDeclaration]:
         """The apps of a file, by the names of their attributes; one that has two names, by the first."""
-        found: dict[str, App | JobsApp] = {}
+        found: dict[str, App | JobsDeclaration] = {}
         for name, value in vars(self.module(digest)).items():
-            if isinstance(value, App | JobsApp) and all(value is not other for other in found.values()):
+            if isinstance(value, App | JobsDeclaration) and all(
+                value is not other for other in found.values()
+            ):
                 found[name] = value
         return found
 
@@ -221,12 +223,12 @@ def _query_named(value: Any, job: str) -> Any:
     """The query that a value has for a job: itself, or of an app the output of the job's name."""
     if isinstance(value, App):
         return next((output for output in value.outputs if output.name == job), None)
-    if isinstance(value, JobsApp):
+    if isinstance(value, JobsDeclaration):
         return value.queries.get(job)
     return value
 
 
-def _names_in(value: App | JobsApp) -> list[str]:
+def _names_in(value: App | JobsDeclaration) -> list[str]:
     return [output.name for output in value.outputs] if isinstance(value, App) else list(value.queries)
 
 
@@ -236,7 +238,7 @@ def _outputs_in(value: Any) -> Iterator[Output]:
             yield value
         case App():
             yield from value.outputs
-        case JobsApp():
+        case JobsDeclaration():
             for name, rows in value.queries.items():
                 yield Output(name, rows.node, (), rows.node.origin)
         case Rows():

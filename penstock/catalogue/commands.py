@@ -6,11 +6,12 @@ answer. Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from penstock.catalogue.accepted import Accepted
 from penstock.catalogue.broken_jobs import broken, failing, naming, uses
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.code_requests import CodeRequest
@@ -21,7 +22,6 @@ from penstock.catalogue.command import (
     ChangeQuery,
     ChangeRecovery,
     CodeReference,
-    Command,
     EmptyJob,
     FlushJob,
     PauseJob,
@@ -60,37 +60,6 @@ _FATES: dict[StateFate, str] = {
     "rebuilt": "its state is made again from the earliest events the log still has",
 }
 _GONE = "its state went when it failed; it begins anew, with the next epoch"
-
-
-@dataclass
-class Accepted:
-    """What comes of some statements."""
-
-    catalogue: Catalogue
-    commands: list[Command] = field(default_factory=list)
-    answers: list[Answered] = field(default_factory=list)
-    #: the code of the functions that statements of its file call
-    code: CodeReference | None = None
-
-    def report(self, name: str, says: str) -> None:
-        """Answer what changes nothing."""
-        self.answers.append(Answered(says, name, question=True))
-
-    def do(self, command: Command, says: str, state: StateFate | None = None) -> None:
-        self.commands.append(command)
-        self.catalogue = self.catalogue.after(command)
-        self.answers.append(Answered(says, command.name, state))
-
-    def note(self, command: Command) -> None:
-        """Carry out what nobody waits for an answer to."""
-        self.commands.append(command)
-        self.catalogue = self.catalogue.after(command)
-
-    def noted(self, commands: Sequence[Command]) -> Accepted:
-        """It, with all of these carried out."""
-        for command in commands:
-            self.note(command)
-        return self
 
 
 def _as_said(said: CreateJob) -> AlterJob:

@@ -7,9 +7,11 @@ one that takes over waits for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from penstock.catalogue.jobs_declaration import JobsDeclaration
 
 if TYPE_CHECKING:
     from penstock.catalogue.command import Answered
@@ -20,17 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class JobsApp:
+class JobsApp(JobsDeclaration):
     """Streams and jobs to begin with; commands change them while they run."""
-
-    name: str
-    sql: str = ""
-    streams: Mapping[str, Stream] = field(default_factory=dict)
-    queries: Mapping[str, Stream] = field(default_factory=dict)
-    functions: Mapping[str, UserFunction] = field(default_factory=dict)
-    deliver: Mapping[str, Deliver] = field(default_factory=dict)
-    #: where the SQL stands, for errors
-    file: str | None = None
 
     def explained(self) -> list[Answered]:
         """What EXPLAIN says of every job; nothing is run."""

@@ -20,7 +20,8 @@ from penstock.query.crowd import Chosen, Crowd, Group, JobsPlan, Member
 from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_group_id
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Step, SubQuery
+from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
+from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 
 #: begins the names of sub-queries that work on jobs of one form

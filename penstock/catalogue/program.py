@@ -19,6 +19,7 @@ from pathlib import Path
 
 import polars as pl
 
+from penstock.catalogue.accepted import Accepted
 from penstock.catalogue.broken_jobs import broken, failing, touched
 from penstock.catalogue.catalogue import Catalogue, alike, code_in, named
 from penstock.catalogue.code import CodeBundle
@@ -27,7 +28,7 @@ from penstock.catalogue.code_requests import CodeRequest, text_of
 from penstock.catalogue.code_store import CodeStore
 from penstock.catalogue.command import Answered, Command, FlushJob, RemoveJob
 from penstock.catalogue.command_history import Known
-from penstock.catalogue.commands import Accepted, Desk
+from penstock.catalogue.commands import Desk
 from penstock.catalogue.epoch_failures import Failures
 from penstock.catalogue.followed_results import FollowedResults
 from penstock.catalogue.job_builder import Given, Workshop

@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from penstock.catalogue.accepted import Accepted
 from penstock.catalogue.catalogue import Catalogue
 from penstock.catalogue.command import Answered, RememberAnswers
-from penstock.catalogue.commands import Accepted
 from penstock.errors import UserError
 
 _REQUEST = re.compile(r"[\x21-\x7e]{1,100}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from penstock.catalogue.accepted import Accepted
 from penstock.catalogue.broken_jobs import uses
 from penstock.catalogue.catalogue import Catalogue, JobEntry
 from penstock.catalogue.code_library import jobs_read, reads_of, sources_of
@@ -22,7 +23,9 @@ from penstock.catalogue.command import (
     ChangeRecovery,
     CodeReference,
     RemoveJob,
+    StateFate,
 )
+from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.declaration_checks import check_declared
 from penstock.catalogue.definition import (
     define_functions,
@@ -32,24 +35,51 @@ from penstock.catalogue.definition import (
     differences,
 )
 from penstock.catalogue.job_builder import Workshop
-from penstock.catalogue.jobs_app import JobsApp
+from penstock.catalogue.jobs_declaration import JobsDeclaration
 from penstock.catalogue.picklable import may_call
 from penstock.catalogue.script import Script, script
 from penstock.catalogue.trial import check_empty_batches
 from penstock.errors import PenstockError, UserError
 from penstock.query.logical import App, Node, Output, Source
-from penstock.sql.statements import CreateJob, CreateStream
-
-if TYPE_CHECKING:
-    from penstock.catalogue.commands import Accepted, Desk
+from penstock.sql.statements import CreateJob, CreateStream, Statement
 
 _NAME = re.compile(r"[^\W\d][\w-]{0,99}")
+
+
+class Checks(Protocol):
+    """What statements have to pass, and requests too."""
+
+    def found(self, name: str, catalogue: Catalogue) -> JobEntry:
+        """A job of the catalogue; raises if there is none."""
+
+    def check_free(self, name: str, catalogue: Catalogue) -> None:
+        """Raise where a stream or job has the name."""
+
+    def check_room(self, catalogue: Catalogue) -> None:
+        """Raise where there are as many jobs as are allowed."""
+
+    def check_unread(self, what: str, name: str, catalogue: Catalogue) -> None:
+        """Raise where other jobs read a stream or a job."""
+
+    def check_readers(self, name: str, catalogue: Catalogue) -> None:
+        """Raise where a job that reads this one can no longer be made."""
+
+    def readers(self, name: str, catalogue: Catalogue) -> list[str]:
+        """The other jobs that read a stream or a job."""
+
+    def state_after(
+        self, old: Compiled | None, new: Compiled, *, rebuild: bool = False
+    ) -> tuple[StateFate, str]:
+        """What becomes of a job's state when it is altered, and that for people."""
+
+    def accept_first(self, said: Script, statement: Statement, made: Accepted, code: CodeReference) -> None:
+        """Accept what a statement of a file says, whose functions are of this code."""
 
 
 class Submission:
     """Makes commands of requests; `checks` are those that statements go through as well."""
 
-    def __init__(self, checks: Desk, workshop: Workshop) -> None:
+    def __init__(self, checks: Checks, workshop: Workshop) -> None:
         self._checks, self._workshop, self._library = checks, workshop, workshop.library
 
     def prepare(self, request: CodeRequest) -> None:
@@ -186,7 +216,7 @@ class Submission:
         pending = {*names, *(name for name in by_sql if name not in before.jobs)}
         altered: list[str] = []
         waiting = self._have(names, pending, reference, before, made, altered)
-        if text is not None and isinstance(app, JobsApp):
+        if text is not None and isinstance(app, JobsDeclaration):
             self._have_sql(app, text, reference, before, made)
             pending = {*waiting}
         while waiting:
@@ -199,7 +229,7 @@ class Submission:
         for name in altered:
             self._checks.check_readers(name, made.catalogue)
 
-    def _only_app(self, request: Deploy) -> tuple[str, App | JobsApp]:
+    def _only_app(self, request: Deploy) -> tuple[str, App | JobsDeclaration]:
         apps = self._library.apps(request.code.digest)
         if len(apps) != 1:
             raise UserError(
@@ -264,7 +294,7 @@ class Submission:
         return same and streams[0] == streams[1]
 
     def _have_sql(
-        self, app: JobsApp, text: Script, reference: CodeReference, before: Catalogue, made: Accepted
+        self, app: JobsDeclaration, text: Script, reference: CodeReference, before: Catalogue, made: Accepted
     ) -> None:
         """Have the streams and jobs that the SQL of a file says."""
         for name, stream in app.streams.items():
@@ -278,7 +308,7 @@ class Submission:
                 self._checks.accept_first(text, statement, made, reference)
 
     def _swap_functions(
-        self, entry: JobEntry, app: JobsApp, reference: CodeReference, made: Accepted
+        self, entry: JobEntry, app: JobsDeclaration, reference: CodeReference, made: Accepted
     ) -> None:
         """Have a job of SQL call the functions as the file has them now."""
         used = {n: f for n, f in app.functions.items() if may_call(entry.select, [n])}

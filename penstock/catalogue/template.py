@@ -28,9 +28,9 @@ from penstock.operators.top_k import TopK
 from penstock.operators.windows import TimeWindow
 from penstock.query import logical
 from penstock.query.empty import no_rows
-from penstock.query.physical import FilterStep, KeepStep, MapStep, Step
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
+from penstock.query.steps import FilterStep, KeepStep, MapStep, Step
 from penstock.query.tally import PaneOf
 
 #: types of which constants can be looked up in a table

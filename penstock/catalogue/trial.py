@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, UserError
 from penstock.origin import innermost_line
 from penstock.query import logical
 from penstock.query.logical import App, MapBatches, Output
-from penstock.query.physical import CARRIED
+from penstock.query.steps import CARRIED
 
 _PATIENCE_SECONDS = 1.0
 

@@ -16,6 +16,7 @@ from penstock.cli.elastic import elastic_app
 from penstock.cli.entry import entered
 from penstock.cli.ha import ha_app
 from penstock.cli.jobs import ask, deploy, jobs_app
+from penstock.cli.light import light
 from penstock.cli.node import node
 from penstock.cli.plan import plan
 from penstock.cli.run import explain, run
@@ -25,7 +26,6 @@ from penstock.cli.state import state_app
 from penstock.cli.status import status
 from penstock.cli.unit import status as unit_status
 from penstock.cli.unit import stop, switch
-from penstock.main import light
 
 app = typer.Typer(
     name="penstock",

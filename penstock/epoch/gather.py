@@ -35,7 +35,8 @@ from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.ends import JOBS
 from penstock.query.instants import of_last_instant
-from penstock.query.physical import OutputPlan, run_steps
+from penstock.query.physical import OutputPlan
+from penstock.query.steps import run_steps
 from penstock.state.bucket_map import Maps
 from penstock.state.continuity import identify, keep_known
 from penstock.state.ipc import from_stream, stream_bytes

@@ -35,7 +35,8 @@ from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
 from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.physical import Edge, SubQuery, located, run_steps
+from penstock.query.physical import Edge, SubQuery
+from penstock.query.steps import located, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.continuity import state_of_output

@@ -22,7 +22,8 @@ from penstock.operators.panes import PaneOperator
 from penstock.query.choosing import selected
 from penstock.query.crowd import Group, Member
 from penstock.query.ends import JOBS, EdgeSource
-from penstock.query.physical import Edge, run_at_once, run_steps
+from penstock.query.physical import Edge
+from penstock.query.steps import run_at_once, run_steps
 from penstock.state.buckets import HASH
 
 

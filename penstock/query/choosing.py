@@ -21,7 +21,7 @@ from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, toge
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
 from penstock.query.crowd import Crowd, Group, Table
-from penstock.query.physical import computed, run_steps
+from penstock.query.steps import computed, run_steps
 from penstock.query.tally import Counted, Mask, Tally, can_be_added
 
 #: as many rows of all jobs together are worked on at a time

@@ -34,15 +34,8 @@ from penstock.errors import InternalError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import Json, canonical, encode, kind_of
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import (
-    Edge,
-    FilterStep,
-    FunctionStep,
-    MapStep,
-    MergedStep,
-    Plan,
-    Step,
-)
+from penstock.query.physical import Edge, Plan
+from penstock.query.steps import FilterStep, FunctionStep, MapStep, MergedStep, Step
 from penstock.state.ipc import stream_bytes
 
 #: the key under which the version of Python stands, where there is code of Python's

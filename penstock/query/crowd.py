@@ -19,7 +19,7 @@ import polars as pl
 
 from penstock.operators.job_windows import JOB
 from penstock.query.ends import EdgeSource
-from penstock.query.physical import MapStep, Step
+from penstock.query.steps import MapStep, Step
 from penstock.query.tally import PaneOf
 
 #: a column of a source, and as which type it is read, if another

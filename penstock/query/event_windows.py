@@ -17,7 +17,8 @@ from penstock.operators.windows import INSTANT
 from penstock.query import check, logical
 from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows
-from penstock.query.windowed import Window, Windowed
+from penstock.query.window import Window
+from penstock.query.windowed import Windowed
 
 
 @dataclass(frozen=True)

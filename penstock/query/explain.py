@@ -17,18 +17,8 @@ from penstock.query import logical
 from penstock.query.compile import forms
 from penstock.query.ends import EdgeSource
 from penstock.query.origin import Origin
-from penstock.query.physical import (
-    Edge,
-    ExplodeStep,
-    FilterStep,
-    FunctionStep,
-    KeepStep,
-    MapStep,
-    MergedStep,
-    Plan,
-    Step,
-    SubQuery,
-)
+from penstock.query.physical import Edge, Plan, SubQuery
+from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 #: the forms, in the order in which one is made of the other
 FORMS = ("as written", "logical", "optimised", "sub-queries", "spark stages")

@@ -19,20 +19,8 @@ from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
-from penstock.query.physical import (
-    Edge,
-    ExplodeStep,
-    FilterStep,
-    FunctionStep,
-    KeepStep,
-    MapStep,
-    OutputPlan,
-    Plan,
-    ScanPlan,
-    Step,
-    SubQuery,
-    multiplies,
-)
+from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
+from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step, multiplies
 
 #: an input's number is a byte
 MOST_INPUTS = 256

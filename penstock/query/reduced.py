@@ -27,8 +27,8 @@ from penstock.operators.panes import PaneOperator, parts_of
 from penstock.query import logical
 from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
-from penstock.query.physical import Step
 from penstock.query.rewrite import rewritten
+from penstock.query.steps import Step
 
 #: the newest event time in a partial answer, as a column of events and as one of its parts
 EVENT_TIME = "_event_time"

@@ -14,7 +14,8 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.query.origin import Origin
-from penstock.query.physical import Edge, FilterStep, Plan
+from penstock.query.physical import Edge, Plan
+from penstock.query.steps import FilterStep
 
 #: before an edge's own steps, so that its rows still have their columns
 _NOTHING = FilterStep(pl.lit(False), Origin("", 0))

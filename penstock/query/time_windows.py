@@ -18,7 +18,7 @@ from penstock.operators.updates import Updates
 from penstock.operators.windows import INSTANT, SINCE_EVER, TimeWindow
 from penstock.query import check
 from penstock.query.origin import Origin
-from penstock.query.windowed import Emission, Window
+from penstock.query.window import Emission, Window
 
 #: how many windows an event may be in
 MOST_OVERLAPS = 100_000

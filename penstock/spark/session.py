@@ -21,7 +21,6 @@ from typing import Any
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession as SparkSession
 
-import penstock
 from penstock.errors import ExternalError
 from penstock.settings import Settings, cores_of, on_one_host
 from penstock.spark.exchange import exchange
@@ -40,6 +39,9 @@ WORKER_MEMORY = {
 }
 #: the JVM only moves bytes here: the quick compiler and a small collector start faster and do as well
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error -Dlog4j.rootLogger=ERROR"
+
+#: the directory that has the package
+_INSTALLED_IN = Path(__file__).parents[2]
 
 
 def session(settings: Settings, log: Path | None = None) -> SparkSession:
@@ -137,7 +139,7 @@ def _on_executors(settings: Settings) -> dict[str, str]:
     chosen = {f"spark.executorEnv.{name}": value for name, value in WORKER_MEMORY.items()}
     if on_one_host(settings.master):
         # what this process can import, its executors can: they run on the same disk
-        paths = [str(Path(penstock.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(_INSTALLED_IN), *filter(None, [os.environ.get("PYTHONPATH")])]
         chosen |= {
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
             "spark.executor.memory": "512m",

@@ -6,7 +6,7 @@ Receives parts of a tree; hands typed expressions. What is divided by zero is nu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import polars as pl
 from sqlglot import exp
@@ -14,9 +14,6 @@ from sqlglot import exp
 from penstock.sql.functions import Argument
 from penstock.sql.literals import alike, literal
 from penstock.sql.places import refused
-
-if TYPE_CHECKING:
-    from penstock.sql.expressions import Expressions
 
 COUNTED: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.Add: lambda left, right: left + right,
@@ -30,7 +27,17 @@ BITS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 }
 
 
-def number(of: Expressions, node: exp.Expr) -> Argument:
+class Typing(Protocol):
+    """What gives the parts of a tree their types."""
+
+    def of(self, node: exp.Expr) -> Argument:
+        """An expression with its type."""
+
+    def typed(self, node: exp.Expr, expr: pl.Expr) -> Argument:
+        """An expression that was made of a node, with the type it has."""
+
+
+def number(of: Typing, node: exp.Expr) -> Argument:
     """A number, or a time."""
     made = of.of(node)
     if made.dtype == pl.Null:
@@ -42,13 +49,13 @@ def number(of: Expressions, node: exp.Expr) -> Argument:
     return made
 
 
-def counted(of: Expressions, node: exp.Binary) -> Argument:
+def counted(of: Typing, node: exp.Binary) -> Argument:
     """A sum, a difference or a product."""
     left, right = number(of, node.this), number(of, node.expression)
     return of.typed(node, COUNTED[type(node)](left.expr, right.expr))
 
 
-def divided(of: Expressions, node: exp.Div) -> Argument:
+def divided(of: Typing, node: exp.Div) -> Argument:
     """A quotient, always a DOUBLE; null by zero."""
     left, right = number(of, node.this), number(of, node.expression)
     if left.dtype.is_temporal() or right.dtype.is_temporal():
@@ -57,7 +64,7 @@ def divided(of: Expressions, node: exp.Div) -> Argument:
     return of.typed(node, pl.when(divisor != 0).then(left.expr.cast(pl.Float64) / divisor))
 
 
-def whole_divided(of: Expressions, node: exp.Binary) -> Argument:
+def whole_divided(of: Typing, node: exp.Binary) -> Argument:
     """DIV and %; null by zero."""
     left, right = number(of, node.this), number(of, node.expression)
     (a, b), dtype = alike(node, [left, right])
@@ -69,7 +76,7 @@ def whole_divided(of: Expressions, node: exp.Binary) -> Argument:
     return of.typed(node, pl.when(b != 0).then(_remainder(a, b)))
 
 
-def bits(of: Expressions, node: exp.Binary) -> Argument:
+def bits(of: Typing, node: exp.Binary) -> Argument:
     """Bits of whole numbers."""
     (left, right), dtype = alike(node, [number(of, node.this), number(of, node.expression)])
     if not dtype.is_integer():
@@ -77,7 +84,7 @@ def bits(of: Expressions, node: exp.Binary) -> Argument:
     return of.typed(node, BITS[type(node)](left, right))
 
 
-def negative(of: Expressions, node: exp.Neg) -> Argument:
+def negative(of: Typing, node: exp.Neg) -> Argument:
     """The opposite."""
     made = number(of, node.this)
     if made.is_literal and isinstance(made.literal, int | float):

@@ -25,7 +25,7 @@ from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.updates import Updates
-from penstock.query.windowed import Window
+from penstock.query.window import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
 

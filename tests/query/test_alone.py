@@ -7,7 +7,7 @@ import pytest
 
 from penstock import col
 from penstock.query.origin import here
-from penstock.query.physical import FilterStep, MapStep, MergedStep
+from penstock.query.steps import FilterStep, MapStep, MergedStep
 
 ROWS = pl.DataFrame({"x": [number * 1.1 + 0.3 for number in range(300)], "n": list(range(300))})
 DIVIDED = [col("x") / 100.0, col("n") / 49, (col("x") + 0.1) / 7.0, col("x").sqrt() / 3]

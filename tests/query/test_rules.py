@@ -16,11 +16,12 @@ from penstock.query import logical
 from penstock.query.compile import compiled, forms
 from penstock.query.ends import EdgeSource
 from penstock.query.lower import lowered
-from penstock.query.physical import FilterStep, MapStep, MergedStep, Plan
+from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
 from penstock.query.rules.merge_steps import merged
 from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
+from penstock.query.steps import FilterStep, MapStep, MergedStep
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog
 

@@ -11,17 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.physical import (
-    Edge,
-    ExplodeStep,
-    FunctionStep,
-    KeepStep,
-    MapStep,
-    MergedStep,
-    Plan,
-    Step,
-    SubQuery,
-)
+from penstock.query.physical import Edge, Plan, SubQuery
+from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 
 def drop_exchanges(plan: Plan) -> Plan:

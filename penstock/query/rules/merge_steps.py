@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.query.physical import FilterStep, MapStep, MergedStep, Plan, Step
+from penstock.query.physical import Plan
+from penstock.query.steps import FilterStep, MapStep, MergedStep, Step
 
 
 def merge_steps(plan: Plan) -> Plan:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.physical import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Plan, Step
+from penstock.query.physical import Plan
+from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step
 
 
 def push_projections(plan: Plan) -> Plan:

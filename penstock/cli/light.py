@@ -1,0 +1,41 @@
+"""Commands that start at once and alone: agent and gateway.
+
+Receives their arguments; returns an exit code. An agent must stay small, so nothing that queries need is imported for
+it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.ingest.reducing import Reduce
+
+LIGHT = ("agent", "gateway")
+
+
+def light(command: str, arguments: Sequence[str]) -> int:
+    """Run the agent or the gateway; the exit code."""
+    from penstock.errors import PenstockError
+
+    try:
+        if command == "agent":
+            from penstock.ingest import agent_command
+
+            return agent_command.main(arguments, _reducer)
+        from penstock.ingest import gateway_command
+
+        return gateway_command.main(arguments)
+    except PenstockError as error:
+        for part in error.parts():
+            print(part, file=sys.stderr)
+        return error.exit_code
+
+
+def _reducer(text: str, stream: str) -> Reduce:
+    """What `agent --reduce` does: this does need what queries need."""
+    from penstock.catalogue.agent_reduction import reducer_of
+
+    return reducer_of(text, stream)
