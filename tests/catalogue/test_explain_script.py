@@ -166,7 +166,7 @@ def test_a_library_that_calls_us_is_no_line_of_the_users(tmp_path: Path) -> None
     thread = Thread(target=lambda: found.append(str(here())))
     thread.start()
     thread.join()
-    assert found[0].startswith("test_script.py:"), "the thread's own frames are not in the way"
+    assert found[0].startswith("test_explain_script.py:"), "the thread's own frames are not in the way"
     thread = Thread(target=here_alone, args=(found,))
     thread.start()
     thread.join()

@@ -204,7 +204,7 @@ def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="UNKNOWN_RECOVERY") as refused:
         ps.output("each", events, recovery="gaps")
     assert refused.value.hint == "Did you mean gap?"
-    assert "test_comeback_jobs.py" in str(refused.value.where)
+    assert "test_recovery_of_jobs.py" in str(refused.value.where)
     with pytest.raises(UserError, match="There are precise, rollback, gap, amnesia"):
         ps.output("each", events, recovery=3)  # type: ignore[arg-type]
 

@@ -115,7 +115,7 @@ def test_a_function_that_fails_costs_nothing_once_it_is_mended(
     with pytest.raises(UserError) as failed:
         run_inline(build(sink, limit=20_000_000), state, epoch_units=17)
     assert failed.value.condition == "USER_FUNCTION_FAILED"
-    assert "test_epoch_pure.py" in str(failed.value.where)
+    assert "test_runner.py" in str(failed.value.where)
     assert "above the limit" in failed.value.primary
     committed = StateDirectory(state).latest().epoch
     assert StateDirectory(state).verify(committed) == []
