@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import cloudpickle
 
@@ -57,18 +58,30 @@ def load(file: Path) -> App | JobsApp:
     return _only_app(module, file)
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file as it is now. Python's cached bytecode is known by the second and the size of its source: a file
+    that was changed at once, to one of the same size, would run as it was before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def _run_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_PREFIX + path.stem, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise UserError(
             "NOT_PYTHON", f"{path.name} is not a Python file", hint="Give it a name that ends in .py."
         )
+    loader = _SourceLoader(_PREFIX + path.stem, str(path))
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except PenstockError:
         raise
     except SyntaxError as failure:

@@ -219,7 +219,7 @@ def test_a_follower_in_which_a_job_fails_alone_is_replaced(make: Make) -> None:
     second = kit.until("one follows", lambda: kit.secondary("following"))
     mark(kit, second)
     kit.until("it has ended", lambda: second not in kit.members())
-    assert "[FOLLOWS_OTHERWISE]" in kit.unit.log(second).read_text()
+    kit.until("it has said why", lambda: "[FOLLOWS_OTHERWISE]" in kit.unit.log(second).read_text())
     assert not kit.record().errors, "that says nothing of those that lead"
     assert kit.life("late") == "running"
     kit.until("there is another", lambda: kit.secondary("following"))

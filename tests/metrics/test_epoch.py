@@ -144,11 +144,6 @@ def test_a_replay_of_old_events_has_no_latency() -> None:
     assert found["job_rows_total/plain"] == 1
 
 
-def test_an_epoch_that_was_there_already_counts_nothing() -> None:
-    found = folded(replace(report(), repeated=True).figures)
-    assert found == {"epoch": 7, "durable_epoch": 7, "state_bytes": 5_000}
-
-
 def test_figures_survive_json_whatever_the_other_version_knows() -> None:
     figures = report().figures
     plain = json.loads(json.dumps(figures.to_plain()))
