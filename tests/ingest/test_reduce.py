@@ -22,8 +22,8 @@ from penstock.catalogue.agent_reduction import reducer_of, reduction_of
 from penstock.decode.partials import Partials, pack_column, unpack_column
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame
-from penstock.ingest.journal import Journal
 from penstock.ingest.reducing import Reducing
+from penstock.ingest.spool import Spool
 from penstock.ingest.store import Store
 from penstock.logs.contract import Chunk
 from penstock.query.reduced import Reduction, reduction
@@ -216,7 +216,7 @@ class _Counted:
         return b"%s to %s\n" % (first, last), (highest or 0) + lines.count(b"\n")
 
 
-class _Torn(Journal):
+class _Torn(Spool):
     """A journal whose process is killed after so many bytes of an append."""
 
     left = -1
@@ -228,7 +228,7 @@ class _Torn(Journal):
         super().append(data)
 
 
-def _reducing(folder: Path, lines: Journal, made: Journal) -> Reducing:
+def _reducing(folder: Path, lines: Spool, made: Spool) -> Reducing:
     stop = threading.Event()
     return Reducing(
         lines, made, _Counted(), most_bytes=1 << 20, linger_seconds=0.001, finished=lambda: True, stop=stop
@@ -237,7 +237,7 @@ def _reducing(folder: Path, lines: Journal, made: Journal) -> Reducing:
 
 @pytest.mark.parametrize("left", [0, 1, 5, 11, 12])
 def test_a_step_cut_off_anywhere_is_finished_by_the_next_start(tmp_path: Path, left: int) -> None:
-    lines, made = Journal(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
+    lines, made = Spool(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
     lines.append(b"".join(b"%03d\n" % n for n in range(10)))
     reducing = _reducing(tmp_path, lines, made)
     assert reducing.step()
@@ -247,7 +247,7 @@ def test_a_step_cut_off_anywhere_is_finished_by_the_next_start(tmp_path: Path, l
         reducing.step()
     lines.close()
     made.close()
-    lines, again = Journal(tmp_path / "lines", file_bytes=64), Journal(tmp_path / "made", file_bytes=64)
+    lines, again = Spool(tmp_path / "lines", file_bytes=64), Spool(tmp_path / "made", file_bytes=64)
     reducing = _reducing(tmp_path, lines, again)
     lines.append(b"040\n")
     reducing.run()
