@@ -1,6 +1,6 @@
 """Decodes call records as `penstock.logs.calls` writes them.
 
-Receives nothing; hands a decoder of separated values with the columns of a call.
+Returns a decoder of separated values with the columns of a call.
 """
 
 from __future__ import annotations

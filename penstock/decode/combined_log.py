@@ -2,13 +2,13 @@ r"""Decodes the access logs of Apache and nginx: common, combined, and combined 
 
     host ident user [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "agent" "session=u7"
 
-Receives chunks of lines; hands the scan the asked columns. This is the hot path: usual lines are proved usual
-by comparing bytes at known places, and regular expressions see only the others.
+Receives chunks of lines; returns the requested columns. This is the hot path: usual lines are proved usual
+by comparing bytes at known positions, and regular expressions see only the others.
 
 Invariants:
-- The structure decides whether a record is good, whatever columns are asked for: the number of quotes
+- The structure decides whether a record is good, whatever columns are requested: the number of quotes
   (escaped ones, `\"`, not counted), nothing after the last one, `host ident user [time]` before the first,
-  and a time that exists. `status` and `bytes` can spoil a record only when they are asked for.
+  and a time that exists. `status` and `bytes` can spoil a record only when they are requested.
 - Escapes stay as the server wrote them. "-" is null in ident, user, status, bytes, referer, agent and extras.
 - A request that is no request ("-", the bytes of a TLS handshake) gives null method, path and protocol.
 """
@@ -36,13 +36,13 @@ from penstock.decode.records import (
     split,
 )
 from penstock.decode.usual_lines import usual_lines
-from penstock.decode.values import typed_columns
+from penstock.decode.values import cast_columns
 from penstock.errors import UserError
 from penstock.logs.contract import Chunk
 
 _TIME_FORMAT = "%d/%b/%Y:%H:%M:%S %z"
-#: how far before the first quote the time begins and ends, and the user ends
-_TIME_BEGINS, _TIME_ENDS, _USER_ENDS = 28, 2, 30
+#: how far before the first quote the time starts and ends, and the user ends
+_TIME_STARTS, _TIME_ENDS, _USER_ENDS = 28, 2, 30
 _HEAD = r"^[^ ]+ [^ ]* .* \[[0-9]{2}/[A-Za-z]{3}/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4}\] $"
 _USUAL_HEAD = (b' - - [00/Aaa/0000:00:00:00 +0000] "', b' - - [99/Zzz/9999:99:99:99 +9999] "')
 _REQUEST = r"^(?P<method>[A-Za-z]+) (?P<path>.*?)(?: (?P<protocol>HTTP/[0-9.]+))?$"
@@ -62,7 +62,7 @@ class Cookie:
 @dataclass(frozen=True)
 class CombinedLog(Decoder):
     """Access-log lines. `extra` names the quoted fields after the agent, in order; with `common` there is
-    neither referer nor agent. The extra `Cookie("session")` gives the column `session`."""
+    neither a referer nor an agent. The extra `Cookie("session")` gives the column `session`."""
 
     extra: tuple[str | Cookie, ...] = ()
     common: bool = False
@@ -82,7 +82,7 @@ class CombinedLog(Decoder):
             *_REQUEST_COLUMNS,
             "status",
             "bytes",
-            *map(_name, self._quoted()),
+            *map(_field_name, self._quoted()),
         )
         strings: dict[str, pl.DataType] = {name: pl.String() for name in names}
         return strings | {"time": pl.Datetime("us", "UTC")} | _NUMBERS
@@ -93,98 +93,98 @@ class CombinedLog(Decoder):
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
         names = select_columns(columns, self.schema())
-        return self._short_way(chunk, names) or self._careful_way(chunk, names)
+        return self._decode_fast(chunk, names) or self._decode_slow(chunk, names)
 
-    def _short_way(self, chunk: Chunk, names: list[str]) -> Decoded | None:
-        """Usual lines cut by the CSV reader; only the others go the careful way."""
+    def _decode_fast(self, chunk: Chunk, names: list[str]) -> Decoded | None:
+        """Usual lines cut by the CSV reader; only the others take the slow path."""
         text = chunk.data
         if self.max_record_bytes < MAX_RECORD_BYTES or not text.isascii() or not text.endswith(b"\n"):
             return None
         quoted = self._quoted()
-        wanted = {*names} | {f"q{at}" for at, field in enumerate(quoted) if _name(field) in names}
+        wanted = {*names} | {f"q{at}" for at, field in enumerate(quoted) if _field_name(field) in names}
         if not _NUMBERS.keys().isdisjoint(names):
             wanted.add("numbers")
         found = usual_lines(text, len(quoted), wanted)
         if found is None:
             return None
         cut = found.pieces.rename(
-            {f"q{at}": _name(field) for at, field in enumerate(quoted)} | {"numbers": "_numbers"},
+            {f"q{at}": _field_name(field) for at, field in enumerate(quoted)} | {"numbers": "_numbers"},
             strict=False,
         )
         rows = pl.Series(ROW, np.arange(cut.height, dtype=np.uint32))
         dash = pl.lit(None, pl.String)
         cut = cut.with_columns(rows, ident=dash, user=dash)
-        good = cut.with_columns(self._refined(cut, names))
+        good = cut.with_columns(self._refine(cut, names))
         faults: Faults = {}
-        good = typed_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
+        good = cast_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
         if faults:
             return None
         usual, good = found.usual, good.select(ROW, *names)
         if usual.all():
             return Decoded(good, pl.DataFrame(schema=BAD_SCHEMA))
         unusual, others = np.flatnonzero(~usual), b"".join(found.others)
-        # a chunk of its own that does not begin its partition
-        careful = self._careful_way(Chunk(chunk.partition, max(1, chunk.start), others), names)
+        # a chunk of its own that is not the first of its partition
+        slow = self._decode_slow(Chunk(chunk.partition, max(1, chunk.start), others), names)
         renumbered = [
             frame.with_columns(pl.Series(ROW, unusual[frame[ROW].to_numpy()].astype(np.uint32)))
-            for frame in (careful.good, careful.bad)
+            for frame in (slow.good, slow.bad)
         ]
         kept = good.filter(pl.Series(usual))
         return Decoded(pl.concat([kept, renumbered[0]]).sort(ROW), renumbered[1])
 
-    def _careful_way(self, chunk: Chunk, names: list[str]) -> Decoded:
+    def _decode_slow(self, chunk: Chunk, names: list[str]) -> Decoded:
         faults: Faults = {}
         records = split(chunk, b'"', self.encoding, self.max_record_bytes)
         quoted = self._quoted()
         lines = quoted_lines(records, 2 + 2 * len(quoted), bool(quoted), faults)
-        lines = _with_head(lines, faults)
+        lines = _check_heads(lines, faults)
         pieces = self._pieces(lines, names)
         requests = [name for name in names if name in _REQUEST_COLUMNS]
-        usual, parts = _usual_requests(lines, requests) if requests else (np.ones(0, np.bool_), {})
+        usual, parts = _match_usual_requests(lines, requests) if requests else (np.ones(0, np.bool_), {})
         pieces |= parts
         cut = lines.frame().select(ROW, *(piece.alias(name) for name, piece in pieces.items()))
         if cut["time"].null_count():
             for row in cut.filter(pl.col("time").is_null())[ROW]:
                 faults[row] = "there is no such time"
         if not usual.all():
-            cut = _with_unusual_requests(cut, requests, lines, np.flatnonzero(~usual))
-        good = cut.with_columns(self._refined(cut, names))
-        good = typed_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
+            cut = _fill_unusual_requests(cut, requests, lines, np.flatnonzero(~usual))
+        good = cut.with_columns(self._refine(cut, names))
+        good = cast_columns(good, [name for name in names if name in _NUMBERS], _NUMBERS, {}, faults)
         return records.result(keep_rows(good, faults).select(ROW, *names), faults)
 
     def _pieces(self, lines: MarkedLines, names: Collection[str]) -> dict[str, pl.Expr]:
-        """The time, and the pieces of the lines that hold what is asked for outside the request."""
+        """The time, and the pieces of the lines that hold what is requested, except those of the request itself."""
         first, second = lines.marks[:, 0], lines.marks[:, 1]
-        time = lines.cut(first - _TIME_BEGINS, first - _TIME_ENDS)
+        time = lines.cut(first - _TIME_STARTS, first - _TIME_ENDS)
         pieces = {"time": time.str.to_datetime(_TIME_FORMAT, strict=False, time_unit="us")}
         if not _HEAD_COLUMNS.isdisjoint(names):
             pieces["_head"] = lines.cut(lines.starts, first - _USER_ENDS)
         if not _NUMBERS.keys().isdisjoint(names):
             pieces["_numbers"] = lines.cut(second + 1, lines.marks[:, 2] if self._quoted() else lines.ends)
         for place, field in enumerate(self._quoted()):
-            if _name(field) in names:
-                pieces[_name(field)] = lines.cut(
+            if _field_name(field) in names:
+                pieces[_field_name(field)] = lines.cut(
                     lines.marks[:, 2 * place + 2] + 1, lines.marks[:, 2 * place + 3]
                 )
         return pieces
 
-    def _refined(self, cut: pl.DataFrame, names: Collection[str]) -> list[pl.Series | pl.Expr]:
-        """The asked columns that are only a part of a piece, or null where it is a dash."""
+    def _refine(self, cut: pl.DataFrame, names: Collection[str]) -> list[pl.Series | pl.Expr]:
+        """The requested columns that are only a part of a piece, or null where it is a dash."""
         columns: list[pl.Series | pl.Expr] = []
         if "_head" in cut.columns:
             host, ident, user = cut["_head"].str.splitn(" ", 3).struct.unnest()
-            columns += [host.alias("host"), _dash_is_null(ident, "ident"), _dash_is_null(user, "user")]
+            columns += [host.alias("host"), _null_dashes(ident, "ident"), _null_dashes(user, "user")]
         if "_numbers" in cut.columns:
             status, size = cut["_numbers"].str.strip_chars(" ").str.splitn(" ", 2).struct.unnest()
             columns += [
-                _dash_is_null(status.fill_null(""), "status"),
-                _dash_is_null(size.fill_null(""), "bytes"),
+                _null_dashes(status.fill_null(""), "status"),
+                _null_dashes(size.fill_null(""), "bytes"),
             ]
         for field in self._quoted():
             if isinstance(field, Cookie) and field.name in names:
-                columns.append(_cookie_value(cut[field.name]))
+                columns.append(_extract_cookie(cut[field.name]))
             elif isinstance(field, str) and field in names:
-                columns.append(_dash_is_null(cut[field], field))
+                columns.append(_null_dashes(cut[field], field))
         return columns
 
 
@@ -197,16 +197,16 @@ def combined_log(extra: Iterable[str | Cookie] = (), common: bool = False) -> Co
     return CombinedLog(tuple(extra), common)
 
 
-def _name(field: str | Cookie) -> str:
+def _field_name(field: str | Cookie) -> str:
     return field.name if isinstance(field, Cookie) else field
 
 
-def _dash_is_null(text: pl.Series, name: str) -> pl.Expr:
+def _null_dashes(text: pl.Series, name: str) -> pl.Expr:
     return pl.when(text != "-").then(text).alias(name)
 
 
-def _with_head(lines: MarkedLines, faults: Faults) -> MarkedLines:
-    """The lines that begin as an access log does; faults for the others."""
+def _check_heads(lines: MarkedLines, faults: Faults) -> MarkedLines:
+    """The lines that start as an access log does; faults for the others."""
     first = lines.marks[:, 0]
     dashes = first - len(_USUAL_HEAD[0]) + 1
     fine = (
@@ -219,11 +219,11 @@ def _with_head(lines: MarkedLines, faults: Faults) -> MarkedLines:
     heads = others.frame().select(head=others.cut(others.starts, others.marks[:, 0]))
     fine[unusual] = heads.select(pl.col("head").str.contains(_HEAD))["head"].to_numpy()
     for row in lines.rows[~fine].tolist():
-        faults[row] = "does not begin with host, ident, user and [time]"
+        faults[row] = "does not start with host, ident, user and [time]"
     return lines.take(fine)
 
 
-def _usual_requests(lines: MarkedLines, names: Collection[str]) -> tuple[Bools, dict[str, pl.Expr]]:
+def _match_usual_requests(lines: MarkedLines, names: Collection[str]) -> tuple[Bools, dict[str, pl.Expr]]:
     """Which requests are a method of three or four letters, a path and HTTP/x.y, and their named parts."""
     first, second = lines.marks[:, 0], lines.marks[:, 1]
     three = lines.fits(first, b'"AAA ', b'"ZZZ ')
@@ -233,7 +233,7 @@ def _usual_requests(lines: MarkedLines, names: Collection[str]) -> tuple[Bools, 
     usual = (three | four) & lines.fits(protocol, *_USUAL_PROTOCOL) & (protocol > space)
     end = second
     if not usual.all():
-        # Nothing is cut from the others: any place but a field's edge may be inside a character.
+        # Nothing is cut from the others: any position but a field's edge may be inside a character.
         space, protocol, end = (
             np.where(usual, at, first + place) for place, at in ((1, space), (2, protocol), (3, second))
         )
@@ -241,17 +241,17 @@ def _usual_requests(lines: MarkedLines, names: Collection[str]) -> tuple[Bools, 
     return usual, {name: lines.cut(*places[name]) for name in names}
 
 
-def _with_unusual_requests(
+def _fill_unusual_requests(
     good: pl.DataFrame, names: list[str], lines: MarkedLines, unusual: Ints
 ) -> pl.DataFrame:
-    """Puts the parts of the unusual requests in their places; null where a request is none."""
+    """Fill in the parts of the unusual requests; null where the text is no request."""
     others = lines.take(unusual)
     request = others.cut(others.marks[:, 0] + 1, others.marks[:, 1])
     parts = others.frame().select(request.str.extract_groups(_REQUEST).alias("request")).unnest("request")
     return good.with_columns(good[name].scatter(pl.Series(unusual), parts[name]) for name in names)
 
 
-def _cookie_value(cookies: pl.Series) -> pl.Series:
+def _extract_cookie(cookies: pl.Series) -> pl.Series:
     """The value of the cookie the column is named after; the usual field holds that cookie alone."""
     prefix = cookies.name + "="
     alone = (cookies.str.starts_with(prefix) & ~cookies.str.contains(";", literal=True)).fill_null(True)

@@ -1,9 +1,9 @@
-"""What a decoder is: raw bytes of whole records in, typed columns out, what does not fit put aside.
+"""The contract of decoders: raw bytes of whole records in, typed columns and dead letters out.
 
-Receives chunks from the logs; hands Polars frames to the scan.
+Receives chunks from the logs; returns Polars frames to the scan.
 
-Guarantees: a record comes out once, in `good` or in `bad`; the answer depends only on the chunk's bytes
-and the columns asked for. Never raises for bad data.
+Guarantees: a record comes out once, in `good` or in `bad`; the result depends only on the chunk's bytes
+and the requested columns. Never raises for bad data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROW = "_row"
 
 @dataclass(frozen=True)
 class Decoded:
-    """`good`: the asked columns and `_row`, ordered by `_row`.
+    """`good`: the requested columns and `_row`, ordered by `_row`.
 
     `bad`: `_row`, `reason` and `raw` (at most 4,096 bytes, undecodable bytes replaced), ordered by `_row`.
     """
@@ -39,8 +39,8 @@ class Decoder(ABC):
 
     @abstractmethod
     def schema(self) -> dict[str, pl.DataType]:
-        """Every column this decoder can give, with its type."""
+        """Every column this decoder can return, with its type."""
 
     @abstractmethod
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
-        """The asked columns of a chunk's records."""
+        """Decode the requested columns of a chunk's records."""

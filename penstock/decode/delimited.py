@@ -1,12 +1,12 @@
 """Decodes separated values (CSV, TSV): one record is one line, fields may be quoted.
 
-Receives chunks of lines; hands the scan the asked columns, typed.
+Receives chunks of lines; returns the requested columns, typed.
 
 Invariants:
 - A newline always ends a record, also inside quotes: a stray quote spoils one line and never the next.
-- The structure decides whether a record is good, whatever columns are asked for: balanced quotes, quotes only
+- The structure decides whether a record is good, whatever columns are requested: balanced quotes, quotes only
   around whole fields (doubled inside), and one field per column. A value that is not of its column's type
-  spoils a record only when that column is asked for.
+  spoils a record only when that column is requested.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.decode.records import (
     select_columns,
     split,
 )
-from penstock.decode.values import checked_schema, typed_columns
+from penstock.decode.values import cast_columns, check_schema
 from penstock.errors import UserError
 from penstock.logs.contract import Chunk
 
@@ -64,7 +64,7 @@ class Delimited(Decoder):
             raise UserError("BAD_SCHEMA", "separated values need at least one column")
 
     def schema(self) -> dict[str, pl.DataType]:
-        return checked_schema(self.columns, self.times)
+        return check_schema(self.columns, self.times)
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
         schema = self.schema()
@@ -75,35 +75,35 @@ class Delimited(Decoder):
         )
         if self.has_header and chunk.start == 0:
             records.skip_first()
-        lines = self._whole(records, len(schema), faults)
+        lines = self._split_fields(records, len(schema), faults)
         texts = {name: self._text(lines, place) for place, name in enumerate(schema) if name in names}
         good = lines.frame().select(ROW, *(text.alias(name) for name, text in texts.items()))
         if self.quote is not None and self.quote.encode() in records.text:
-            good = good.with_columns(_unquoted(pl.col(name), self.quote).alias(name) for name in names)
+            good = good.with_columns(_strip_quotes(pl.col(name), self.quote).alias(name) for name in names)
         if self.null_values:
             nulls = pl.Series(self.null_values, dtype=pl.String).implode()
             good = good.with_columns(
                 pl.when(~pl.col(name).is_in(nulls)).then(name).alias(name) for name in names
             )
-        good = typed_columns(good, names, schema, self.times, faults)
+        good = cast_columns(good, names, schema, self.times, faults)
         return records.result(good, faults)
 
     def _text(self, lines: MarkedLines, place: int) -> pl.Expr:
         """The text of one field, still in its quotes."""
-        begin = lines.marks[:, place - 1] + 1 if place else lines.starts
+        start = lines.marks[:, place - 1] + 1 if place else lines.starts
         end = lines.marks[:, place] if place < lines.marks.shape[1] else lines.ends
-        return lines.cut(begin, end)
+        return lines.cut(start, end)
 
-    def _whole(self, records: Records, fields: int, faults: Faults) -> MarkedLines:
+    def _split_fields(self, records: Records, fields: int, faults: Faults) -> MarkedLines:
         """The fit records that have the right number of fields, with their separators as marks."""
         marks, lines_at, fit = records.marks, records.lines_at, records.fit
         if self.quote is not None and self.quote.encode() in records.text:
-            inside, balanced, proper = _quoting(records, ord(self.quote), ord(self.separator))
+            inside, balanced, well_placed = _find_quoting(records, ord(self.quote), ord(self.separator))
             for row in np.flatnonzero(fit & ~balanced).tolist():
                 faults[row] = "a quote is not closed"
-            for row in np.flatnonzero(fit & balanced & ~proper).tolist():
+            for row in np.flatnonzero(fit & balanced & ~well_placed).tolist():
                 faults[row] = "a quote inside a field is not doubled"
-            fit = fit & balanced & proper
+            fit = fit & balanced & well_placed
             kinds = records.codes[marks]
             marks = marks[(kinds == NEWLINE) | ((kinds == ord(self.separator)) & ~inside)]
             lines_at = np.flatnonzero(records.codes[marks] == NEWLINE)
@@ -113,26 +113,26 @@ class Delimited(Decoder):
         return marked_lines(records, np.flatnonzero(fit & (found == fields)), marks, lines_at, fields - 1)
 
 
-def _quoting(records: Records, quote: int, separator: int) -> tuple[Bools, Bools, Bools]:
+def _find_quoting(records: Records, quote: int, separator: int) -> tuple[Bools, Bools, Bools]:
     """Which marks stand inside quotes; which records have all quotes closed; which have them in place."""
     codes, marks, lines_at = records.codes, records.marks, records.lines_at
     is_quote = codes[marks] == quote
     line = np.repeat(np.arange(len(records)), np.diff(lines_at, prepend=-1))
-    upto = np.cumsum(is_quote)
-    before_line = np.concatenate([[0], upto[lines_at]])[:-1]
-    earlier = upto - is_quote - before_line[line]
+    quotes_before = np.cumsum(is_quote)
+    before_line = np.concatenate([[0], quotes_before[lines_at]])[:-1]
+    earlier = quotes_before - is_quote - before_line[line]
     inside = earlier % 2 == 1
-    balanced = np.diff(upto[lines_at], prepend=0) % 2 == 0
+    balanced = np.diff(quotes_before[lines_at], prepend=0) % 2 == 0
     # The neighbours of a quote: the byte before one that opens, the byte after one that closes.
     at, its_line, closes = marks[is_quote], line[is_quote], inside[is_quote]
     neighbour = codes[np.where(closes, at + 1, at - 1)]
     at_edge = np.where(closes, at + 1 == records.ends[its_line], at == records.starts[its_line])
-    proper = np.ones(len(records), np.bool_)
-    proper[its_line[~(at_edge | (neighbour == separator) | (neighbour == quote))]] = False
-    return inside, balanced, proper
+    well_placed = np.ones(len(records), np.bool_)
+    well_placed[its_line[~(at_edge | (neighbour == separator) | (neighbour == quote))]] = False
+    return inside, balanced, well_placed
 
 
-def _unquoted(text: pl.Expr, quote: str) -> pl.Expr:
+def _strip_quotes(text: pl.Expr, quote: str) -> pl.Expr:
     """The field without the quotes around it, doubled quotes made single."""
     inner = text.str.slice(1).str.head(-1).str.replace_all(quote * 2, quote, literal=True)
     return pl.when(text.str.starts_with(quote)).then(inner).otherwise(text)

@@ -1,12 +1,12 @@
 """Decodes JSON lines: one object a line.
 
-Receives chunks of lines; hands the scan the asked fields, typed. A chunk without faults is read in one go;
-where that fails, blocks that fail are searched for the lines at fault and the rest is read again.
+Receives chunks of lines; returns the requested fields, typed. It reads a chunk without faults in one go;
+where that fails, it searches the blocks that fail for the faulty lines and reads the rest again.
 
 Invariants:
-- Fields a record lacks are null, fields nobody asked for are ignored; of a field given twice the first holds.
-- A record that is not a JSON object is bad, whatever columns are asked for. A field of the wrong type
-  spoils a record only when asked for. A String column takes any value: what is no string, as its JSON text.
+- Fields a record lacks are null, fields that are not requested are ignored; of a field given twice the first holds.
+- A record that is not a JSON object is bad, whatever columns are requested. A field of the wrong type
+  spoils a record only when it is requested. A String column takes any value: what is no string, as its JSON text.
 - A Decimal is what was written, number or text, to the last digit; one with more places than its column is bad.
 - The verdict on a line is the same alone and among others: the reader of the whole chunk has the last word,
   and a line found wrong beforehand is one that this reader refuses too.
@@ -22,14 +22,14 @@ import numpy as np
 import polars as pl
 
 from penstock.decode.contract import ROW, Decoded, Decoder
-from penstock.decode.json_numbers import exact, readable
+from penstock.decode.json_numbers import readable_type, restore_decimals
 from penstock.decode.records import MAX_RECORD_BYTES, Encoding, Faults, Records, select_columns, split
-from penstock.decode.values import EPOCH_UNITS, checked_schema, mismatch, typed_columns
+from penstock.decode.values import EPOCH_UNITS, cast_columns, check_schema, mismatch
 from penstock.logs.contract import Chunk
 
 _BLOCK_RECORDS = 256
 _REFUSED = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
-#: read when no field is asked for, so that the records are still checked
+#: read when no field is requested, so that the records are still checked
 _NOTHING = {"_nothing": pl.String()}
 
 
@@ -50,12 +50,12 @@ class JsonLines(Decoder):
         self.schema()
 
     def schema(self) -> dict[str, pl.DataType]:
-        return checked_schema(self.columns, self.times, nested=True)
+        return check_schema(self.columns, self.times, nested=True)
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
         schema = self.schema()
         names = select_columns(columns, schema)
-        written = {name: self._written(name, schema[name]) for name in names} or _NOTHING
+        written = {name: self._written_type(name, schema[name]) for name in names} or _NOTHING
         faults: Faults = {}
         records = split(chunk, b"", self.encoding, self.max_record_bytes)
         rows = np.flatnonzero(records.fit).tolist()
@@ -65,21 +65,21 @@ class JsonLines(Decoder):
             frame = _read(records, rows, written)
         if frame is None:
             blocks = [rows[at : at + _BLOCK_RECORDS] for at in range(0, len(rows), _BLOCK_RECORDS)]
-            frame = pl.concat([_searched(records, block, written, faults) for block in blocks])
-        frame = exact(frame, records, {name: schema[name] for name in names})
+            frame = pl.concat([_read_block(records, block, written, faults) for block in blocks])
+        frame = restore_decimals(frame, records, {name: schema[name] for name in names})
         other = [name for name in names if written[name] != schema[name]]
-        good = typed_columns(frame, other, schema, self.times, faults)
+        good = cast_columns(frame, other, schema, self.times, faults)
         return records.result(good.select(ROW, *names), faults)
 
-    def _written(self, name: str, dtype: pl.DataType) -> pl.DataType:
+    def _written_type(self, name: str, dtype: pl.DataType) -> pl.DataType:
         """The type a field has in the JSON text."""
         if not dtype.is_temporal():
-            return readable(dtype)
+            return readable_type(dtype)
         return pl.Int64() if self.times.get(name) in EPOCH_UNITS else pl.String()
 
 
 def _read(records: Records, rows: Sequence[int], written: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-    """The given records' fields; None if the reader refuses any of them."""
+    """Read the given records' fields; None if the reader refuses any of them."""
     numbers = pl.Series(ROW, rows, dtype=pl.UInt32)
     if not rows:
         return pl.DataFrame(schema={ROW: pl.UInt32, **written})
@@ -103,48 +103,48 @@ def _without_fragments(
     codes, index = records.codes, np.array(rows)
     braced = (codes[records.starts[index]] == ord("{")) & (codes[records.ends[index] - 1] == ord("}"))
     for row in index[~braced].tolist():
-        wrong = _wrong(records.text[records.starts[row] : records.ends[row]], written)
+        wrong = _find_fault(records.text[records.starts[row] : records.ends[row]], written)
         if wrong is not None:
             faults[row] = wrong
     return [row for row in rows if row not in faults]
 
 
-def _searched(
+def _read_block(
     records: Records, rows: Sequence[int], written: Mapping[str, pl.DataType], faults: Faults
 ) -> pl.DataFrame:
-    """The good ones of the given records; faults for the others."""
+    """Read the good ones of the given records; faults for the others."""
     frame = _read(records, rows, written)
     if frame is not None:
         return frame
     rest = []
     for row in rows:
-        wrong = _wrong(records.text[records.starts[row] : records.ends[row]], written)
+        wrong = _find_fault(records.text[records.starts[row] : records.ends[row]], written)
         if wrong is None:
             rest.append(row)
         else:
             faults[row] = wrong
-    return _halved(records, rest, written, faults)
+    return _bisect(records, rest, written, faults)
 
 
-def _halved(
+def _bisect(
     records: Records, rows: Sequence[int], written: Mapping[str, pl.DataType], faults: Faults
 ) -> pl.DataFrame:
-    """The good ones of records in which no fault is known, found by halving."""
+    """Read the good ones of records in which no fault is known, by bisection."""
     frame = _read(records, rows, written)
     if frame is not None:
         return frame
     if len(rows) == 1:
-        faults[rows[0]] = "not readable as JSON with the asked columns"
+        faults[rows[0]] = "not readable as JSON with the requested columns"
         return pl.DataFrame(schema={ROW: pl.UInt32, **written})
     middle = len(rows) // 2
     halves = (rows[:middle], rows[middle:])
-    return pl.concat([_halved(records, half, written, faults) for half in halves])
+    return pl.concat([_bisect(records, half, written, faults) for half in halves])
 
 
-def _wrong(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
-    """What is surely wrong with a record; None where the reader must tell."""
+def _find_fault(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
+    """What is surely wrong with a record; None where only the reader can decide."""
     try:
-        found = json.loads(line.decode(), object_pairs_hook=_first_counts)
+        found = json.loads(line.decode(), object_pairs_hook=_keep_first)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at character {error.pos}"
     except (ValueError, RecursionError):
@@ -153,17 +153,17 @@ def _wrong(line: bytes, written: Mapping[str, pl.DataType]) -> str | None:
         return "not a JSON object"
     for name, dtype in written.items():
         value = found.get(name)
-        kinds = _kinds(dtype)
-        if value is not None and kinds and (type(value) not in kinds or not _holds(dtype, value)):
+        kinds = _python_types(dtype)
+        if value is not None and kinds and (type(value) not in kinds or not _is_in_range(dtype, value)):
             return mismatch(name, value, dtype)
     return None
 
 
-def _first_counts(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _keep_first(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(reversed(pairs))
 
 
-def _holds(dtype: pl.DataType, value: object) -> bool:
+def _is_in_range(dtype: pl.DataType, value: object) -> bool:
     """Whether a whole number is not too great for a column of whole numbers."""
     if not dtype.is_integer() or not isinstance(value, int):
         return True
@@ -174,8 +174,8 @@ def _holds(dtype: pl.DataType, value: object) -> bool:
     return least <= value <= most
 
 
-def _kinds(dtype: pl.DataType) -> tuple[type, ...]:
-    """The Python types a JSON value may have for a column; none where that says nothing."""
+def _python_types(dtype: pl.DataType) -> tuple[type, ...]:
+    """The Python types a JSON value may have for a column; none where any type may do."""
     if dtype.is_integer():
         return (int,)
     if dtype.is_float():

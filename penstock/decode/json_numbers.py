@@ -1,6 +1,6 @@
 """Numbers of JSON that its reader has no type for: what they are read as, and decimals to the last digit.
 
-Receives the types of columns and records that were read; hands the types to read them as, and the text of
+Receives the types of columns and records that were read; returns the types to read them as, and the text of
 decimals as it was written.
 
 The reader turns a number with a fraction into a double before it becomes text. That keeps 15 digits; records
@@ -26,7 +26,7 @@ _NARROW = (pl.Int8, pl.Int16, pl.UInt8, pl.UInt16)
 _LONG = re.compile(rb"(?=[0-9.]{17})[0-9]+\.[0-9]|[0-9][eE][+-]?[0-9]")
 
 
-def readable(dtype: pl.DataType) -> pl.DataType:
+def readable_type(dtype: pl.DataType) -> pl.DataType:
     """The type to read a column as; the same if the reader knows it."""
     return pl.Int64() if dtype in _NARROW else _with_text(dtype)
 
@@ -36,8 +36,10 @@ def has_decimals(dtype: pl.DataType) -> bool:
     return _with_text(dtype) != dtype
 
 
-def exact(frame: pl.DataFrame, records: Records, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """The frame with the text of every decimal as it was written; `schema` has the columns' types."""
+def restore_decimals(
+    frame: pl.DataFrame, records: Records, schema: Mapping[str, pl.DataType]
+) -> pl.DataFrame:
+    """Put the text of every decimal back as it was written; `schema` has the columns' types."""
     decimals = {name: dtype for name, dtype in schema.items() if has_decimals(dtype)}
     if not decimals or frame.is_empty():
         return frame
@@ -46,17 +48,17 @@ def exact(frame: pl.DataFrame, records: Records, schema: Mapping[str, pl.DataTyp
     touched = frame.filter(pl.col(ROW).is_in(pl.Series(rows, dtype=pl.UInt32).implode()))
     if touched.is_empty():
         return frame
-    mended = []
+    corrections = []
     for read in touched.select(ROW, *decimals).iter_rows(named=True):
         line = records.text[records.starts[read[ROW]] : records.ends[read[ROW]]]
-        found = json.loads(line, parse_float=str, object_pairs_hook=_first_counts)
-        texts = {name: _as_written(read[name], found.get(name), dtype) for name, dtype in decimals.items()}
-        mended.append({ROW: read[ROW], **texts})
+        found = json.loads(line, parse_float=str, object_pairs_hook=_keep_first)
+        texts = {name: _restore_value(read[name], found.get(name), dtype) for name, dtype in decimals.items()}
+        corrections.append({ROW: read[ROW], **texts})
     types = {ROW: pl.UInt32(), **{name: frame.schema[name] for name in decimals}}
-    return frame.update(pl.DataFrame(mended, schema=types), on=ROW)
+    return frame.update(pl.DataFrame(corrections, schema=types), on=ROW)
 
 
-def _first_counts(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _keep_first(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(reversed(pairs))
 
 
@@ -65,31 +67,31 @@ def _with_text(dtype: pl.DataType) -> pl.DataType:
     if isinstance(dtype, pl.Decimal):
         return pl.String()
     if isinstance(dtype, pl.List):
-        return pl.List(_with_text(_instance(dtype.inner)))
+        return pl.List(_with_text(_instantiate(dtype.inner)))
     if isinstance(dtype, pl.Array):
-        return pl.Array(_with_text(_instance(dtype.inner)), dtype.size)
+        return pl.Array(_with_text(_instantiate(dtype.inner)), dtype.size)
     if isinstance(dtype, pl.Struct):
-        return pl.Struct({field.name: _with_text(_instance(field.dtype)) for field in dtype.fields})
+        return pl.Struct({field.name: _with_text(_instantiate(field.dtype)) for field in dtype.fields})
     return dtype
 
 
-def _instance(dtype: Any) -> pl.DataType:
+def _instantiate(dtype: Any) -> pl.DataType:
     made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
     return made
 
 
-def _as_written(read: Any, found: Any, dtype: pl.DataType) -> Any:
-    """What was read, with the decimals in it as they were found."""
+def _restore_value(read: Any, found: Any, dtype: pl.DataType) -> Any:
+    """Return what was read, with the decimals in it as they were written."""
     if read is None:
         return None
     if isinstance(dtype, pl.Decimal):
         return found if isinstance(found, str) else read
     if isinstance(dtype, pl.List | pl.Array) and isinstance(found, list):
-        inner = _instance(dtype.inner)
-        return [_as_written(one, other, inner) for one, other in zip(read, found, strict=True)]
+        inner = _instantiate(dtype.inner)
+        return [_restore_value(one, other, inner) for one, other in zip(read, found, strict=True)]
     if isinstance(dtype, pl.Struct) and isinstance(found, dict):
         return {
-            field.name: _as_written(read[field.name], found.get(field.name), _instance(field.dtype))
+            field.name: _restore_value(read[field.name], found.get(field.name), _instantiate(field.dtype))
             for field in dtype.fields
         }
     return read

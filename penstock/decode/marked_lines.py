@@ -1,7 +1,7 @@
-"""Lines with the places of their marks (quotes, separators), so that fields are cut out by position.
+"""Lines with the positions of their marks (quotes, separators), so that fields are cut out by position.
 
-Receives the records a decoder has found whole; hands it expressions that cut text between two places, and a
-fast test of the bytes at a place. No line is looked at character by character.
+Receives the records a decoder has found whole; returns expressions that cut text between two positions, and a
+fast test of the bytes at a position. No line is looked at character by character.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class MarkedLines:
         """What the expressions of `cut` are evaluated on."""
         return pl.DataFrame({ROW: pl.Series(self.rows, dtype=pl.UInt32), _LINE: self.lines.cast(pl.Binary)})
 
-    def cut(self, begin: Ints, end: Ints) -> pl.Expr:
-        """The text between two places of each line (both counted in bytes of the chunk)."""
-        offset, length = pl.Series(begin - self.starts), pl.Series(end - begin)
+    def cut(self, start: Ints, end: Ints) -> pl.Expr:
+        """Cut the text between two positions of each line (both counted in bytes of the chunk)."""
+        offset, length = pl.Series(start - self.starts), pl.Series(end - start)
         return pl.col(_LINE).bin.slice(pl.lit(offset), pl.lit(length)).cast(pl.String)
 
     def take(self, which: Ints | Bools) -> MarkedLines:
-        """Some of the lines, in order, by index or mask."""
+        """Select some of the lines, in order, by index or mask."""
         index = np.flatnonzero(which) if which.dtype == np.bool_ else which
         return MarkedLines(
             self.codes,
@@ -62,12 +62,12 @@ class MarkedLines:
         floor, distance = _template(low, high)
         if not inside.all():
             at = np.where(inside, at, 0)
-        for begin in range(0, len(at), _TEMPLATE_ROWS):
-            seen = windows[at[begin : begin + _TEMPLATE_ROWS]].view(np.uint8)
+        for start in range(0, len(at), _TEMPLATE_ROWS):
+            seen = windows[at[start : start + _TEMPLATE_ROWS]].view(np.uint8)
             # One flat comparison: a byte below its floor wraps around to above any distance.
             between = seen - floor[: len(seen)] <= distance[: len(seen)]
             if not between.all():
-                inside[begin : begin + _TEMPLATE_ROWS] &= between.reshape(-1, width).all(axis=1)
+                inside[start : start + _TEMPLATE_ROWS] &= between.reshape(-1, width).all(axis=1)
         return inside
 
 
@@ -83,5 +83,7 @@ def marked_lines(records: Records, rows: Ints, marks: Ints, lines_at: Ints, coun
     lines, starts, ends = records.lines(), records.starts, records.ends
     if len(rows) == len(records):
         return MarkedLines(records.codes, rows, lines, starts, ends, marks.reshape(-1, count + 1)[:, :count])
-    places = marks[lines_at[rows][:, None] + np.arange(-count, 0)]
-    return MarkedLines(records.codes, rows, lines.gather(pl.Series(rows)), starts[rows], ends[rows], places)
+    positions = marks[lines_at[rows][:, None] + np.arange(-count, 0)]
+    return MarkedLines(
+        records.codes, rows, lines.gather(pl.Series(rows)), starts[rows], ends[rows], positions
+    )

@@ -1,12 +1,12 @@
 """Decodes lines of any text format with a regular expression whose named groups are the columns.
 
-Receives chunks of lines; hands the scan the asked groups, typed. For formats that have no decoder of their
+Receives chunks of lines; returns the requested groups, typed. For formats that have no decoder of their
 own: every line is matched, so it is several times slower than they are.
 
 Invariants:
-- The expression must match the whole record; one it does not match is bad, whatever columns are asked for.
+- The expression must match the whole record; one it does not match is bad, whatever columns are requested.
 - A group that took no part in the match is null. A value that is not of its column's type spoils a record
-  only when that column is asked for.
+  only when that column is requested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import polars as pl
 
 from penstock.decode.contract import ROW, Decoded, Decoder
 from penstock.decode.records import MAX_RECORD_BYTES, Encoding, Faults, select_columns, split
-from penstock.decode.values import checked_schema, typed_columns
+from penstock.decode.values import cast_columns, check_schema
 from penstock.errors import UserError
 from penstock.logs.contract import Chunk
 
@@ -47,12 +47,12 @@ class Pattern(Decoder):
         if missing:
             raise UserError("BAD_SCHEMA", f"the pattern has no group {', '.join(sorted(missing))}")
 
-    def _anchored(self) -> str:
+    def _anchored_regex(self) -> str:
         return f"^(?P<{_WHOLE}>{self.regex})$"
 
     def schema(self) -> dict[str, pl.DataType]:
         try:
-            matched = pl.select(pl.lit("").str.extract_groups(self._anchored()).struct.unnest())
+            matched = pl.select(pl.lit("").str.extract_groups(self._anchored_regex()).struct.unnest())
         except pl.exceptions.PolarsError as error:
             raise UserError("BAD_PATTERN", "the pattern cannot be compiled", detail=str(error)) from error
         groups = [name for name in matched.columns if not name.isdigit() and name != _WHOLE]
@@ -60,7 +60,7 @@ class Pattern(Decoder):
             raise UserError(
                 "BAD_PATTERN", "the pattern has no named group", hint="Name what you want: (?P<name>[a-z]+)."
             )
-        return checked_schema({name: self.columns.get(name, pl.String) for name in groups}, self.times)
+        return check_schema({name: self.columns.get(name, pl.String) for name in groups}, self.times)
 
     def decode(self, chunk: Chunk, columns: Collection[str]) -> Decoded:
         schema = self.schema()
@@ -71,9 +71,9 @@ class Pattern(Decoder):
         frame = pl.DataFrame(
             {ROW: pl.Series(rows, dtype=pl.UInt32), "_line": records.lines().gather(pl.Series(rows))}
         )
-        groups = pl.col("_line").str.extract_groups(self._anchored()).struct.unnest()
+        groups = pl.col("_line").str.extract_groups(self._anchored_regex()).struct.unnest()
         matched = frame.select(ROW, groups).select(ROW, _WHOLE, *names)
         for row in matched.filter(pl.col(_WHOLE).is_null())[ROW]:
             faults[row] = "does not match the pattern"
         good = matched.filter(pl.col(_WHOLE).is_not_null()).drop(_WHOLE)
-        return records.result(typed_columns(good, names, schema, self.times, faults), faults)
+        return records.result(cast_columns(good, names, schema, self.times, faults), faults)

@@ -1,7 +1,7 @@
-r"""Finds the quoted fields of log lines by the places of their quotes.
+r"""Finds the quoted fields of log lines by the positions of their quotes.
 
-Receives the records of a chunk; hands the access-log decoder those that have the expected number of quotes,
-with the place of each.
+Receives the records of a chunk; returns those that have the expected number of quotes,
+with the position of each.
 
 Invariants:
 - A quote after an odd number of backslashes is escaped: it belongs to the field and is not counted.
@@ -19,10 +19,10 @@ _BACKSLASH = ord("\\")
 
 
 def quoted_lines(records: Records, count: int, closed: bool, faults: Faults) -> MarkedLines:
-    """The fit records with `count` quotes, the last one at the end when `closed`; faults for the others."""
+    """Select the fit records with `count` quotes, the last one at the end when `closed`; faults for the others."""
     marks, lines_at = records.marks, records.lines_at
     if b"\\" in records.text:
-        marks = _without_escaped(records)
+        marks = _drop_escaped(records)
         lines_at = (
             np.flatnonzero(records.codes[marks] == NEWLINE) if len(marks) < len(records.marks) else lines_at
         )
@@ -41,7 +41,7 @@ def quoted_lines(records: Records, count: int, closed: bool, faults: Faults) -> 
     return marked_lines(records, np.flatnonzero(whole), marks, lines_at, count)
 
 
-def _without_escaped(records: Records) -> Ints:
+def _drop_escaped(records: Records) -> Ints:
     """The marks without the quotes that stand after an odd number of backslashes."""
     codes, marks = records.codes, records.marks
     after_backslash = (codes[marks - 1] == _BACKSLASH) & (codes[marks] != NEWLINE) & (marks > 0)

@@ -1,11 +1,11 @@
-"""Cuts a chunk into records and sets aside those no decoder can read.
+"""Cuts a chunk into records and rejects those that no decoder can read.
 
-Receives a chunk from a log; hands the decoders where every record begins and ends, the records as a
+Receives a chunk from a log; returns where every record starts and ends, the records as a
 column of text, and makes the `bad` frame from what they and it found wrong.
 
 Invariants:
 - One newline, one record; its row number counts every record of the chunk, also empty and unreadable ones.
-- What is set aside here (empty, too long, not UTF-8) depends on the record's own bytes alone.
+- What is rejected here (empty, too long, not UTF-8) depends on the record's own bytes alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEWLINE, RETURN = ord("\n"), ord("\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SCAN_BYTES = 1 << 19
 _CHECK_RECORDS = 512
-#: Polars takes bytes that begin with one of these for a compressed file (zlib, gzip, zstd)
+#: Polars takes bytes that start with one of these for a compressed file (zlib, gzip, zstd)
 _LOOKS_COMPRESSED = b"x\x1f("
 
 
@@ -42,7 +42,7 @@ _LOOKS_COMPRESSED = b"x\x1f("
 class Records:
     """The records of one chunk: record i is `text[starts[i]:ends[i]]`, without its line ending.
 
-    `marks` are the positions of every newline and of the bytes asked for in `split`; `lines_at` says
+    `marks` are the positions of every newline and of the bytes requested of `split`; `lines_at` says
     which of them are the newlines. `fit` tells the records a decoder should look at; `faults` has the others.
     """
 
@@ -60,7 +60,7 @@ class Records:
         return len(self.ends)
 
     def skip_first(self) -> None:
-        """Makes the first record neither good nor bad: it is a header."""
+        """Make the first record neither good nor bad: it is a header."""
         if len(self):
             self.fit[0] = False
             self.faults.pop(0, None)
@@ -73,7 +73,7 @@ class Records:
         return pl.read_lines(text)["line"]
 
     def result(self, good: pl.DataFrame, found: Mapping[int, str]) -> Decoded:
-        """Joins a decoder's good rows with all faults, its own in `found`."""
+        """Join a decoder's good rows with all faults, its own in `found`."""
         faults = {**found, **self.faults}
         rows = sorted(faults)
         raws = [self.original[self.starts[row] : self.ends[row]][:RAW_BYTES] for row in rows]
@@ -119,7 +119,7 @@ def split(chunk: Chunk, marks: bytes, encoding: Encoding, max_record_bytes: int)
         )
     original = text
     if not ascii_only and encoding == "utf-8":
-        undecodable = _not_utf8(text, starts, ends)
+        undecodable = _find_not_utf8(text, starts, ends)
         if undecodable:
             blanked = bytearray(text)
             for row in undecodable:
@@ -134,17 +134,17 @@ def split(chunk: Chunk, marks: bytes, encoding: Encoding, max_record_bytes: int)
 def positions(codes: npt.NDArray[np.uint8], wanted: bytes) -> Ints:
     """Where any of the wanted bytes stands, ascending. Works in blocks that stay in the processor's cache."""
     parts = [np.zeros(0, np.int64)]
-    for begin in range(0, len(codes), _SCAN_BYTES):
-        block = codes[begin : begin + _SCAN_BYTES]
+    for start in range(0, len(codes), _SCAN_BYTES):
+        block = codes[start : start + _SCAN_BYTES]
         hit = block == wanted[0]
         for code in wanted[1:]:
             np.logical_or(hit, block == code, out=hit)
-        parts.append(np.flatnonzero(hit) + begin)
+        parts.append(np.flatnonzero(hit) + start)
     return np.concatenate(parts)
 
 
-def _not_utf8(text: bytes, starts: Ints, ends: Ints) -> Faults:
-    """The records that are not UTF-8. Looks at single records only near a place known to be wrong."""
+def _find_not_utf8(text: bytes, starts: Ints, ends: Ints) -> Faults:
+    """The records that are not UTF-8. Looks at single records only near a position known to be wrong."""
     faults: Faults = {}
     try:
         text.decode()
@@ -165,13 +165,13 @@ def _not_utf8(text: bytes, starts: Ints, ends: Ints) -> Faults:
 
 
 def select_columns(columns: Collection[str], schema: Mapping[str, pl.DataType]) -> list[str]:
-    """The asked columns in the schema's order; a name the decoder does not have is the user's error."""
+    """Return the requested columns in the schema's order; a name the decoder does not have is the user's error."""
     unknown = sorted(set(columns) - set(schema))
     if unknown:
         raise UserError(
             "UNKNOWN_COLUMN",
             f"the decoder has no column {', '.join(unknown)}",
-            hint=f"It gives: {', '.join(schema)}.",
+            hint=f"It has: {', '.join(schema)}.",
         )
     return [name for name in schema if name in columns]
 

@@ -1,11 +1,11 @@
-r"""The short way through an access log: whole chunks cut by Polars' CSV reader, and proof that it cut them right.
+r"""The fast path through an access log: whole chunks cut by Polars' CSV reader, and proof that it cut them right.
 
-Receives the text of a chunk; hands the pieces of the usual lines and the numbers of the others, which the
-careful way then reads one by one. Gives up (None) on a chunk it cannot prove anything about.
+Receives the text of a chunk; returns the pieces of the usual lines and the numbers of the others, which the
+slow path then reads one by one. Gives up (None) on a chunk it cannot prove anything about.
 
 The reader splits at every quote and knows nothing of escapes, so each line must be shown to have exactly the
 quotes it should. Let a usual line have q of them. Lines that hold `\"`, or whose blanks between quoted fields
-are not single blanks, or whose last quoted field is empty, are set aside. Every other line ends with a quote
+are not single blanks, or whose last quoted field is empty, are left out. Every other line ends with a quote
 and so has at least q of them; if together they have q times their number, each has exactly q.
 """
 
@@ -24,9 +24,9 @@ _TIME_WIDTH, _TAIL_WIDTH = 26, 34
 _METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")
 _PROTOCOLS = ("HTTP/1.1", "HTTP/1.0", "HTTP/2.0")
 _BLOCK = 1 << 19
-#: longer lines are judged by the careful way
+#: longer lines take the slow path
 _LONGEST = 1 << 19
-#: with more unusual lines than this share, the careful way is quicker for the whole chunk
+#: with more unusual lines than this share, the slow path is quicker for the whole chunk
 _MOST_UNUSUAL = 0.1
 
 
@@ -34,7 +34,7 @@ _MOST_UNUSUAL = 0.1
 class UsualLines:
     """A chunk's lines: `pieces` has one row a line, right wherever `usual` is true; `others` are the rest.
 
-    Columns: `time`, `host`, `method`, `path`, `protocol`, `numbers`, `q0`, `q1`, ... as far as asked for.
+    Columns: `time`, `host`, `method`, `path`, `protocol`, `numbers`, `q0`, `q1`, ... as far as requested.
     """
 
     pieces: pl.DataFrame
@@ -44,32 +44,34 @@ class UsualLines:
 
 def usual_lines(text: bytes, quoted: int, wanted: set[str]) -> UsualLines | None:
     """Cut the lines of a chunk that have the request and `quoted` further quoted fields."""
-    marks = _marks(text)
+    marks = _find_marks(text)
     lines = len(marks.newlines)
-    escaped = _lines_with_escapes(text, marks.newlines)
+    escaped = _find_escapes(text, marks.newlines)
     if escaped is None or not lines or text[:1] in b"x\x1f(\xef" or b"\r" in text or marks.longest > _LONGEST:
         return None
-    if text.count(b'"', 0, text.find(b"\n")) != 2 + 2 * quoted:  # the reader judges all by the first line
+    if (
+        text.count(b'"', 0, text.find(b"\n")) != 2 + 2 * quoted
+    ):  # the reader takes the width of all from the first line
         return None
-    # pieces between quotes: head, request, numbers, then a quoted field and a blank in turn
+    # pieces between quotes: head, request, numbers, then a quoted field and a blank, alternating
     width = 3 + 2 * quoted
-    asked = {0, 1, 2} if "numbers" in wanted or not quoted else {0, 1}
-    asked |= {3 + 2 * at for at in range(quoted) if f"q{at}" in wanted or at == quoted - 1}
-    asked |= {4 + 2 * at for at in range(quoted - 1)}
+    columns_read = {0, 1, 2} if "numbers" in wanted or not quoted else {0, 1}
+    columns_read |= {3 + 2 * at for at in range(quoted) if f"q{at}" in wanted or at == quoted - 1}
+    columns_read |= {4 + 2 * at for at in range(quoted - 1)}
     frame = pl.read_csv(
         text,
         separator='"',
         quote_char=None,
         has_header=False,
         schema={str(at): pl.String for at in range(width)},
-        columns=sorted(asked),
+        columns=sorted(columns_read),
         truncate_ragged_lines=True,
     )
     if frame.height != lines:
         return None
-    usual = _structure(frame, quoted)
+    usual = _check_structure(frame, quoted)
     usual[escaped] = False
-    pieces, fine = _pieces(frame, quoted, wanted)
+    pieces, fine = _extract_pieces(frame, quoted, wanted)
     usual &= fine
     unusual = np.flatnonzero(~usual)
     if len(unusual) > _MOST_UNUSUAL * lines:
@@ -97,30 +99,32 @@ class _Marks:
         return text[int(self.newlines[row - 1]) + 1 if row else 0 : int(self.newlines[row]) + 1]
 
 
-def _marks(text: bytes) -> _Marks:
+def _find_marks(text: bytes) -> _Marks:
     codes = np.frombuffer(text, np.uint8)
     found, quotes = [np.zeros(0, np.int64)], 0
-    for begin in range(0, len(codes), _BLOCK):  # blocks that stay in the processor's cache
-        block = codes[begin : begin + _BLOCK]
+    for start in range(0, len(codes), _BLOCK):  # blocks that stay in the processor's cache
+        block = codes[start : start + _BLOCK]
         quotes += int(np.count_nonzero(block == ord('"')))
-        found.append(np.flatnonzero(block == ord("\n")) + begin)
+        found.append(np.flatnonzero(block == ord("\n")) + start)
     newlines = np.concatenate(found)
     ending = int(np.count_nonzero(codes[np.maximum(newlines - 1, 0)] == ord('"')))
     longest = int(np.diff(newlines, prepend=-1).max()) if len(newlines) else 0
     return _Marks(newlines, quotes, ending, longest)
 
 
-def _structure(frame: pl.DataFrame, quoted: int) -> npt.NDArray[np.bool_]:
+def _check_structure(frame: pl.DataFrame, quoted: int) -> npt.NDArray[np.bool_]:
     conditions = [pl.col(str(4 + 2 * at)) == " " for at in range(quoted - 1)]
     conditions.append(pl.col(str(1 + 2 * quoted)).is_not_null() if quoted else pl.col("2").is_not_null())
     return frame.select(pl.all_horizontal(conditions).fill_null(False)).to_series().to_numpy().copy()
 
 
-def _pieces(frame: pl.DataFrame, quoted: int, wanted: set[str]) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
+def _extract_pieces(
+    frame: pl.DataFrame, quoted: int, wanted: set[str]
+) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
     """The pieces, and for which lines the head and the request are usual too."""
     tail = frame["0"].str.slice(-_TAIL_WIDTH)
     host = frame["0"].str.head(-_TAIL_WIDTH)
-    time, real_time = _times(tail.str.slice(len(_DASHES), _TIME_WIDTH))
+    time, real_time = _parse_times(tail.str.slice(len(_DASHES), _TIME_WIDTH))
     fine = (
         tail.str.starts_with(_DASHES)
         & tail.str.ends_with("] ")
@@ -143,7 +147,7 @@ def _pieces(frame: pl.DataFrame, quoted: int, wanted: set[str]) -> tuple[pl.Data
     return pl.DataFrame(columns), mask
 
 
-def _times(texts: pl.Series) -> tuple[pl.Series, npt.NDArray[np.bool_]]:
+def _parse_times(texts: pl.Series) -> tuple[pl.Series, npt.NDArray[np.bool_]]:
     """The instants, and which are real; lines of one second stand together, so few texts are parsed."""
     runs = texts.rle().struct.unnest()
     values = runs["value"]
@@ -155,7 +159,7 @@ def _times(texts: pl.Series) -> tuple[pl.Series, npt.NDArray[np.bool_]]:
     return times, np.repeat(real, lengths)
 
 
-def _lines_with_escapes(text: bytes, newlines: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+def _find_escapes(text: bytes, newlines: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
     """The numbers of the lines that hold an escaped quote; None when they are many."""
     rows: list[int] = []
     at = text.find(b'\\"') if b"\\" in text else -1

@@ -1,11 +1,11 @@
-"""Turns columns of text into the types a schema asks for, and says which values do not fit.
+"""Turns columns of text into the types a schema requires, and reports which values do not fit.
 
-Receives text columns from the decoders of text formats; hands typed columns back, and a fault for
+Receives text columns from the decoders of text formats; returns typed columns, and a fault for
 each row that has a value its column's type cannot hold.
 
 Invariants:
 - A value parses the same whatever stands in the other rows: nothing is inferred from the data.
-- Null text stays null and is no fault. A type is checked only when its column is asked for.
+- Null text stays null and is no fault. A type is checked only when its column is requested.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ Schema = Mapping[str, pl.DataType]
 
 
 @functools.lru_cache(maxsize=256)
-def _instance(dtype: object) -> pl.DataType:
+def _instantiate(dtype: object) -> pl.DataType:
     return pl.Series(dtype=dtype).dtype  # type: ignore[arg-type]
 
 
-def checked_schema(
+def check_schema(
     schema: Mapping[str, object], times: Mapping[str, str], nested: bool = False
 ) -> dict[str, pl.DataType]:
-    """The schema with instances of types; refuses types that text cannot be turned into."""
+    """Return the schema with instances of types; refuse types that text cannot be turned into."""
     if not isinstance(schema, Mapping):
-        raise _bad_schema(f"columns are given with their types, but this is a {type(schema).__name__}")
+        raise _schema_error(f"columns are given with their types, but this is a {type(schema).__name__}")
     types: dict[str, pl.DataType] = {}
     for name, dtype in schema.items():
         try:
-            types[name] = _instance(dtype)
+            types[name] = _instantiate(dtype)
         except (TypeError, pl.exceptions.PolarsError):
-            raise _bad_schema(f"column {name}: {dtype!r} is no type") from None
+            raise _schema_error(f"column {name}: {dtype!r} is no type") from None
     for name, how in times.items():
         kind = types.get(name)
         if kind is None or not kind.is_temporal():
@@ -66,7 +66,7 @@ def checked_schema(
     return types
 
 
-def _bad_schema(primary: str) -> UserError:
+def _schema_error(primary: str) -> UserError:
     return UserError(
         "BAD_SCHEMA",
         primary,
@@ -75,25 +75,25 @@ def _bad_schema(primary: str) -> UserError:
     )
 
 
-def parsed(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:
-    """The text as `dtype`, null where it does not parse. `how` is a time format (see `checked_schema`)."""
+def parse_text(text: pl.Expr, dtype: pl.DataType, how: str | None = None) -> pl.Expr:
+    """Parse the text as `dtype`, null where it does not parse. `how` is a time format (see `checked_schema`)."""
     if dtype == pl.String:
         return text
     if dtype == pl.Boolean:
         lower = text.str.to_lowercase()
         return pl.when(lower == "true").then(True).when(lower == "false").then(False)
     if isinstance(dtype, pl.Datetime):
-        return _instant(text, dtype, how or ISO)
+        return _parse_instant(text, dtype, how or ISO)
     if dtype == pl.Date:
         return text.str.to_date(how or "%Y-%m-%d", strict=False)
     if dtype == pl.Time:
         return text.str.to_time(how or "%H:%M:%S", strict=False)
     if dtype.is_nested() or isinstance(dtype, pl.Decimal):
-        return pl.when(_fits(text, dtype)).then(text.cast(dtype, strict=False))
+        return pl.when(_has_room(text, dtype)).then(text.cast(dtype, strict=False))
     return text.cast(dtype, strict=False)
 
 
-def _fits(text: pl.Expr, dtype: Any) -> pl.Expr:
+def _has_room(text: pl.Expr, dtype: Any) -> pl.Expr:
     """Whether every decimal in a value, now text, has room in its type."""
     if isinstance(dtype, pl.Decimal):
         written = text.str.extract(r"\.([0-9]*?)0*(?:[eE]|$)").str.len_bytes().fill_null(0).cast(pl.Int64)
@@ -101,30 +101,30 @@ def _fits(text: pl.Expr, dtype: Any) -> pl.Expr:
         exact = written - shifted <= dtype.scale
         return text.is_null() | (exact & text.cast(dtype, strict=False).is_not_null())
     if isinstance(dtype, pl.Array):
-        return _fits(text.arr.to_list(), pl.List(dtype.inner))
+        return _has_room(text.arr.to_list(), pl.List(dtype.inner))
     if isinstance(dtype, pl.List):
-        return text.list.eval(_fits(pl.element(), dtype.inner)).list.all().fill_null(True)
+        return text.list.eval(_has_room(pl.element(), dtype.inner)).list.all().fill_null(True)
     if isinstance(dtype, pl.Struct):
-        return pl.all_horizontal(_fits(text.struct.field(one.name), one.dtype) for one in dtype.fields)
+        return pl.all_horizontal(_has_room(text.struct.field(one.name), one.dtype) for one in dtype.fields)
     return pl.lit(True)
 
 
-def _instant(text: pl.Expr, dtype: pl.Datetime, how: str) -> pl.Expr:
+def _parse_instant(text: pl.Expr, dtype: pl.Datetime, how: str) -> pl.Expr:
     if how in EPOCH_UNITS:
         return from_epoch(text.cast(pl.Int64, strict=False), dtype, how)
     unit = dtype.time_unit
     if how != ISO:
         time = text.str.to_datetime(how, strict=False, time_unit=unit)
         return (
-            _aware(time, dtype)
+            _convert_zone(time, dtype)
             if any(mark in how for mark in ("%z", "%:z", "%#z", "%+"))
-            else _naive(time, dtype)
+            else _attach_zone(time, dtype)
         )
     has_zone = text.str.contains(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$")
     zoned = pl.when(has_zone).then(text).str.to_datetime("%+", strict=False, time_unit=unit)
     plain = pl.when(~has_zone).then(text.str.replace(" ", "T", literal=True))
     local = plain.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False, time_unit=unit)
-    return pl.coalesce(_aware(zoned, dtype), _naive(local, dtype))
+    return pl.coalesce(_convert_zone(zoned, dtype), _attach_zone(local, dtype))
 
 
 def from_epoch(number: pl.Expr, dtype: pl.Datetime, unit: str) -> pl.Expr:
@@ -132,27 +132,27 @@ def from_epoch(number: pl.Expr, dtype: pl.Datetime, unit: str) -> pl.Expr:
     scale = EPOCH_UNITS[unit]
     inside = number.is_between(_EARLIEST_S * scale, _LATEST_S * scale)
     micros = pl.when(inside).then(number) * (1_000_000 // scale)
-    return _aware(micros.cast(pl.Datetime("us", "UTC")).dt.cast_time_unit(dtype.time_unit), dtype)
+    return _convert_zone(micros.cast(pl.Datetime("us", "UTC")).dt.cast_time_unit(dtype.time_unit), dtype)
 
 
-def _aware(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
+def _convert_zone(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
     """A time with a zone, shown in the column's zone (in UTC when the column has none)."""
     return time.dt.convert_time_zone(dtype.time_zone) if dtype.time_zone else time.dt.replace_time_zone(None)
 
 
-def _naive(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
+def _attach_zone(time: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
     """A time without a zone, read as the column's wall clock; an hour that clock skips is null."""
     if dtype.time_zone is None:
         return time
     return time.dt.replace_time_zone(dtype.time_zone, ambiguous="earliest", non_existent="null")
 
 
-def typed_columns(
+def cast_columns(
     frame: pl.DataFrame, names: Sequence[str], schema: Schema, times: Mapping[str, str], faults: Faults
 ) -> pl.DataFrame:
-    """The frame with its named text columns typed; rows that do not fit leave it for `faults`."""
+    """Cast the named text columns of a frame; rows that do not fit leave it for `faults`."""
     typed = frame.with_columns(
-        parsed(pl.col(name), schema[name], times.get(name)).alias(name) for name in names
+        parse_text(pl.col(name), schema[name], times.get(name)).alias(name) for name in names
     )
     before = len(faults)
     for name in names:
@@ -165,7 +165,7 @@ def typed_columns(
 
 
 def mismatch(column: str, value: object, dtype: pl.DataType) -> str:
-    """What to say of a value its column cannot hold."""
+    """The reason that a value does not fit its column."""
     shown = repr(value)
     if len(shown) > _SHOWN_CHARACTERS:
         shown = shown[:_SHOWN_CHARACTERS] + "..."

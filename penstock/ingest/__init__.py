@@ -1,4 +1,4 @@
-"""How events get in: the agent beside a web server, the gateway, and the segment log between them and the engine.
+"""Ingest: the agent beside a web server, the gateway, and the segment log between them and the engine.
 
-Nothing here imports polars, pyarrow or Spark; `segment_log` alone knows the contract of logs.
+Nothing here imports polars, pyarrow or Spark; only `segment_log` and `producer_log` depend on the contract of logs.
 """

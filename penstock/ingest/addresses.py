@@ -1,4 +1,4 @@
-"""Addresses and sizes as they are written on a command line."""
+"""Parses addresses and sizes of the command line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SIZES = {
 }
 
 
-def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; an IPv6 address stands in brackets."""
+def parse_address(text: str) -> tuple[str, int]:
+    """Parse the host and port of `HOST:PORT`; an IPv6 address stands in brackets."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -38,8 +38,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def size(text: str) -> int:
-    """Bytes of `256MB`, `64K` or `1000`."""
+def parse_size(text: str) -> int:
+    """Parse the bytes of `256MB`, `64K` or `1000`."""
     found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].upper() not in _SIZES:
         raise UserError("BAD_SIZE", f"{text!r} is not a size", hint="As in 256MB or 64K.")

@@ -1,9 +1,9 @@
-"""Group commit: frames of many connections go to disk together, and are answered together.
+"""Commits groups: writes the frames of many connections to disk together and acknowledges them together.
 
-Receives frames from the event loop; hands each sender its durable position, or why there is none.
+Receives frames from the event loop; sends each sender its durable position, or the error.
 
 One thread does all that touches the logs. While it forces one group to disk the next one gathers; a group waits
-at most `gather_seconds` for company. `room` bounds what waits in memory.
+at most `gather_seconds` for more frames. The gateway bounds what waits in memory (`waiting_bytes`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.store import Pruned, Retention, Store
 
 
-class Taken(NamedTuple):
-    """What became of a frame: its producer's durable position, and how many of its lines were new."""
+class Accepted(NamedTuple):
+    """The outcome of a frame: its producer's durable position, and how many of its lines were new."""
 
     position: int
     lines: int
 
 
-Answer = Taken | PenstockError
+Answer = Accepted | PenstockError
 T = TypeVar("T")
 
 
@@ -82,33 +82,33 @@ class Committer:
         *,
         anywhere: bool = False,
     ) -> None:
-        """Take a frame; `answer` is called in the event loop once it is known what became of it."""
+        """Take a frame; `answer` is called in the event loop with its outcome."""
         self._queue.append(_Waiting(sender, stream, frame, answer, anywhere))
         self.waiting_bytes += len(frame.payload)
         self._wake.set()
 
     async def position(self, stream: str, producer: str) -> int:
-        """Where a producer is, durably."""
+        """Return a producer's durable position."""
         return await self._in_thread(lambda: self._store(stream).position(producer))
 
     async def prune(self, retention: Retention) -> dict[str, Pruned]:
-        """Remove what nobody needs from all streams."""
+        """Remove the segments that no reader needs from all streams."""
         now = self._clock()
         return await self._in_thread(
             lambda: {name: store.prune(retention, now) for name, store in self._stores.items()}
         )
 
     async def open_all(self) -> dict[str, int]:
-        """Open the logs there are; what was cut from the end of each."""
+        """Open the existing logs; return how many bytes were cut from the end of each."""
 
-        def opened() -> dict[str, int]:
+        def open_stores() -> dict[str, int]:
             found = sorted(path.parent.name for path in self._directory.glob("*/log.json"))
             return {name: self._store(name).cut_bytes for name in found}
 
-        return await self._in_thread(opened)
+        return await self._in_thread(open_stores)
 
-    async def run(self, told: Callable[[], None]) -> None:
-        """Commit groups for ever; `told` is called after each."""
+    async def run(self, on_commit: Callable[[], None]) -> None:
+        """Commit groups for ever; call `on_commit` after each."""
         while True:
             await self._wake.wait()
             if self._gather_seconds:
@@ -120,21 +120,21 @@ class Committer:
             self.groups += 1
             for one, answer in zip(group, answers, strict=True):
                 one.answer(answer)
-            told()
+            on_commit()
 
     async def close(self) -> None:
-        """Let go of the logs."""
+        """Close the logs."""
 
-        def closed() -> None:
+        def close_stores() -> None:
             for store in self._stores.values():
                 store.close()
 
-        await self._in_thread(closed)
+        await self._in_thread(close_stores)
         self._thread.shutdown()
         self._syncing.shutdown()
 
-    def figures(self) -> dict[str, object]:
-        """What there is to count."""
+    def collect_metrics(self) -> dict[str, object]:
+        """Collect the counters."""
         return {
             "groups": self.groups,
             "frames": self.frames,
@@ -146,7 +146,9 @@ class Committer:
                     "producers": len(store.producers),
                     "given_up_bytes": store.given_up,
                     "latest": {
-                        one.directory.name: one.committed.latest for one in store.partitions if one.begun
+                        one.directory.name: one.committed.latest
+                        for one in store.partitions
+                        if one.has_segment
                     },
                 }
                 for name, store in list(self._stores.items())
@@ -177,7 +179,7 @@ class Committer:
         return store
 
     def _commit(self, group: list[_Waiting]) -> list[Answer]:
-        """Write a group. After a frame that is refused, all that the same sender sent is too."""
+        """Write a group. After a frame that is refused, all later frames of its sender are refused too."""
         now = int(self._clock() * 1e6)
         refused: dict[Hashable, PenstockError] = {}
         dirty: dict[str, Store] = {}
@@ -197,13 +199,13 @@ class Committer:
                 store.commit()
             except PenstockError as error:
                 failed[name] = error
-        return [refused.get(one.sender) or failed.get(one.stream) or self._committed(one) for one in group]
+        return [refused.get(one.sender) or failed.get(one.stream) or self._count_frame(one) for one in group]
 
-    def _committed(self, one: _Waiting) -> Taken:
+    def _count_frame(self, one: _Waiting) -> Accepted:
         """Count a frame that is on disk."""
         if one.lines:
             self.frames += 1
             self.lines += one.lines
         else:
             self.duplicates += 1
-        return Taken(self._stores[one.stream].position(one.frame.producer), one.lines)
+        return Accepted(self._stores[one.stream].position(one.frame.producer), one.lines)

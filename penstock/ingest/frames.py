@@ -1,14 +1,14 @@
 """Frames: whole lines of one producer, compressed and checksummed, the same bytes on the wire and on disk.
 
-Receives lines; hands bytes, and the other way round.
+Encodes lines as bytes and decodes bytes to lines.
 
 A frame is a head, the producer's id and the payload. A producer numbers its bytes: a frame holds those from
-`first` to `end`, so what is sent again can be told from what is new wherever it is cut. `offset`, `safe` and
+`first` to `end`, so a repeated byte is recognized wherever frames are cut. `offset`, `safe` and
 `arrived_at` are 0 until the gateway writes the frame into a segment.
 
-Invariants: the head has a checksum of its own, so no length is believed before it is known to be what was written;
-a payload is never unpacked into more bytes than its head says.
-On failure: `FrameError`, which says what is wrong; nothing else is raised, whatever the bytes are.
+Invariants: the head has a checksum of its own, so no length is used before it is verified;
+a payload never unpacks into more bytes than its head has.
+On failure: `FrameError` with the reason; nothing else is raised, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<4sIIIIIBBHQQQqq")
 HEAD_BYTES = _HEAD.size
 #: the longest id of a producer
 MOST_ID_BYTES = 200
-#: no frame is longer, whatever it says
+#: no frame is longer, whatever its head claims
 MOST_FRAME_BYTES = 64 << 20
 #: no producer comes so far
 MOST_POSITION = 1 << 62
@@ -36,9 +36,9 @@ MOST_POSITION = 1 << 62
 PLAIN, ZSTD = 0, 1
 #: the producer has given up what lies between its last frame and this one
 GAP = 1
-#: the producer numbers its bytes anew, further on; nothing need be missing
+#: the producer's numbering jumps ahead; nothing need be missing
 JUMP = 2
-#: not lines, but what the segment's first frame says of the producers
+#: not lines, but the producers' positions in the first frame of a segment
 PRODUCERS = 4
 _FLAGS = GAP | JUMP | PRODUCERS
 #: below this, packing does not pay
@@ -79,7 +79,7 @@ class Frame:
 
     @staticmethod
     def of(producer: str, first: int, lines: bytes, *, made_at: int = 0, flags: int = 0) -> Frame:
-        """The frame of some lines, packed if that makes them fewer."""
+        """Build the frame of some lines, packed if that makes it smaller."""
         payload, codec = lines, PLAIN
         if len(lines) >= _LEAST_PACKED:
             packed = _packer.compress(lines)
@@ -123,34 +123,34 @@ class Frame:
         return b"".join((head[:4], crc.to_bytes(4, "little"), head[8:], id, self.payload))
 
     def content(self) -> bytes:
-        """The payload unpacked, if it is what the head says."""
+        """Unpack the payload and verify it against the head."""
         if zlib.crc32(self.payload) != self.payload_crc:
             raise FrameError("the payload does not fit its checksum")
         raw = self.payload
         if self.codec == ZSTD:
             try:
                 if zstandard.frame_content_size(raw) != self.raw_bytes:
-                    raise FrameError("the payload does not unpack to the length its head says")
+                    raise FrameError("the payload does not unpack to the length in its head")
                 raw = _unpacker.decompress(raw)
             except zstandard.ZstdError as error:
                 raise FrameError(f"the payload does not unpack: {error}") from None
         if len(raw) != self.raw_bytes:
-            raise FrameError("the payload is not as long as its head says")
+            raise FrameError("the payload does not have the length in its head")
         return raw
 
     def lines(self) -> bytes:
-        """The content, if it is whole lines, as many as the head says."""
+        """Return the content, if it is the number of whole lines in the head."""
         raw = self.content()
         if not raw.endswith(b"\n") or raw.count(b"\n") != self.count:
-            raise FrameError("the payload is not the number of whole lines its head says")
+            raise FrameError("the payload does not have the number of whole lines in its head")
         return raw
 
-    def ends_line(self, position: int) -> bool:
+    def is_line_end(self, position: int) -> bool:
         """Whether a line of the frame ends at a position of its producer."""
         return self.lines()[position - self.first - 1 : position - self.first] == b"\n"
 
     def after(self, position: int) -> Frame:
-        """What of the frame lies at or after a position of its producer, which must be the end of a line."""
+        """Cut off what lies before a position of its producer, which must be the end of a line."""
         lines = self.lines()
         if lines[position - self.first - 1 : position - self.first] != b"\n":
             raise FrameError(f"position {position} of {self.producer} is inside of a line")
@@ -166,22 +166,22 @@ class Head:
     payload_at: int
     frame_bytes: int
 
-    def frame_in(self, data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
-        """The whole frame, which begins at `at`."""
+    def parse_frame(self, data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
+        """Parse the whole frame that starts at `at`."""
         payload = bytes(data[at + self.payload_at : at + self.frame_bytes])
         return replace(self.frame, payload=payload)
 
 
-def head_in(
+def parse_head(
     data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES
 ) -> Head | None:
-    """The head of the frame that begins at `at`, or None if more bytes are needed to tell.
+    """Parse the head of the frame that starts at `at`; None if more bytes are needed.
 
     `most_bytes` bounds both the frame and what it unpacks to.
     """
     there = len(data) - at
     if bytes(data[at : at + 4]) != MAGIC[:there]:
-        raise FrameError("these bytes do not begin with a frame")
+        raise FrameError("these bytes do not start with a frame")
     if there < HEAD_BYTES:
         return None
     (
@@ -207,12 +207,12 @@ def head_in(
     if zlib.crc32(data[at + 8 : at + HEAD_BYTES + id_bytes]) != head_crc:
         raise FrameError("the head does not fit its checksum")
     if codec not in (PLAIN, ZSTD) or flags & ~_FLAGS:
-        raise FrameError("the frame is of a kind that is not known here")
+        raise FrameError("the frame has an unknown codec or flag")
     frame_bytes = HEAD_BYTES + id_bytes + payload_bytes
     if max(frame_bytes, raw_bytes) > most_bytes:
         raise FrameError(f"the frame is larger than {most_bytes} bytes")
     if first + raw_bytes > MOST_POSITION:
-        raise FrameError("the frame's position is beyond all that can be")
+        raise FrameError("the frame's position is out of range")
     try:
         producer = bytes(data[at + HEAD_BYTES : at + HEAD_BYTES + id_bytes]).decode()
     except UnicodeDecodeError:
@@ -223,11 +223,11 @@ def head_in(
     return Head(frame, HEAD_BYTES + id_bytes, frame_bytes)
 
 
-def frame_in(
+def parse_frame(
     data: bytes | bytearray | memoryview, at: int = 0, most_bytes: int = MOST_FRAME_BYTES
 ) -> tuple[Frame, int] | None:
-    """The frame that begins at `at` and where the next one does, or None if it is not all there."""
-    head = head_in(data, at, most_bytes)
+    """Parse the frame that starts at `at`; return it and where the next one starts, or None if it is incomplete."""
+    head = parse_head(data, at, most_bytes)
     if head is None or len(data) - at < head.frame_bytes:
         return None
-    return head.frame_in(data, at), at + head.frame_bytes
+    return head.parse_frame(data, at), at + head.frame_bytes

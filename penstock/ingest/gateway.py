@@ -1,12 +1,11 @@
-"""The gateway: takes agents' connections, and HTTP requests beside them, and appends what they send to segment
-logs.
+"""Accepts the connections of agents and appends the frames that they send to segment logs.
 
-Receives frames over TCP (see `intake`); hands them to the committer, and senders their acknowledgements.
+Receives frames over TCP (see `intake`); passes them to the committer, and acknowledgements to the senders.
 
 Invariants:
 - A frame is acknowledged after it is on disk, never before.
-- Of what one connection sent, nothing is taken after the first frame that was refused.
-- Memory is bounded: beyond `most_waiting_bytes` nobody is read from until some of it is on disk.
+- Of what one connection sent, nothing is accepted after the first frame that was refused.
+- Memory is bounded: beyond `most_waiting_bytes` the gateway reads no connection until some of it is on disk.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from penstock.ingest.frames import Frame
 from penstock.ingest.intake import MOST_BYTES, Hello, Intake
 from penstock.ingest.partition import SequenceGap
 from penstock.ingest.store import PARTITIONS, SEGMENT_BYTES, Retention
-from penstock.ingest.tell import tell
+from penstock.ingest.tell import log_event
 
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """What a gateway is told."""
+    """The settings of a gateway."""
 
     directory: Path
     token: str = ""
@@ -46,7 +45,7 @@ class GatewaySettings:
 
 
 class Gateway:
-    """Everything that the connections share. Make it inside of a running event loop."""
+    """The state that all connections share. Create it in a running event loop."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
@@ -61,64 +60,68 @@ class Gateway:
         self.refused = 0
 
     @property
-    def full(self) -> bool:
-        """Whether as much waits to be written as may."""
+    def is_full(self) -> bool:
+        """Whether the bytes that wait to be written have reached their limit."""
         return self.committer.waiting_bytes >= self.settings.most_waiting_bytes
 
     def check_token(self, token: str, hint: str = "Give --token-file with the same token.") -> None:
-        """Raise unless the token is the one asked for, or none is."""
+        """Raise unless the token is the required one, or none is required."""
         if self.settings.token and not hmac.compare_digest(token.encode(), self.settings.token.encode()):
             raise UserError("BAD_TOKEN", "the token is not the gateway's", hint=hint)
 
-    def figures(self) -> dict[str, object]:
-        """What there is to count."""
-        return {"connections": len(self.connections), "refused": self.refused, **self.committer.figures()}
+    def collect_metrics(self) -> dict[str, object]:
+        """Collect the counters."""
+        return {
+            "connections": len(self.connections),
+            "refused": self.refused,
+            **self.committer.collect_metrics(),
+        }
 
     async def open(self) -> None:
-        """Open the logs that there are; nobody is listened to before."""
+        """Open the existing logs, before any connection is accepted."""
         for name, cut in (await self.committer.open_all()).items():
-            tell("log opened", stream=name, cut_bytes=cut)
+            log_event("log opened", stream=name, cut_bytes=cut)
 
     async def run(self) -> None:
-        """What goes on beside the connections, for ever."""
+        """Run the tasks beside the connections, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.committer.run(self._committed))
+            tasks.create_task(self.committer.run(self._acknowledge_all))
             tasks.create_task(self._watch())
             tasks.create_task(self._prune())
 
-    def introduce(self, connection: Connection, hello: Hello) -> None:
-        """A connection speaks for a producer now; an older one that did is over."""
+    def register(self, connection: Connection, hello: Hello) -> None:
+        """Make a connection the one of its producer; close an older one."""
         key = (hello.stream, hello.producer)
         before = self._by_producer.get(key)
         self._by_producer[key] = connection
         if before is not None and before is not connection:
             before.refuse(ExternalError("TAKEN_OVER", "the producer has connected again"))
 
-    def leave(self, connection: Connection) -> None:
-        """A connection is over."""
+    def unregister(self, connection: Connection) -> None:
+        """Forget a closed connection."""
         self.connections.discard(connection)
         hello = connection.intake.hello
         if hello and self._by_producer.get((hello.stream, hello.producer)) is connection:
             del self._by_producer[hello.stream, hello.producer]
 
-    def _committed(self) -> None:
+    def _acknowledge_all(self) -> None:
         for connection in list(self.connections):
-            connection.settle()
+            connection.acknowledge()
 
     async def _watch(self) -> None:
-        """Hang up on who begins something and does not go on."""
+        """Close connections that start a message and do not finish it."""
         while True:
             await asyncio.sleep(min(self.settings.patience_seconds / 4, 5))
             late = time.monotonic() - self.settings.patience_seconds
             for connection in list(self.connections):
-                if connection.unfinished and connection.heard_at < late:
+                if connection.is_unfinished and connection.received_at < late:
                     connection.refuse(ExternalError("TOO_SLOW", "the rest of a message did not come"))
 
     async def _prune(self) -> None:
         while True:
             for name, pruned in (await self.committer.prune(self.settings.retention)).items():
                 if pruned.segments:
-                    tell("pruned", stream=name, **asdict(pruned))
+                    log_event("pruned", stream=name, **asdict(pruned))
             await asyncio.sleep(self.settings.prune_seconds)
 
 
@@ -129,15 +132,15 @@ class Connection(asyncio.Protocol):
         self._gateway = gateway
         self.intake = Intake(gateway.settings.most_bytes)
         self._transport: asyncio.Transport | None = None
-        self._greeting: asyncio.Task[None] | None = None
-        self._ready = self._over = self._paused = self._deaf = False
+        self._hello_task: asyncio.Task[None] | None = None
+        self._ready = self._over = self._paused = self._writing_paused = False
         self._durable: int | None = None
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
 
     @property
-    def unfinished(self) -> bool:
-        """Whether it has begun to say something."""
-        return not self._paused and (self.intake.hello is None or self.intake.held_bytes > 0)
+    def is_unfinished(self) -> bool:
+        """Whether a message has started and is not whole."""
+        return not self._paused and (self.intake.hello is None or self.intake.buffered_bytes > 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -150,48 +153,54 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._over:
             return
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
         try:
-            for told in self.intake.feed(data):
-                if isinstance(told, Hello):
-                    self._gateway.check_token(told.token)
-                    self._greeting = asyncio.ensure_future(self._greet(told))
+            for message in self.intake.feed(data):
+                if isinstance(message, Hello):
+                    self._gateway.check_token(message.token)
+                    self._hello_task = asyncio.ensure_future(self._answer_hello(message))
                 elif not self._ready:
                     raise ExternalError("BAD_HELLO", "frames came before the hello was answered")
                 else:
-                    self._take(told)
+                    self._take(message)
         except PenstockError as error:
             self.refuse(error)
 
     def _take(self, frame: Frame) -> None:
         hello = self.intake.hello
         assert hello is not None
-        self._gateway.committer.submit(self, hello.stream, frame, self._answered)
-        if self._gateway.full:
+        self._gateway.committer.submit(self, hello.stream, frame, self._handle_answer)
+        if self._gateway.is_full:
             self._pause()
 
-    async def _greet(self, hello: Hello) -> None:
+    async def _answer_hello(self, hello: Hello) -> None:
         try:
-            self._gateway.introduce(self, hello)
+            self._gateway.register(self, hello)
             position = await self._gateway.committer.position(hello.stream, hello.producer)
         except PenstockError as error:
             self.refuse(error)
             return
         self._ready = True
-        self._say({"next": position, "most_bytes": self._gateway.settings.most_bytes})
+        self._send({"next": position, "most_bytes": self._gateway.settings.most_bytes})
 
-    def _answered(self, answer: Answer) -> None:
+    def _handle_answer(self, answer: Answer) -> None:
         if isinstance(answer, PenstockError):
             self.refuse(answer)
         else:
             self._durable = answer.position
 
-    def settle(self) -> None:
-        """After a group: say how far it is on disk, and listen again."""
+    def acknowledge(self) -> None:
+        """Acknowledge what a group brought to disk, and resume reading."""
         if self._durable is not None:
-            self._say({"durable": self._durable})
+            self._send({"durable": self._durable})
             self._durable = None
-        if self._paused and not self._gateway.full and not self._deaf and self._transport and not self._over:
+        if (
+            self._paused
+            and not self._gateway.is_full
+            and not self._writing_paused
+            and self._transport
+            and not self._over
+        ):
             self._paused = False
             self._transport.resume_reading()
 
@@ -201,22 +210,24 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
-        self._deaf = True  # it does not take its acknowledgements: then nothing more is taken from it
+        self._writing_paused = (
+            True  # it does not read its acknowledgements: then the gateway does not read from it
+        )
         self._pause()
 
     def resume_writing(self) -> None:
-        self._deaf = False
-        self.settle()
+        self._writing_paused = False
+        self.acknowledge()
 
     def refuse(self, error: PenstockError) -> None:
-        """Say why, and hang up."""
+        """Send the error and close the connection."""
         if self._over or self._transport is None:
             return
         self._over = True
         self._gateway.refused += 1
         hello = self.intake.hello
         peer = self._transport.get_extra_info("peername")
-        tell(
+        log_event(
             "refused",
             condition=error.condition,
             reason=error.primary,
@@ -232,12 +243,12 @@ class Connection(asyncio.Protocol):
         # closing with bytes unread would take the answer back before it is read
         asyncio.get_running_loop().call_later(1.0, self._transport.close)
 
-    def _say(self, told: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         if self._transport is not None and not self._over:
-            self._transport.write(json.dumps(told).encode() + b"\n")
+            self._transport.write(json.dumps(message).encode() + b"\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        if self._greeting is not None:
-            self._greeting.cancel()
-        self._gateway.leave(self)
+        if self._hello_task is not None:
+            self._hello_task.cancel()
+        self._gateway.unregister(self)

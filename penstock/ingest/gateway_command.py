@@ -1,4 +1,4 @@
-"""`penstock gateway`: the command line of the gateway, its signals and its end."""
+"""Runs `penstock gateway`: the command line of the gateway, its signals and its shutdown."""
 
 from __future__ import annotations
 
@@ -12,100 +12,118 @@ from typing import TYPE_CHECKING
 
 from penstock.duration import microseconds
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.addresses import address, is_loopback, size
+from penstock.ingest.addresses import is_loopback, parse_address, parse_size
 from penstock.ingest.gateway import Connection, Gateway, GatewaySettings
-from penstock.ingest.http import HttpDoor, head_limit
+from penstock.ingest.http import HttpServer, head_limit
 from penstock.ingest.store import PARTITIONS, Retention
-from penstock.ingest.tell import tell
+from penstock.ingest.tell import log_event
 from penstock.token_file import token_in
 
 if TYPE_CHECKING:
     import ssl
 
-#: a gateway that takes less could not take a line of usual length
+#: a gateway with a lower limit could not accept a line of usual length
 LEAST_MOST_BYTES = 4096
 
 
-def parser() -> argparse.ArgumentParser:
-    """What can be said."""
-    made = argparse.ArgumentParser(
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the gateway's options."""
+    parser = argparse.ArgumentParser(
         prog="penstock gateway",
-        description="Take lines from agents and over HTTP, and append them to segment logs, one a stream.",
+        description="Receive lines from agents and over HTTP, and append them to segment logs, one for each stream.",
     )
-    say = made.add_argument
-    say("--dir", required=True, help="where the logs are: DIR/STREAM")
-    say("--listen", default="127.0.0.1:7070", metavar="HOST:PORT", help="for agents (default %(default)s)")
-    say("--http", metavar="HOST:PORT", help="for HTTP POST of lines; not open unless given")
-    say("--token-file", metavar="FILE", help="senders must know this token; needed beyond this machine")
-    say("--tls-cert", metavar="FILE", help="a certificate (PEM): then all that is said here is TLS")
-    say("--tls-key", metavar="FILE", help="its key (PEM)")
-    say("--most-bytes", default="1MB", metavar="SIZE", help="largest frame or body (default %(default)s)")
-    say("--most-connections", type=int, default=2048, help="(default %(default)s)")
-    say(
+    add_option = parser.add_argument
+    add_option("--dir", required=True, help="directory of the logs: DIR/STREAM")
+    add_option(
+        "--listen",
+        default="127.0.0.1:7070",
+        metavar="HOST:PORT",
+        help="address for agents (default %(default)s)",
+    )
+    add_option("--http", metavar="HOST:PORT", help="address for HTTP POST of lines (default: none)")
+    add_option(
+        "--token-file", metavar="FILE", help="token that senders must present; required beyond this host"
+    )
+    add_option("--tls-cert", metavar="FILE", help="a certificate (PEM): then all connections use TLS")
+    add_option("--tls-key", metavar="FILE", help="the certificate's key (PEM)")
+    add_option(
+        "--most-bytes", default="1MB", metavar="SIZE", help="largest frame or body (default %(default)s)"
+    )
+    add_option(
+        "--most-connections", type=int, default=2048, help="most open connections (default %(default)s)"
+    )
+    add_option(
         "--most-waiting",
         default="64MB",
         metavar="SIZE",
-        help="bytes in memory on their way to disk (%(default)s)",
+        help="most bytes that wait in memory to be written (default %(default)s)",
     )
-    say("--partitions", type=int, default=PARTITIONS, help="of a new stream, for life (default %(default)s)")
-    say(
+    add_option(
+        "--partitions",
+        type=int,
+        default=PARTITIONS,
+        help="partitions of a new stream, which never change (default %(default)s)",
+    )
+    add_option(
         "--segment-bytes",
         default="64MB",
         metavar="SIZE",
-        help="when a new segment begins (default %(default)s)",
+        help="size at which a new segment starts (default %(default)s)",
     )
-    say(
+    add_option(
         "--gather",
         default="5ms",
         metavar="TIME",
-        help="how long a group waits for company (default %(default)s)",
+        help="how long a group waits for more frames (default %(default)s)",
     )
-    say("--keep-time", metavar="TIME", help="remove segments older than this, read or not")
-    say(
+    add_option("--keep-time", metavar="TIME", help="remove segments older than this, read or not")
+    add_option(
         "--keep-bytes", metavar="SIZE", help="remove the oldest segments of a stream beyond this, read or not"
     )
-    return made
+    return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the gateway until it is told to stop."""
-    given = parser().parse_args(arguments)
-    token = token_in(Path(given.token_file)) if given.token_file else ""
+    """Run the gateway until a signal stops it."""
+    options = build_parser().parse_args(arguments)
+    token = token_in(Path(options.token_file)) if options.token_file else ""
     listens = [
-        (name, address(text)) for name, text in (("listen", given.listen), ("http", given.http)) if text
+        (name, parse_address(text))
+        for name, text in (("listen", options.listen), ("http", options.http))
+        if text
     ]
     for name, (host, _) in listens:
         if not is_loopback(host) and not token:
             raise UserError(
                 "TOKEN_NEEDED",
-                f"--{name} {host} can be reached from other machines, so a token is needed",
+                f"--{name} {host} can be reached from other hosts, so a token is required",
                 hint="openssl rand -hex 24 > token; chmod 600 token; then --token-file token, for gateway and agents.",
             )
-    if given.partitions < 1 or given.most_connections < 1:
-        raise UserError("BAD_SETTING", "--partitions and --most-connections are at least 1")
-    if size(given.most_bytes) < LEAST_MOST_BYTES:
-        raise UserError("BAD_SETTING", f"--most-bytes is at least {LEAST_MOST_BYTES}")
+    if options.partitions < 1 or options.most_connections < 1:
+        raise UserError("BAD_SETTING", "--partitions and --most-connections must be at least 1")
+    if parse_size(options.most_bytes) < LEAST_MOST_BYTES:
+        raise UserError("BAD_SETTING", f"--most-bytes must be at least {LEAST_MOST_BYTES}")
     settings = GatewaySettings(
-        Path(given.dir).absolute(),
+        Path(options.dir).absolute(),
         token=token,
-        most_bytes=size(given.most_bytes),
-        most_connections=given.most_connections,
-        most_waiting_bytes=size(given.most_waiting),
-        partitions=given.partitions,
-        segment_bytes=size(given.segment_bytes),
-        gather_seconds=microseconds(given.gather) / 1e6,
+        most_bytes=parse_size(options.most_bytes),
+        most_connections=options.most_connections,
+        most_waiting_bytes=parse_size(options.most_waiting),
+        partitions=options.partitions,
+        segment_bytes=parse_size(options.segment_bytes),
+        gather_seconds=microseconds(options.gather) / 1e6,
         retention=Retention(
-            microseconds(given.keep_time) / 1e6 if given.keep_time else None,
-            size(given.keep_bytes) if given.keep_bytes else None,
+            microseconds(options.keep_time) / 1e6 if options.keep_time else None,
+            parse_size(options.keep_bytes) if options.keep_bytes else None,
         ),
     )
-    if (given.tls_cert is None) is not (given.tls_key is None):
-        raise UserError("BAD_SETTING", "--tls-cert and --tls-key belong together")
+    if (options.tls_cert is None) is not (options.tls_key is None):
+        raise UserError("BAD_SETTING", "--tls-cert and --tls-key need each other")
     tls = None
-    if given.tls_cert is not None:
+    if options.tls_cert is not None:
         from penstock.ingest.tls import server_context
 
-        tls = server_context(given.tls_cert, given.tls_key)
+        tls = server_context(options.tls_cert, options.tls_key)
     asyncio.run(_serve(settings, dict(listens), tls))
     return 0
 
@@ -132,7 +150,7 @@ async def _serve(
             host, port = listens["http"]
             servers.append(
                 await asyncio.start_server(
-                    HttpDoor(gateway).answer,
+                    HttpServer(gateway).handle_connection,
                     host,
                     port,
                     limit=head_limit(),
@@ -144,11 +162,13 @@ async def _serve(
     except OSError as error:
         working.cancel()
         raise ExternalError(
-            "CANNOT_LISTEN", f"{host}:{port} cannot be listened on", detail=str(error)
+            "CANNOT_LISTEN", f"the gateway cannot listen on {host}:{port}", detail=str(error)
         ) from None
     for name, server in zip(listens, servers, strict=True):
         at = server.sockets[0].getsockname()
-        tell("listening", what=name, host=at[0], port=at[1], token=bool(settings.token), tls=tls is not None)
+        log_event(
+            "listening", what=name, host=at[0], port=at[1], token=bool(settings.token), tls=tls is not None
+        )
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     for server in servers:
@@ -162,4 +182,4 @@ async def _serve(
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
     await gateway.committer.close()
-    tell("stopped", **gateway.figures())
+    log_event("stopped", **gateway.collect_metrics())

@@ -1,15 +1,15 @@
-"""Lines and JSON over plain HTTP, for programs that are no agents.
+"""Serves HTTP: receives lines and JSON from programs that are no agents.
 
     POST /streams/NAME/events   lines as they are; with Content-Type application/json an array of events, or one
-    GET  /status                what the gateway has counted
+    GET  /status                the gateway's counters
     GET  /metrics               the same for Prometheus
     GET  /health                200 while it runs
 
-Receives requests; hands frames to the committer. The answer comes when the lines are on disk. With the headers
+Receives requests; passes frames to the committer. The response comes when the lines are on disk. With the headers
 `Penstock-Producer` and `Penstock-Position` (the count of bytes that the producer sent before) a request can be
-repeated: what the log has is left out.
+repeated: the gateway drops what the log already has.
 
-Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused by status.
+Small on purpose: HTTP/1.1, Content-Length, keep-alive. Everything else is refused with a status.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from penstock.ingest.gateway import Gateway
 from penstock.ingest.intake import check_producer, check_stream
 from penstock.ingest.json_events import json_lines
 from penstock.ingest.partition import SequenceGap
-from penstock.ingest.tell import tell
+from penstock.ingest.tell import log_event
 from penstock.metrics import CONTENT_TYPE, Registry, expose
 from penstock.metrics.facts import set_gateway
 
 _MOST_HEAD_BYTES = 16 << 10
 _EVENTS = re.compile(r"/streams/([^/?]*)/events")
 #: the producer of requests that name none
-ANYBODY = "http"
+UNNAMED = "http"
 _STATUS = {
     "BAD_REQUEST": 400,
     "BAD_TOKEN": 401,
@@ -60,22 +60,25 @@ class _Request:
     length: int
 
 
-class HttpDoor:
+class HttpServer:
     """Answers HTTP for a gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._open = 0
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """All requests of one connection."""
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Handle all requests of one connection."""
         settings = self._gateway.settings
         self._open += 1
         try:
             if self._open + len(self._gateway.connections) > settings.most_connections:
-                await self._refuse(writer, ExternalError("TOO_MANY_CONNECTIONS", "there are too many"))
+                await self._refuse(
+                    writer,
+                    ExternalError("TOO_MANY_CONNECTIONS", "the gateway has as many connections as it may"),
+                )
                 return
-            while await asyncio.wait_for(self._one(reader, writer), settings.patience_seconds * 2):
+            while await asyncio.wait_for(self._handle_request(reader, writer), settings.patience_seconds * 2):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass
@@ -83,11 +86,11 @@ class HttpDoor:
             self._open -= 1
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; whether there may be another on this connection."""
+    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Handle one request; return whether there may be another on this connection."""
         request = None
         try:
-            request = await _request(reader)
+            request = await _read_request(reader)
             if request is None:
                 return False
             status, answer = await self._answer(request, reader)
@@ -95,17 +98,17 @@ class HttpDoor:
             await self._refuse(writer, error, request)
             return False
         keep = request.headers.get("connection", "").lower() != "close"
-        await _say(writer, status, answer, close=not keep)
+        await _write_response(writer, status, answer, close=not keep)
         return keep
 
     async def _refuse(
         self, writer: asyncio.StreamWriter, error: PenstockError, request: _Request | None = None
     ) -> None:
-        """Say why, here and there."""
+        """Log the error and send it."""
         self._gateway.refused += 1
-        status, answer = _refusal(error)
+        status, answer = _build_refusal(error)
         peer = writer.get_extra_info("peername")
-        tell(
+        log_event(
             "refused",
             condition=error.condition,
             reason=error.primary,
@@ -114,7 +117,7 @@ class HttpDoor:
             request=request and f"{request.method} {request.path.partition('?')[0]}"[:200],
             status=status,
         )
-        await _say(writer, status, answer, close=True)
+        await _write_response(writer, status, answer, close=True)
 
     async def _answer(
         self, request: _Request, reader: asyncio.StreamReader
@@ -126,16 +129,16 @@ class HttpDoor:
             hint="Send the header Authorization: Bearer TOKEN.",
         )
         if request.path == "/status":
-            return 200, self._gateway.figures()
+            return 200, self._gateway.collect_metrics()
         if request.path == "/metrics":
             registry = Registry()
-            set_gateway(registry, self._gateway.figures())
+            set_gateway(registry, self._gateway.collect_metrics())
             return 200, expose(registry)
         found = _EVENTS.fullmatch(request.path.partition("?")[0])
         if not found:
-            raise UserError("NOT_FOUND", "there is nothing here", hint="POST /streams/NAME/events")
+            raise UserError("NOT_FOUND", "there is no such path", hint="POST /streams/NAME/events")
         if request.method != "POST":
-            raise UserError("METHOD_NOT_ALLOWED", "events are sent by POST")
+            raise UserError("METHOD_NOT_ALLOWED", "events must be sent by POST")
         return 200, await self._append(check_stream(found[1]), request, reader)
 
     async def _append(
@@ -143,10 +146,10 @@ class HttpDoor:
     ) -> dict[str, object]:
         most = self._gateway.settings.most_bytes
         if request.length < 0:
-            raise UserError("LENGTH_REQUIRED", "a Content-Length is needed")
+            raise UserError("LENGTH_REQUIRED", "a Content-Length is required")
         if request.length > most:
             raise UserError("TOO_LARGE", f"the body is larger than {most} bytes", hint="Send it in parts.")
-        while self._gateway.full:
+        while self._gateway.is_full:
             await asyncio.sleep(0.01)
         body = await reader.readexactly(request.length)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
@@ -159,38 +162,38 @@ class HttpDoor:
             return {"lines": 0}
         if not body.endswith(b"\n"):
             body += b"\n"
-        producer, position = _named(request)
+        producer, position = _parse_producer(request)
         made_at = int(time.time() * 1e6)
         frame = await asyncio.to_thread(Frame.of, producer, position or 0, body, made_at=made_at)
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-        def answered(answer: Answer) -> None:
+        def set_answer(answer: Answer) -> None:
             if not done.done():  # the request may be over
                 done.set_result(answer)
 
-        self._gateway.committer.submit(done, stream, frame, answered, anywhere=position is None)
+        self._gateway.committer.submit(done, stream, frame, set_answer, anywhere=position is None)
         answer = await done
         if isinstance(answer, PenstockError):
             raise answer
-        told: dict[str, object] = {"lines": answer.lines}
-        return told if position is None else told | {"durable": answer.position}
+        result: dict[str, object] = {"lines": answer.lines}
+        return result if position is None else result | {"durable": answer.position}
 
 
-def _named(request: _Request) -> tuple[str, int | None]:
-    """Who sends, and from where on, if that was said."""
+def _parse_producer(request: _Request) -> tuple[str, int | None]:
+    """Parse the producer and its position, if the request names them."""
     producer = request.headers.get("penstock-producer")
     if producer is None:
-        return ANYBODY, None
+        return UNNAMED, None
     position = request.headers.get("penstock-position", "")
     if not (position.isascii() and position.isdigit()) or int(position) >= MOST_POSITION:
-        raise UserError("BAD_REQUEST", "Penstock-Position is the count of bytes sent before")
-    if check_producer(producer) == ANYBODY:
-        raise UserError("BAD_PRODUCER", f"{ANYBODY!r} is the gateway's own")
+        raise UserError("BAD_REQUEST", "Penstock-Position must be the count of bytes sent before")
+    if check_producer(producer) == UNNAMED:
+        raise UserError("BAD_PRODUCER", f"{UNNAMED!r} is reserved for the gateway")
     return producer, int(position)
 
 
-async def _request(reader: asyncio.StreamReader) -> _Request | None:
-    """The head of a request; None at the end of the connection."""
+async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
+    """Read the head of a request; None at the end of the connection."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -203,24 +206,24 @@ async def _request(reader: asyncio.StreamReader) -> _Request | None:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip() or name.lower() in headers:
-            raise UserError("BAD_REQUEST", "a header is not as it should be")
+            raise UserError("BAD_REQUEST", "a header is malformed")
         headers[name.lower()] = value.strip()
     length = headers.get("content-length", "-1" if "transfer-encoding" in headers else "0")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise UserError("BAD_REQUEST", "this is not HTTP/1.1")
+        raise UserError("BAD_REQUEST", "the request is not HTTP/1.1")
     if not re.fullmatch(r"-1|[0-9]{1,18}", length):
         raise UserError("BAD_REQUEST", "Content-Length is not a number")
     return _Request(words[0], words[1], headers, -1 if "transfer-encoding" in headers else int(length))
 
 
-def _refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
+def _build_refusal(error: PenstockError) -> tuple[int, dict[str, object]]:
     answer: dict[str, object] = {"error": error.condition, "reason": error.primary, "hint": error.hint}
     if isinstance(error, SequenceGap):
         answer["next"] = error.expected
     return _STATUS.get(error.condition, 400), answer
 
 
-async def _say(
+async def _write_response(
     writer: asyncio.StreamWriter, status: int, answer: dict[str, object] | str, *, close: bool = True
 ) -> None:
     kind = CONTENT_TYPE if isinstance(answer, str) else "application/json"
@@ -234,5 +237,5 @@ async def _say(
 
 
 def head_limit() -> int:
-    """How much a connection may hold before its request's head is whole."""
+    """The most bytes of a request's head."""
     return _MOST_HEAD_BYTES

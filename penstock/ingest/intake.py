@@ -1,14 +1,14 @@
-"""What an agent and the gateway say to each other, without any socket: bytes in, a hello and frames out.
+"""Parses the protocol between an agent and the gateway, without any socket: bytes in, a hello and frames out.
 
-An agent connects and says hello in a line of JSON::
+An agent connects and sends a hello, a line of JSON::
 
     {"penstock": 1, "stream": "clicks", "producer": "web1-3f9c", "token": "..."}
 
 The gateway answers with a line: `{"next": 1234, "most_bytes": 1048576}`, or `{"error": "BAD_TOKEN", "hint":
-"..."}` and hangs up. Then frames go one way, and lines the other: `{"durable": 5678}` when the producer's bytes
-before that position are on disk, or an error. An agent may send on before earlier frames are acknowledged.
-
-Receives what came over a connection; hands what it means. Bounded: no more than one frame and one read is held.
+"..."}` and closes the connection. Then frames go one way, and lines the other: `{"durable": 5678}` when the
+producer's bytes before that position are on disk, or an error. An agent may send on before earlier frames are
+acknowledged.
+Receives the bytes of a connection; returns its messages. Bounded: it buffers no more than one frame and one read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.frames import MOST_ID_BYTES, Frame, FrameError, Head, head_in
+from penstock.ingest.frames import MOST_ID_BYTES, Frame, FrameError, Head, parse_head
 
 VERSION = 1
 #: the longest hello
@@ -32,20 +32,20 @@ _PRODUCER = re.compile(rf"[\x21-\x7e]{{1,{MOST_ID_BYTES}}}")
 
 @dataclass(frozen=True)
 class Hello:
-    """Who sends, to which stream."""
+    """A producer and its stream."""
 
     stream: str
     producer: str
     token: str = ""
 
     def encoded(self) -> bytes:
-        """The line that says it."""
-        told = {"penstock": VERSION, "stream": self.stream, "producer": self.producer, "token": self.token}
-        return json.dumps(told).encode() + b"\n"
+        """The line on the wire."""
+        fields = {"penstock": VERSION, "stream": self.stream, "producer": self.producer, "token": self.token}
+        return json.dumps(fields).encode() + b"\n"
 
 
 def check_stream(name: str) -> str:
-    """A stream's name, which is also that of a directory; anything else is refused."""
+    """Raise unless a name can be that of a stream, which is also that of a directory."""
     if not _STREAM.fullmatch(name):
         raise UserError(
             "BAD_STREAM_NAME",
@@ -56,7 +56,7 @@ def check_stream(name: str) -> str:
 
 
 def check_producer(id: str) -> str:
-    """A producer's id."""
+    """Raise unless an id can be that of a producer."""
     if not _PRODUCER.fullmatch(id):
         raise UserError(
             "BAD_PRODUCER", f"{id[:80]!r} cannot be the id of a producer", hint="Printable, without spaces."
@@ -64,21 +64,21 @@ def check_producer(id: str) -> str:
     return id
 
 
-def hello_in(line: bytes) -> Hello:
-    """What a hello says."""
+def parse_hello(line: bytes) -> Hello:
+    """Parse a hello."""
     try:
-        told = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or told.get("penstock") != VERSION:
+        fields = None
+    if not isinstance(fields, dict) or fields.get("penstock") != VERSION:
         raise ExternalError(
             "BAD_HELLO",
-            "this is not how an agent of this version says hello",
-            hint="Agents and gateway must be of versions that know each other.",
+            "this is not the hello of an agent of this version",
+            hint="Use the same version for agents and gateway.",
         )
-    stream, producer, token = (told.get(name, "") for name in ("stream", "producer", "token"))
+    stream, producer, token = (fields.get(name, "") for name in ("stream", "producer", "token"))
     if not (isinstance(stream, str) and isinstance(producer, str) and isinstance(token, str)):
-        raise ExternalError("BAD_HELLO", "stream, producer and token are texts")
+        raise ExternalError("BAD_HELLO", "stream, producer and token must be strings")
     return Hello(check_stream(stream), check_producer(producer), token)
 
 
@@ -92,12 +92,12 @@ class Intake:
         self.hello: Hello | None = None
 
     @property
-    def held_bytes(self) -> int:
-        """What has come and is not whole yet."""
+    def buffered_bytes(self) -> int:
+        """How many bytes wait for the rest of their message."""
         return len(self._data)
 
     def feed(self, data: bytes) -> list[Hello | Frame]:
-        """What has become whole with these bytes; raises at the first that is wrong."""
+        """Return the messages that these bytes complete; raise at the first that is wrong."""
         self._data += data
         found: list[Hello | Frame] = []
         if self.hello is None:
@@ -106,20 +106,20 @@ class Intake:
                 if len(self._data) >= MOST_HELLO_BYTES:
                     raise ExternalError("BAD_HELLO", "the hello does not end")
                 return found
-            self.hello = hello_in(bytes(self._data[:end]))
+            self.hello = parse_hello(bytes(self._data[:end]))
             del self._data[: end + 1]
             found.append(self.hello)
         at = 0
         while at < len(self._data):
-            head = self._head or head_in(self._data, at, self._most_bytes)
+            head = self._head or parse_head(self._data, at, self._most_bytes)
             if head is None:
                 break
             self._head = head
             if len(self._data) - at < head.frame_bytes:
                 break
-            frame = head.frame_in(self._data, at)
+            frame = head.parse_frame(self._data, at)
             if frame.producer != self.hello.producer:
-                raise FrameError("the frame is of another producer than said hello")
+                raise FrameError("the frame is of another producer than the hello")
             if not frame.is_lines or not frame.count or not frame.raw_bytes:
                 raise FrameError("the frame holds no lines")
             found.append(frame)

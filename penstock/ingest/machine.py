@@ -1,4 +1,4 @@
-"""Which machine this is, and which start of it."""
+"""Identifies this host, and its current boot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def boot_id() -> str:
-    """Which start of the machine this is."""
+    """Return the id of the host's current boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -15,5 +15,5 @@ def boot_id() -> str:
 
 
 def host() -> str:
-    """The machine's name, as far as it can be part of an id."""
+    """Return the host's name, as far as it can be part of an id."""
     return "".join(c for c in socket.gethostname() if c.isalnum() or c in "-.")[:60] or "host"

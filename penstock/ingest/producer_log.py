@@ -1,15 +1,15 @@
-"""The segment log by producers: each is a partition, and its own numbers are the offsets.
+"""Reads a segment log by producers: each is a partition, and its own numbers are the offsets.
 
-Receives the directory of a stream; hands the lines of each producer. Two gateways that were sent the same by the same
-producers hold the same at the same offsets here, however the producers' lines came interleaved and whichever partitions
+Receives the directory of a stream; returns the lines of each producer. Two gateways that received the same from the
+same producers hold the same at the same offsets here, however the producers' lines interleave and whichever partitions
 of the segment log they went to: so these can be the copies of a replicated log.
 
 Invariants:
-- A span is bytes of one producer, without a hole. What a producer gave up, or left out of its numbers, ends what the
-  log has of it before; `LOG_GAP` tells a reader who has come to that end. Of one that was seen to number anew nothing
-  more is read, also when what it had sent before is gone.
+- A span is bytes of one producer, without a gap. What a producer dropped, or left out of its numbers, ends what the
+  log has of it before; a reader that reaches that end gets `LOG_GAP`. A producer whose numbers were reset is not read
+  any further, also when what it had sent before is gone.
 - A producer's frames are in the order in which they arrived, whichever directories they went to.
-- Lines that came without a producer's name have no place here: a log that holds some is refused.
+- Lines without a producer's name cannot be read so: a log that holds some is refused.
 On failure: `ExternalError` LOG_GAP, and as the segment log; `UserError` NO_PRODUCER.
 """
 
@@ -25,19 +25,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.frames import FrameError, frame_in
-from penstock.ingest.readers import bookmark
+from penstock.ingest.frames import FrameError, parse_frame
+from penstock.ingest.readers import write_bookmark
 from penstock.ingest.segment_log import SegmentLog
-from penstock.ingest.segments import committed_in, damaged, heads_from, segment_path, segments_in
+from penstock.ingest.segments import damage_error, list_segments, read_commit, read_heads, segment_path
 from penstock.logs.contract import Chunk, Partition, Span
 
-#: under these names gateways and services keep what came without one, by numbers of their own
+#: under these names gateways and services store lines without one, by numbers of their own
 _UNNAMED = frozenset({"http", "service"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A frame of a producer: its numbers, and where it lies."""
+    """A frame of a producer: its numbers, and its position on disk."""
 
     first: int
     end: int
@@ -50,8 +50,8 @@ class _Piece:
 
 
 @dataclass
-class _Looked:
-    """How far a partition of the segment log has been looked at: the segment, and the place in it."""
+class _Scanned:
+    """How far a partition of the segment log has been scanned: the segment, and the position in it."""
 
     segment: int = -1
     place: int = 0
@@ -72,15 +72,15 @@ class _Index:
     """Where each producer's frames are, in the order of its numbers."""
 
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
-    #: the stretches of its numbers that are there without a hole
+    #: the ranges of its numbers that are there without a gap
     runs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    #: how far each was seen to come, also where that is gone
+    #: the last known end of each, also where that is gone
     ends: dict[str, int] = field(default_factory=dict)
-    #: per partition of the segment log, where each producer was that the gateway knew when it began the newest segment
-    told: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    #: those whose numbers went back, and why nothing more of them is read
+    #: per partition of the segment log, the producers' positions when the gateway started the newest segment
+    snapshots: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    #: those whose numbers were reset, and the error for their readers
     broken: dict[str, ExternalError] = field(default_factory=dict)
-    looked: dict[str, _Looked] = field(default_factory=dict)
+    scanned: dict[str, _Scanned] = field(default_factory=dict)
 
     def add(self, producer: str, piece: _Piece) -> None:
         self.ends[producer] = piece.end
@@ -100,14 +100,14 @@ class _Index:
                     if piece.directory != directory or piece.segment >= oldest:
                         self.add(producer, piece)
 
-    def reached(self, producer: str) -> int:
-        """How far a producer has come, as far as the gateway or we still know it."""
-        told = (known.get(producer, 0) for known in self.told.values())
-        return max([self.ends.get(producer, 0), *told])
+    def find_end(self, producer: str) -> int:
+        """Find the last known position of a producer, by the gateway or by this log."""
+        known = (positions.get(producer, 0) for positions in self.snapshots.values())
+        return max([self.ends.get(producer, 0), *known])
 
 
 class ProducerLog(SegmentLog):
-    """The segment log in a directory, a partition for each producer. `finished` says that nothing will be added."""
+    """The segment log in a directory, a partition for each producer. With `finished` nothing will be added."""
 
     def __init__(self, directory: str | os.PathLike[str], *, finished: bool = False) -> None:
         super().__init__(directory, finished=finished)
@@ -115,20 +115,22 @@ class ProducerLog(SegmentLog):
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
         self._refresh()
-        return super().start(memory, self._floors(offsets))
+        return super().start(memory, self._compute_floors(offsets))
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        found, broken = self._listed(offsets)
+        found, broken = self._list_partitions(offsets)
         for why in broken.values():
             raise why
-        # a power loss may have taken the newest commit file, but not what it told of
+        # a power loss may have taken the newest commit file, but not what it describes
         return [replace(one, latest=max(one.latest, offsets.get(one.id, 0))) for one in found]
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
         self._check_there()
-        return self._listed(offsets)
+        return self._list_partitions(offsets)
 
-    def _listed(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
+    def _list_partitions(
+        self, offsets: Mapping[str, int]
+    ) -> tuple[list[Partition], Mapping[str, ExternalError]]:
         self._refresh()
         found: list[Partition] = []
         broken = {name: why for name, why in self._index.broken.items() if name not in self._index.pieces}
@@ -138,23 +140,23 @@ class ProducerLog(SegmentLog):
             earlier = [run for run in runs if run[0] <= at] or runs[:1]
             first, end = earlier[-1]
             if at >= end and len(earlier) < len(runs):
-                broken[producer] = _gap(producer, at, runs[len(earlier)][0], self._directory)
+                broken[producer] = _gap_error(producer, at, runs[len(earlier)][0], self._directory)
             elif at >= end and producer in self._index.broken:
                 broken[producer] = self._index.broken[producer]
             found.append(Partition(producer, first, end, self._finished))
         return found, broken
 
     def short_of(self, partition: str, offset: int) -> ExternalError | None:
-        """One that has a producer from its beginning on, or does not know it any more, may never come there."""
-        runs, reached = self._index.runs.get(partition), self._index.reached(partition)
-        began = bool(self._index.told) if runs is None else runs[0][0] == 0
-        if not began or reached >= offset:
+        """A copy that has a producer from its first byte on, or no longer knows it, may never reach the offset."""
+        runs, find_end = self._index.runs.get(partition), self._index.find_end(partition)
+        began = bool(self._index.snapshots) if runs is None else runs[0][0] == 0
+        if not began or find_end >= offset:
             return None
         return ExternalError(
             "LOG_GAP",
-            f"{partition} was read up to {offset}, and no copy of the log has it further than {reached}",
+            f"{partition} was read up to {offset}, and no copy of the log has it further than {find_end}",
             where=str(self._directory),
-            detail="The producer began to number anew, or the copy is lost that had more.",
+            detail="The producer's numbering was reset, or the copy is lost that had more.",
             hint="Bring back a copy that has it, or give the producer another name.",
         )
 
@@ -163,7 +165,7 @@ class ProducerLog(SegmentLog):
         if partition not in self._index.pieces:
             self._refresh()
         end = start
-        for piece in self._following(partition, start):
+        for piece in self._pieces_from(partition, start):
             if piece.first > end or (piece.end > start + units and end > start):
                 break
             end = piece.end
@@ -178,7 +180,7 @@ class ProducerLog(SegmentLog):
             self._refresh()
         held: list[bytes] = []
         size = 0
-        for data in self._bytes(span):
+        for data in self._read_bytes(span):
             held.append(data)
             size += len(data)
             while size >= chunk_bytes:
@@ -194,20 +196,20 @@ class ProducerLog(SegmentLog):
                 "LOG_SPAN_GONE",
                 "a part of the segment log that is still needed is not there",
                 where=f"{self._directory}, producer {span.partition}, bytes {span.start} to {span.end}",
-                detail="The gateway removes segments that are older, or more, than it was told to keep.",
-                hint="Put them back from a copy, or begin anew with --fresh; let the gateway keep more.",
+                detail="The gateway removes segments that are older, or more, than its retention.",
+                hint="Restore them from a copy, or reset with --fresh; give the gateway a longer retention.",
             )
 
     def prune(self, offsets: Mapping[str, int]) -> None:
         if self._reader is not None:
             with contextlib.suppress(OSError, ExternalError):  # then more is kept than needed
                 self._refresh()
-                bookmark(self._directory, self._reader, self._floors(offsets))
+                write_bookmark(self._directory, self._reader, self._compute_floors(offsets))
 
     def describe(self) -> str:
         return f"producers of {self._directory}"
 
-    def _following(self, producer: str, position: int) -> Iterator[_Piece]:
+    def _pieces_from(self, producer: str, position: int) -> Iterator[_Piece]:
         """The frames of a producer from the one on that holds a position."""
         pieces = self._index.pieces.get(producer, [])
         at = max(bisect_right(pieces, position, key=lambda piece: piece.first) - 1, 0)
@@ -215,12 +217,12 @@ class ProducerLog(SegmentLog):
             if piece.end > position:
                 yield piece
 
-    def _bytes(self, span: Span) -> Iterator[bytes]:
+    def _read_bytes(self, span: Span) -> Iterator[bytes]:
         """The bytes of a span, a frame's at a time, up to a hole."""
         path: Path | None = None
         at, fd = span.start, -1
         try:
-            for piece in self._following(span.partition, span.start):
+            for piece in self._pieces_from(span.partition, span.start):
                 if piece.first > at or at >= span.end:
                     return
                 wanted = segment_path(self._directory / piece.directory, piece.segment)
@@ -232,15 +234,15 @@ class ProducerLog(SegmentLog):
                         fd = os.open(wanted, os.O_RDONLY)
                     except FileNotFoundError:
                         return
-                lines = _lines_at(fd, wanted, piece)
+                lines = _read_lines(fd, wanted, piece)
                 yield lines[at - piece.first : min(span.end, piece.end) - piece.first]
                 at = min(span.end, piece.end)
         finally:
             if fd >= 0:
                 os.close(fd)
 
-    def _floors(self, offsets: Mapping[str, int]) -> dict[str, int]:
-        """Per partition of the segment log, before which offset nobody needs it who has come so far with producers."""
+    def _compute_floors(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Compute, per partition of the segment log, the offset before which such a reader needs nothing."""
         needed: dict[str, int] = {}
         done: dict[str, int] = {}
         for producer, pieces in self._index.pieces.items():
@@ -253,54 +255,54 @@ class ProducerLog(SegmentLog):
                     needed[piece.directory] = min(least, piece.offset)
         return done | needed
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- scanning -------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Look at the heads of the frames that have come since, and forget those whose segments have gone."""
+        """Scan the heads of new frames, and forget those whose segments are gone."""
         found: list[_Found] = []
         oldest: dict[str, int] = {}
         try:
-            for directory in self._homes():
-                firsts = self._look_into(directory, found)
+            for directory in self._list_directories():
+                firsts = self._scan_partition(directory, found)
                 if firsts:
                     oldest[directory.name] = firsts[0]
-        finally:  # what was looked at is not looked at again
+        finally:  # no frame is scanned twice
             for one in sorted(found, key=lambda one: one.arrived_at):
                 self._add(one.producer, one.piece)
         for name, first in oldest.items():
             self._index.forget(name, first)
 
-    def _look_into(self, directory: Path, found: list[_Found]) -> list[int]:
-        """Look at what has come to a partition of the segment log since; the segments it has."""
-        committed = committed_in(directory)
-        firsts = segments_in(directory) if committed else []
-        looked = self._index.looked.setdefault(directory.name, _Looked())
+    def _scan_partition(self, directory: Path, found: list[_Found]) -> list[int]:
+        """Scan the new frames of a partition of the segment log; return its segments."""
+        committed = read_commit(directory)
+        firsts = list_segments(directory) if committed else []
+        scanned = self._index.scanned.setdefault(directory.name, _Scanned())
         for first in firsts:
-            if committed is None or first > committed.segment or first < looked.segment:
+            if committed is None or first > committed.segment or first < scanned.segment:
                 continue
             path = segment_path(directory, first)
-            begin = looked.place if first == looked.segment else 0
+            start = scanned.place if first == scanned.segment else 0
             try:
                 size = committed.length if first == committed.segment else path.stat().st_size
-                if size > begin:
-                    found += self._look(path, directory.name, first, begin, size)
+                if size > start:
+                    found += self._scan_segment(path, directory.name, first, start, size)
             except FileNotFoundError:  # pruned meanwhile
                 continue
-            looked.segment, looked.place = first, max(size, begin)
+            scanned.segment, scanned.place = first, max(size, start)
         return firsts
 
-    def _look(self, path: Path, directory: str, segment: int, begin: int, size: int) -> list[_Found]:
+    def _scan_segment(self, path: Path, directory: str, segment: int, start: int, size: int) -> list[_Found]:
         found: list[_Found] = []
-        arrived_at = self._index.looked[directory].arrived_at
-        told: Mapping[str, int] | None = None
+        arrived_at = self._index.scanned[directory].arrived_at
+        snapshot: Mapping[str, int] | None = None
         fd = os.open(path, os.O_RDONLY)
         try:
-            for place, head in heads_from(fd, path, begin, size):
+            for place, head in read_heads(fd, path, start, size):
                 frame = head.frame
                 if not frame.is_lines:
-                    told = _positions_at(fd, path, place, head.frame_bytes)
+                    snapshot = _read_positions(fd, path, place, head.frame_bytes)
                     continue
-                arrived_at = max(arrived_at, frame.arrived_at)  # the gateway's clock may have been put back
+                arrived_at = max(arrived_at, frame.arrived_at)  # the gateway's clock may have been set back
                 piece = _Piece(
                     frame.first, frame.end, directory, segment, place, head.frame_bytes, frame.offset
                 )
@@ -310,23 +312,23 @@ class ProducerLog(SegmentLog):
         if any(one.producer in _UNNAMED for one in found):
             raise UserError(
                 "NO_PRODUCER",
-                f"{self._directory} holds lines that came without a producer's name",
-                detail="Which of them another copy has cannot be told.",
+                f"{self._directory} holds lines without a producer's name",
+                detail="It is unknown which of them another copy has.",
                 hint="Send with Penstock-Producer and Penstock-Position, or read the log with segments().",
             )
-        self._index.looked[directory].arrived_at = arrived_at
-        if told is not None:
-            self._index.told[directory] = told
+        self._index.scanned[directory].arrived_at = arrived_at
+        if snapshot is not None:
+            self._index.snapshots[directory] = snapshot
         return found
 
     def _add(self, producer: str, piece: _Piece) -> None:
         known = self._index.ends.get(producer, 0)
-        if piece.first < known:  # it was away for so long that it was forgotten
-            self._index.broken.setdefault(producer, _gap(producer, known, piece.first, self._directory))
+        if piece.first < known:  # it was silent for so long that the gateway forgot it
+            self._index.broken.setdefault(producer, _gap_error(producer, known, piece.first, self._directory))
         if producer not in self._index.broken:
             self._index.add(producer, piece)
 
-    def _homes(self) -> list[Path]:
+    def _list_directories(self) -> list[Path]:
         try:
             names = [name for name in os.listdir(self._directory) if name[:1] == "p" and name[1:].isdigit()]
         except FileNotFoundError:
@@ -334,33 +336,33 @@ class ProducerLog(SegmentLog):
         return [self._directory / name for name in sorted(names, key=lambda name: int(name[1:]))]
 
 
-def _lines_at(fd: int, path: Path, piece: _Piece) -> bytes:
-    """The lines of a frame."""
+def _read_lines(fd: int, path: Path, piece: _Piece) -> bytes:
+    """Read the lines of a frame."""
     try:
-        found = frame_in(os.pread(fd, piece.length, piece.place))
+        found = parse_frame(os.pread(fd, piece.length, piece.place))
         if found is None:
             raise FrameError("the file ends inside of a frame")
         return found[0].lines()
     except FrameError as error:
-        raise damaged(path, piece.place, error.primary) from None
+        raise damage_error(path, piece.place, error.primary) from None
 
 
-def _positions_at(fd: int, path: Path, place: int, length: int) -> dict[str, int]:
-    """Where each producer was, as the first frame of a segment says."""
+def _read_positions(fd: int, path: Path, place: int, length: int) -> dict[str, int]:
+    """Read the producers' positions in the first frame of a segment."""
     try:
-        found = frame_in(os.pread(fd, length, place))
+        found = parse_frame(os.pread(fd, length, place))
         if found is None:
             raise FrameError("the file ends inside of a frame")
         return {producer: int(position) for producer, (position, _) in json.loads(found[0].content()).items()}
     except FrameError as error:
-        raise damaged(path, place, error.primary) from None
+        raise damage_error(path, place, error.primary) from None
 
 
-def _gap(producer: str, at: int, further: int, directory: Path) -> ExternalError:
+def _gap_error(producer: str, at: int, further: int, directory: Path) -> ExternalError:
     return ExternalError(
         "LOG_GAP",
         f"the log has nothing of {producer} from {at} to {further}",
         where=str(directory),
-        detail="The producer gave it up, or began to number anew.",
-        hint="Another copy may have it. Without one, read the log with segments(), which goes on behind the gap.",
+        detail="The producer dropped it, or its numbering was reset.",
+        hint="Another copy may have it. Without one, read the log with segments(), which continues after the gap.",
     )

@@ -1,7 +1,7 @@
-"""How far each reader of a segment log needs it no more: a small file a reader, written by engines, read by the
-gateway.
+"""Records up to where each reader of a segment log no longer needs it: engines write a small file each, the gateway
+reads them.
 
-Receives the offsets that a reader's checkpoints have passed; hands the least of all readers.
+Receives the offsets that a reader's checkpoints have passed; returns the least of all readers.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 
 from penstock.state.durable import write_whole
 
-#: a reader that has said nothing for so long is not waited for
+#: a reader that has been silent for longer does not count
 SILENT_SECONDS = 7 * 86_400.0
 
 
-def bookmark(stream: Path, reader: str, offsets: Mapping[str, int]) -> None:
-    """Remember that a reader needs nothing before these offsets."""
+def write_bookmark(stream: Path, reader: str, offsets: Mapping[str, int]) -> None:
+    """Record that a reader needs nothing before these offsets."""
     write_whole(stream / "readers" / f"{reader}.json", json.dumps(dict(offsets)).encode())
 
 
-def forget(stream: Path, reader: str) -> None:
-    """Nobody waits for this reader any longer."""
+def remove_bookmark(stream: Path, reader: str) -> None:
+    """Remove a reader, so that the gateway retains nothing for it."""
     (stream / "readers" / f"{reader}.json").unlink(missing_ok=True)
 
 
-def floors(stream: Path, now: float = 0.0) -> dict[str, int] | None:
-    """Per partition, what no reader needs any more; None if no reader is known.
+def read_floors(stream: Path, now: float = 0.0) -> dict[str, int] | None:
+    """Read, per partition, the offset before which no reader needs anything; None if no reader is known.
 
-    A partition that some reader has not begun is needed from its start, and is left out. A reader that has said nothing
-    for a week does not count.
+    A partition that some reader has not started is needed from its start, and is left out. A reader that has been
+    silent for a week does not count.
     """
     found = []
     for path in (stream / "readers").glob("[!.]*.json"):

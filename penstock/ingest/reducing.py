@@ -1,12 +1,12 @@
-"""Between what an agent reads and what it ships: lines are reduced to partial answers.
+"""Reduces an agent's lines to partial results before it ships them.
 
-Receives a journal of lines and a function that reduces them; hands their partial answers to a second journal, which is
-shipped as any. What the function does is not known here: this module loads nothing that queries need.
+Receives a spool of lines and a function that reduces them; appends their partial results to a second spool, which is
+shipped as any. The function comes from outside: this module loads nothing that queries need.
 
-    SPOOL/NAME.reduced/step.json    the last step: which lines, how far time had come, where its result begins and ends
+    SPOOL/NAME.reduced/step.json    the last step: its lines, the event time before it, the range of its result
 
-Invariant: every line is reduced once, in order, also across kill -9. A step is written down before its result is
-appended; a step that was cut off is done again, and since the function is pure its bytes are the same, so
+Invariant: every line is reduced once, in order, also across kill -9. A step is recorded before its result is
+appended; a step that was cut off is repeated, and since the function is pure its bytes are the same, so
 what is missing of them is appended.
 Does not guarantee: after the machine lost power, up to a second of lines may be lost, or reduced twice.
 """
@@ -22,25 +22,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.ingest.journal import Journal
-from penstock.ingest.tell import tell
+from penstock.ingest.spool import Spool
+from penstock.ingest.tell import log_event
 
 #: bytes of lines that are reduced at once
 STEP_BYTES = 4 << 20
 
 
 class Reduce(Protocol):
-    """Makes partial answers of lines. `plan` names what it does."""
+    """Makes partial results of lines. `plan` is the id of the plan."""
 
     plan: str
 
     def __call__(self, lines: bytes, highest: int | None, clock: int) -> tuple[bytes, int | None]:
-        """The lines' partial answers, and the newest event time with them."""
+        """Return the lines' partial results, and the newest event time so far."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Lines from `begin` to `end`, with the newest event time before them, and where their result is put."""
+    """Lines from `begin` to `end`, with the newest event time before them, and the range of their result."""
 
     begin: int = 0
     end: int = 0
@@ -53,12 +53,12 @@ class Step:
 
 
 class Reducing:
-    """Reduces one journal into another."""
+    """Reduces one spool into another."""
 
     def __init__(
         self,
-        lines: Journal,
-        made: Journal,
+        lines: Spool,
+        made: Spool,
         reduce: Reduce,
         *,
         most_bytes: int,
@@ -71,12 +71,12 @@ class Reducing:
         self._finished, self._stop = finished, stop
         self._place: Path = made.directory / "step.json"
         self.done = threading.Event()
-        #: lines taken in
+        #: lines reduced
         self.taken = 0
-        self._last = self._mended()
+        self._last = self._recover_step()
 
     def run(self) -> None:
-        """Reduce until there is nothing left and nothing will come, or `stop` is set."""
+        """Reduce until the input has ended and nothing is left, or `stop` is set."""
         while not self._stop.is_set():
             ended = self._finished()
             if self._made.disk_bytes >= self._most_bytes or not self.step():
@@ -84,12 +84,12 @@ class Reducing:
                     break
                 self._stop.wait(self._linger_seconds)
             elif not ended:
-                self._stop.wait(self._linger_seconds)  # the longer the wait, the fewer partial answers
+                self._stop.wait(self._linger_seconds)  # the longer the wait, the fewer partial results
         self.done.set()
 
     def step(self) -> bool:
-        """Reduce what there is, up to some megabytes; False if there is nothing."""
-        first, lines = self._gathered(self._last.end, STEP_BYTES)
+        """Reduce the lines that wait, up to some megabytes; False if there are none."""
+        first, lines = self._gather_lines(self._last.end, STEP_BYTES)
         if not lines:
             return False
         clock = time.time_ns() // 1000
@@ -105,15 +105,15 @@ class Reducing:
             highest,
             self._reduce.plan,
         )
-        _write(self._place, step)
+        _write_step(self._place, step)
         self._made.append(made)
         self._last = step
         self.taken += lines.count(b"\n")
         self._lines.release(step.end)
         return True
 
-    def _gathered(self, position: int, most: int) -> tuple[int, bytes]:
-        """Lines that follow each other from a position on, or from the next that there is."""
+    def _gather_lines(self, position: int, most: int) -> tuple[int, bytes]:
+        """Gather consecutive lines from a position on, or from the next that exists."""
         pieces: list[bytes] = []
         first = at = position
         while at - first < most:
@@ -126,33 +126,33 @@ class Reducing:
             at = found[0] + len(found[1])
         return first, b"".join(pieces)
 
-    def _mended(self) -> Step:
-        """The last step, finished if it was cut off."""
+    def _recover_step(self) -> Step:
+        """Recover the last step; finish it if it was cut off."""
         try:
             step = Step(**json.loads(self._place.read_bytes()))
         except FileNotFoundError:
             return Step()
         if self._lines.end < step.end:
-            self._lines.skip_to(step.end)  # the machine lost power: these numbers were given away
+            self._lines.skip_to(step.end)  # the machine lost power: these numbers were used before
         missing = step.made_end - self._made.end
         if 0 < missing <= step.made_end - step.made_begin:
-            first, lines = self._gathered(step.begin, step.end - step.begin)
+            first, lines = self._gather_lines(step.begin, step.end - step.begin)
             lines = lines[: step.end - step.begin]
-            again = b""
+            repeated = b""
             if first == step.begin and len(lines) == step.end - step.begin and step.plan == self._reduce.plan:
-                again, _ = self._reduce(lines, step.highest, step.clock)
-            if len(again) == step.made_end - step.made_begin:
-                self._made.append(again[len(again) - missing :])
+                repeated, _ = self._reduce(lines, step.highest, step.clock)
+            if len(repeated) == step.made_end - step.made_begin:
+                self._made.append(repeated[len(repeated) - missing :])
             else:
-                tell("step lost", begin=step.begin, end=step.end, producer=self._made.producer)
+                log_event("step lost", begin=step.begin, end=step.end, producer=self._made.producer)
                 if self._made.ends_inside_a_line:
                     self._made.append(b"\n")
         self._lines.release(step.end)
         return step
 
 
-def _write(place: Path, step: Step) -> None:
-    """In one step, but not forced to disk: a kill takes nothing back."""
+def _write_step(place: Path, step: Step) -> None:
+    """Write a step atomically, but without forcing it to disk: a kill loses nothing."""
     beside = place.with_suffix(".new")
     beside.write_bytes(json.dumps(asdict(step)).encode())
     os.replace(beside, place)

@@ -1,11 +1,11 @@
-"""The segment log as a Log: what agents sent through the gateway, read by engines.
+"""Reads a segment log as a `Log`: engines read what agents sent through the gateway.
 
-Receives the directory of a stream; hands the lines of its partitions by offset (bytes of lines, unpacked).
+Receives the directory of a stream; returns the lines of its partitions by offset (bytes of lines, unpacked).
 
 Invariants:
-- Only what is on disk for good is seen, so a span holds the same bytes for life.
+- It reads only what is on disk for good, so a span always holds the same bytes.
 - A partition is listed once it holds something.
-- The state directory remembers which reader this is; the gateway keeps what any reader still needs.
+- The state directory records which reader this is; the gateway retains what any reader still needs.
 On failure: `ExternalError` with LOG_PATH_MISSING, LOG_DAMAGED or LOG_SPAN_GONE.
 """
 
@@ -19,17 +19,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from penstock.errors import ExternalError
-from penstock.ingest.readers import bookmark, forget
+from penstock.ingest.readers import remove_bookmark, write_bookmark
 from penstock.ingest.segments import (
     Committed,
-    committed_in,
-    damaged,
-    frames_from,
-    heads_from,
-    place_before,
+    damage_error,
+    find_start,
+    list_segments,
+    read_commit,
+    read_frames,
+    read_heads,
     read_index,
     segment_path,
-    segments_in,
 )
 from penstock.logs.contract import Chunk, Log, Partition, Span
 
@@ -37,7 +37,7 @@ from penstock.logs.contract import Chunk, Log, Partition, Span
 class SegmentLog(Log):
     """The segment log in a directory: `DIR/STREAM` of `penstock gateway --dir DIR`.
 
-    `finished` says that nothing will be added.
+    With `finished` nothing will be added.
     """
 
     unit = "bytes"
@@ -49,11 +49,11 @@ class SegmentLog(Log):
 
     @property
     def directory(self) -> Path:
-        """Where it lies."""
+        """The directory of the log."""
         return self._directory
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
-        """Become a reader, for the life of the state directory, that the gateway keeps the log for."""
+        """Register as a reader, for as long as the state directory exists: the gateway retains the log for it."""
         self._check_there()
         if self._finished:
             return {}
@@ -61,13 +61,13 @@ class SegmentLog(Log):
         self._reader = str((memory or {}).get("reader") or self._reader or uuid.uuid4().hex[:16])
         if not (self._directory / "readers" / f"{self._reader}.json").exists():
             try:
-                bookmark(self._directory, self._reader, offsets)
+                write_bookmark(self._directory, self._reader, offsets)
             except OSError as error:
                 raise ExternalError(
                     "LOG_UNWRITABLE",
                     f"{self._directory} does not take the bookmark of its reader",
                     detail=str(error),
-                    hint="The engine must be able to write there, so that what it needs is kept.",
+                    hint="The engine must be able to write there, so that the gateway retains what it needs.",
                 ) from error
         return {"reader": self._reader}
 
@@ -77,7 +77,7 @@ class SegmentLog(Log):
                 "LOG_PATH_MISSING",
                 f"there is no segment log at {self._directory}",
                 hint=f"Make the directory {self._directory.parent}, or name that of the gateway: "
-                "segments('DIR/STREAM'). The log itself begins with its first event, from a gateway or by "
+                "segments('DIR/STREAM'). The first event creates the log itself, from a gateway or by "
                 "POST /streams/NAME/events."
                 if not self._finished
                 else "Give the directory of the gateway and the name of the stream: segments('DIR/STREAM').",
@@ -85,12 +85,12 @@ class SegmentLog(Log):
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         found = []
-        for directory in _partitions_in(self._directory):
-            committed = committed_in(directory)
-            firsts = segments_in(directory) if committed else []
+        for directory in _list_partitions(self._directory):
+            committed = read_commit(directory)
+            firsts = list_segments(directory) if committed else []
             if not committed or not firsts:
                 continue
-            # a power loss may have taken the newest commit file, but not what it told of
+            # a power loss may have taken the newest commit file, but not what it describes
             latest = max(committed.latest, offsets.get(directory.name, 0))
             if latest > firsts[0] or firsts[0] > 0:
                 found.append(Partition(directory.name, firsts[0], latest, self._finished))
@@ -102,20 +102,22 @@ class SegmentLog(Log):
     def cut(self, partition: str, start: int, units: int) -> int:
         """The end of a frame near `start + units`."""
         directory = self._directory / partition
-        committed = committed_in(directory)
+        committed = read_commit(directory)
         if committed is None or committed.latest <= start + units:
             return max(start, committed.latest if committed else start)
         end = start
-        for first, stop in self._covering(directory, committed, Span(partition, start, committed.latest)):
+        for first, stop in self._find_covering(
+            directory, committed, Span(partition, start, committed.latest)
+        ):
             path = segment_path(directory, first)
-            fd = _opened(path, Span(partition, start, start + units))
+            fd = _open_segment(path, Span(partition, start, start + units))
             try:
                 index = read_index(directory, first)
-                for _, head in heads_from(fd, path, place_before(fd, index, start + units), stop):
+                for _, head in read_heads(fd, path, find_start(fd, index, start + units), stop):
                     after = head.frame.offset + head.frame.raw_bytes
                     if not head.frame.is_lines or after <= start:
                         continue
-                    end = max(end, head.frame.offset)  # straight to the last group that may end in time
+                    end = max(end, head.frame.offset)  # straight to the last group that may fit
                     if after > start + units:
                         return after if end <= start else end
                     end = after
@@ -127,10 +129,10 @@ class SegmentLog(Log):
         if span.end <= span.start:
             return
         directory, chunk_bytes = self._directory / span.partition, max(chunk_bytes, 1)
-        committed = committed_in(directory)
+        committed = read_commit(directory)
         pieces: list[bytes] = []
         at, held = span.start, 0
-        for lines in self._lines(directory, committed or Committed(), span):
+        for lines in self._read_lines(directory, committed or Committed(), span):
             pieces.append(lines)
             held += len(lines)
             if held < chunk_bytes:
@@ -145,17 +147,17 @@ class SegmentLog(Log):
             yield Chunk(span.partition, at, b"".join(pieces))
             at += held
         if at != span.end:
-            raise _gone(span, self._directory)
+            raise _gone_error(span, self._directory)
 
     def prune(self, offsets: Mapping[str, int]) -> None:
-        """Let the gateway know; it removes segments that no reader needs."""
+        """Move this reader's bookmark; the gateway removes segments that no reader needs."""
         if self._reader is not None:
-            with contextlib.suppress(OSError):  # then more is kept than needed
-                bookmark(self._directory, self._reader, offsets)
+            with contextlib.suppress(OSError):  # then more is retained than needed
+                write_bookmark(self._directory, self._reader, offsets)
 
     def forsake(self) -> None:
         if self._reader is not None:
-            forget(self._directory, self._reader)
+            remove_bookmark(self._directory, self._reader)
 
     def settings(self) -> Mapping[str, object]:
         return {"directory": str(self._directory), "finished": self._finished}
@@ -163,14 +165,14 @@ class SegmentLog(Log):
     def describe(self) -> str:
         return f"segments {self._directory}"
 
-    def _lines(self, directory: Path, committed: Committed, span: Span) -> Iterator[bytes]:
-        """The lines of a span, a frame's at a time."""
-        for first, stop in self._covering(directory, committed, span):
+    def _read_lines(self, directory: Path, committed: Committed, span: Span) -> Iterator[bytes]:
+        """Read the lines of a span, a frame's at a time."""
+        for first, stop in self._find_covering(directory, committed, span):
             path = segment_path(directory, first)
-            fd = _opened(path, span)
+            fd = _open_segment(path, span)
             try:
-                place = place_before(fd, read_index(directory, first), span.start)
-                for at, frame in frames_from(fd, path, place, stop):
+                place = find_start(fd, read_index(directory, first), span.start)
+                for at, frame in read_frames(fd, path, place, stop):
                     if not frame.is_lines or frame.offset + frame.raw_bytes <= span.start:
                         continue
                     if frame.offset >= span.end:
@@ -178,27 +180,29 @@ class SegmentLog(Log):
                     try:
                         lines = frame.lines()
                     except ExternalError as error:
-                        raise damaged(path, at, error.primary) from None
+                        raise damage_error(path, at, error.primary) from None
                     yield lines[max(span.start - frame.offset, 0) : span.end - frame.offset]
             finally:
                 os.close(fd)
 
-    def _covering(self, directory: Path, committed: Committed, span: Span) -> list[tuple[int, int]]:
-        """The segments that hold a span: the first offset of each, and how many of its bytes count."""
-        firsts = [first for first in segments_in(directory) if first <= committed.segment]
+    def _find_covering(self, directory: Path, committed: Committed, span: Span) -> list[tuple[int, int]]:
+        """Find the segments that hold a span: the first offset of each, and how many of its bytes count."""
+        firsts = [first for first in list_segments(directory) if first <= committed.segment]
         if not firsts or firsts[0] > span.start:
-            raise _gone(span, self._directory)
-        begin = bisect_right(firsts, span.start) - 1
+            raise _gone_error(span, self._directory)
+        start = bisect_right(firsts, span.start) - 1
         found = []
-        for first in firsts[begin:]:
+        for first in firsts[start:]:
             if first >= span.end:
                 break
             active = first == committed.segment
-            found.append((first, committed.length if active else _size(segment_path(directory, first), span)))
+            found.append(
+                (first, committed.length if active else _segment_size(segment_path(directory, first), span))
+            )
         return found
 
 
-def _partitions_in(stream: Path) -> list[Path]:
+def _list_partitions(stream: Path) -> list[Path]:
     try:
         names = [name for name in os.listdir(stream) if name[:1] == "p" and name[1:].isdigit()]
     except FileNotFoundError:
@@ -206,25 +210,25 @@ def _partitions_in(stream: Path) -> list[Path]:
     return [stream / name for name in sorted(names, key=lambda name: int(name[1:]))]
 
 
-def _opened(path: Path, span: Span) -> int:
+def _open_segment(path: Path, span: Span) -> int:
     try:
         return os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise _gone(span, path.parent.parent) from None
+        raise _gone_error(span, path.parent.parent) from None
 
 
-def _size(path: Path, span: Span) -> int:
+def _segment_size(path: Path, span: Span) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        raise _gone(span, path.parent.parent) from None
+        raise _gone_error(span, path.parent.parent) from None
 
 
-def _gone(span: Span, directory: Path) -> ExternalError:
+def _gone_error(span: Span, directory: Path) -> ExternalError:
     return ExternalError(
         "LOG_SPAN_GONE",
         "a part of the segment log that is still needed is not there",
         where=f"{directory}, partition {span.partition}, bytes {span.start} to {span.end}",
-        detail="The gateway removes segments that are older, or more, than it was told to keep.",
-        hint="Put them back from a copy, or begin anew with --fresh; let the gateway keep more.",
+        detail="The gateway removes segments that are older, or more, than its retention.",
+        hint="Restore them from a copy, or reset with --fresh; give the gateway a longer retention.",
     )

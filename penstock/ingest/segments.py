@@ -1,13 +1,12 @@
-"""Segment files: frames one after the other, with an index of offsets and times beside them. How they are found
-and read.
+"""Finds and reads segment files: frames one after the other, with an index of offsets and times beside them.
 
-Receives a partition's directory; hands frames from any offset on.
+Receives a partition's directory; returns frames from any offset on.
 
     PARTITION/00000000000000000000.seg   frames; the name is the offset of its first line
     PARTITION/00000000000000000000.idx   (offset, place, arrival) of every group's first frame: hints, checked when used
     PARTITION/commit                     how far the segments are on disk for good; no reader goes beyond
 
-Offsets count the bytes of lines, unpacked. The first frame of a segment says where each producer was by then.
+Offsets count the bytes of lines, unpacked. The first frame of a segment has the producers' positions at that time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import ExternalError
-from penstock.ingest.frames import Frame, FrameError, Head, frame_in, head_in
+from penstock.ingest.frames import Frame, FrameError, Head, parse_frame, parse_head
 
 #: (offset, place in the file, arrival in microseconds)
 INDEX_ENTRY = struct.Struct("<QQq")
@@ -46,9 +45,9 @@ class Committed:
         return body + zlib.crc32(body).to_bytes(4, "little")
 
 
-def committed_in(partition: Path) -> Committed | None:
-    """What the commit file says; None if there is none that can be believed."""
-    for attempt in range(5):  # it is written in place, under its readers' eyes
+def read_commit(partition: Path) -> Committed | None:
+    """Read the commit file; None if there is no valid one."""
+    for attempt in range(5):  # it is written in place while readers read it
         try:
             data = (partition / "commit").read_bytes()
         except FileNotFoundError:
@@ -59,25 +58,25 @@ def committed_in(partition: Path) -> Committed | None:
     return None
 
 
-def segments_in(partition: Path) -> list[int]:
-    """The first offsets of the segments that are there, in order."""
+def list_segments(partition: Path) -> list[int]:
+    """List the first offsets of the segments, in order."""
     return sorted(
         int(name[:-4]) for name in os.listdir(partition) if name.endswith(".seg") and name[:-4].isdigit()
     )
 
 
 def segment_path(partition: Path, first: int) -> Path:
-    """Where a segment is."""
+    """The path of a segment."""
     return partition / f"{first:020}.seg"
 
 
 def index_path(partition: Path, first: int) -> Path:
-    """Where a segment's index is."""
+    """The path of a segment's index."""
     return partition / f"{first:020}.idx"
 
 
 def read_index(partition: Path, first: int) -> list[tuple[int, int, int]]:
-    """The entries of an index as far as they are in order; none if there is no index."""
+    """Read the entries of an index as far as they are in order; none if there is no index."""
     try:
         data = index_path(partition, first).read_bytes()
     except FileNotFoundError:
@@ -92,13 +91,13 @@ def read_index(partition: Path, first: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def place_before(fd: int, index: list[tuple[int, int, int]], offset: int) -> int:
-    """Where in a segment to begin reading for the frame that holds an offset."""
+def find_start(fd: int, index: list[tuple[int, int, int]], offset: int) -> int:
+    """Find where to start reading a segment for the frame that holds an offset."""
     at = bisect_right(index, offset, key=lambda entry: entry[0]) - 1
     while at >= 0:
         place = index[at][1]
         try:
-            head = head_in(os.pread(fd, 512, place))
+            head = parse_head(os.pread(fd, 512, place))
         except FrameError:
             head = None
         if head is not None and head.frame.is_lines and head.frame.offset == index[at][0]:
@@ -107,20 +106,20 @@ def place_before(fd: int, index: list[tuple[int, int, int]], offset: int) -> int
     return 0
 
 
-def frames_from(fd: int, path: Path, place: int, end: int) -> Iterator[tuple[int, Frame]]:
-    """The frames of a segment and their places, from `place` up to `end`. Damage is told with its place."""
+def read_frames(fd: int, path: Path, place: int, end: int) -> Iterator[tuple[int, Frame]]:
+    """Read the frames of a segment and their positions, from `place` up to `end`; raise with the position at damage."""
     data, at = b"", 0
     while place < end:
         found = None
         try:
-            found = frame_in(data, at)
+            found = parse_frame(data, at)
         except FrameError as error:
-            raise damaged(path, place, error.primary) from None
+            raise damage_error(path, place, error.primary) from None
         if found is None:
             # what is left of the block, and the next; a frame longer than a block takes several
             more = os.pread(fd, min(_BLOCK_BYTES, end - place - (len(data) - at)), place + len(data) - at)
             if not more:
-                raise damaged(path, place, "the file ends inside of a frame")
+                raise damage_error(path, place, "the file ends inside of a frame")
             data, at = data[at:] + more, 0
             continue
         frame, following = found
@@ -128,21 +127,21 @@ def frames_from(fd: int, path: Path, place: int, end: int) -> Iterator[tuple[int
         place, at = place + following - at, following
 
 
-def heads_from(fd: int, path: Path, place: int, end: int) -> Iterator[tuple[int, Head]]:
+def read_heads(fd: int, path: Path, place: int, end: int) -> Iterator[tuple[int, Head]]:
     """As `frames_from`, without the payloads and without reading them."""
     while place < end:
         try:
-            head = head_in(os.pread(fd, 512, place))
+            head = parse_head(os.pread(fd, 512, place))
         except FrameError as error:
-            raise damaged(path, place, error.primary) from None
+            raise damage_error(path, place, error.primary) from None
         if head is None:
-            raise damaged(path, place, "the file ends inside of a frame")
+            raise damage_error(path, place, "the file ends inside of a frame")
         yield place, head
         place += head.frame_bytes
 
 
-def damaged(path: Path, place: int, reason: str) -> ExternalError:
-    """A segment that is not what was written."""
+def damage_error(path: Path, place: int, reason: str) -> ExternalError:
+    """The error for a segment that is not what was written."""
     return ExternalError(
         "LOG_DAMAGED",
         "a segment of the log is damaged",

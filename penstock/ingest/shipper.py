@@ -1,8 +1,8 @@
-"""Brings a journal to the gateway: connects, says hello, sends frames ahead of their acknowledgements, and
-begins again when cut off.
+"""Ships a spool to the gateway: connects, sends a hello, sends frames ahead of their acknowledgements, and
+reconnects when cut off.
 
-Receives a journal; hands its frames to the gateway, and releases what is acknowledged. Holds one frame in
-memory at a time: what is under way is still in the journal.
+Receives a spool; sends its frames to the gateway, and releases what is acknowledged. Holds one frame in
+memory at a time: what is in flight is still in the spool.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import TYPE_CHECKING
 
 from penstock.ingest.frames import GAP, JUMP
 from penstock.ingest.intake import Hello
-from penstock.ingest.journal import FRAME_BYTES, Journal
-from penstock.ingest.tell import tell
+from penstock.ingest.spool import FRAME_BYTES, Spool
+from penstock.ingest.tell import log_event
 
 if TYPE_CHECKING:
     import ssl
 
-#: bytes under way without an acknowledgement
+#: bytes in flight without an acknowledgement
 _WINDOW_BYTES = 4 << 20
 _SYNC_SECONDS = 1.0
-#: how long the other side may take to let us send
+#: how long a send may block
 _SEND_SECONDS = 10.0
-#: no acknowledgement for so long: the connection is given up
-_DEAF_SECONDS = 20.0
+#: close the connection after so long without an acknowledgement
+_SILENCE_SECONDS = 20.0
 _MOST_ANSWER_BYTES = 64 << 10
-#: refusals that no waiting mends
+#: refusals that a retry cannot fix
 _FINAL = {"BAD_TOKEN", "BAD_STREAM_NAME", "BAD_PRODUCER", "BAD_HELLO"}
 
 
 class Refused(Exception):
-    """The gateway said no."""
+    """The gateway refused."""
 
-    def __init__(self, told: dict[str, object]) -> None:
-        super().__init__(f"[{told.get('error')}] {told.get('reason')}")
-        self.final = told.get("error") in _FINAL
+    def __init__(self, message: dict[str, object]) -> None:
+        super().__init__(f"[{message.get('error')}] {message.get('reason')}")
+        self.final = message.get("error") in _FINAL
 
 
 @dataclass
@@ -58,11 +58,11 @@ class Shipped:
 
 
 class Shipper:
-    """Ships one journal to a gateway."""
+    """Ships one spool to a gateway."""
 
     def __init__(
         self,
-        journal: Journal,
+        spool: Spool,
         to: tuple[str, int],
         stream: str,
         *,
@@ -72,26 +72,26 @@ class Shipper:
         finished: Callable[[], bool] = lambda: False,
         stop: threading.Event | None = None,
     ) -> None:
-        self._journal, self._to = journal, to
+        self._spool, self._to = spool, to
         self._tls = tls
-        self._hello = Hello(stream, journal.producer, token)
+        self._hello = Hello(stream, spool.producer, token)
         self._linger_seconds = linger_seconds
         self._finished = finished
         self._stop = stop or threading.Event()
         self._over = threading.Event()
-        self._nothing_left = False  # the rest was given up, or is a line that fits no frame
-        self.shipped = Shipped(acknowledged=journal.first)
+        self._nothing_left = False  # the rest was dropped, or is a line that fits no frame
+        self.shipped = Shipped(acknowledged=spool.first)
 
     @property
     def done(self) -> bool:
-        """Whether all there will ever be is on the gateway's disk."""
+        """Whether the input has ended and all of it is on the gateway's disk."""
         return self._finished() and (
-            self._nothing_left or not self._journal.bytes_after(self.shipped.acknowledged)
+            self._nothing_left or not self._spool.bytes_after(self.shipped.acknowledged)
         )
 
     def run(self) -> None:
-        """Ship until all is done, or `stop` is set; a gateway that is away is tried again and again."""
-        # a thread of its own: a disk that others keep busy must not hold up what is shipped
+        """Ship until all is done, or `stop` is set; retry for ever while the gateway is unreachable."""
+        # a thread of its own: a busy disk must not delay what is shipped
         threading.Thread(target=self._sync, name="sync", daemon=True).start()
         try:
             self._run()
@@ -101,27 +101,27 @@ class Shipper:
     def _run(self) -> None:
         pause = 0.1
         while not self._stop.is_set() and not self.done:
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 self._session()
             except (OSError, ValueError, Refused) as error:
                 reason = str(error) or type(error).__name__
                 if reason != self.shipped.failure:
-                    tell(
+                    log_event(
                         "not connected",
                         to=f"{self._to[0]}:{self._to[1]}",
                         reason=reason,
-                        producer=self._journal.producer,
+                        producer=self._spool.producer,
                     )
                 self.shipped.failure = reason
                 if isinstance(error, Refused) and error.final:
                     pause = 5.0
             finally:
                 self.shipped.connected = False
-            pause = 0.1 if time.monotonic() - began > 5 else min(pause * 2, 5.0)
+            pause = 0.1 if time.monotonic() - started_at > 5 else min(pause * 2, 5.0)
             until = time.monotonic() + pause * random.uniform(0.5, 1.0)
             while time.monotonic() < until and not self._stop.is_set() and not self.done:
-                if not self._journal.pack():
+                if not self._spool.pack():
                     self._stop.wait(min(0.1, max(until - time.monotonic(), 0)))
 
     def _session(self) -> None:
@@ -130,7 +130,7 @@ class Shipper:
             answers = _Answers(line)
             answer = answers.wait()
             position, most = int(str(answer["next"])), int(str(answer["most_bytes"]))
-            self._connected(position)
+            self._start_from(position)
             self._ship(line, answers, position, min(FRAME_BYTES, most - 512))
 
     def _connection(self) -> socket.socket:
@@ -143,50 +143,50 @@ class Shipper:
             line.close()
             raise
 
-    def _connected(self, position: int) -> None:
-        journal, shipped = self._journal, self.shipped
-        tell(
+    def _start_from(self, position: int) -> None:
+        spool, shipped = self._spool, self.shipped
+        log_event(
             "connected",
             to=f"{self._to[0]}:{self._to[1]}",
-            producer=journal.producer,
+            producer=spool.producer,
             position=position,
-            end=journal.end,
+            end=spool.end,
         )
         shipped.connected, shipped.failure, shipped.acknowledged = True, "", position
-        if position > journal.end:
-            tell("numbering lost", producer=journal.producer, position=position, end=journal.end)
-            journal.skip_to(position)
-        journal.release(position)
+        if position > spool.end:
+            log_event("numbering lost", producer=spool.producer, position=position, end=spool.end)
+            spool.skip_to(position)
+        spool.release(position)
 
     def _ship(self, line: socket.socket, answers: _Answers, position: int, most: int) -> None:
         """Send from a position on, as long as the connection lasts."""
-        journal, shipped = self._journal, self.shipped
-        due = heard = time.monotonic()
+        spool, shipped = self._spool, self.shipped
+        due = answered_at = time.monotonic()
         while not self._stop.is_set() and not self.done:
-            ended, now, waiting = self._finished(), time.monotonic(), journal.end - position
+            ended, now, waiting = self._finished(), time.monotonic(), spool.end - position
             may_send = position - shipped.acknowledged < _WINDOW_BYTES
             if may_send and waiting > 0 and (now >= due or waiting >= most):
                 reached = self._send(line, position, most)
                 if reached is None:
                     self._nothing_left = ended and position <= shipped.acknowledged
                 elif position <= shipped.acknowledged:
-                    heard = now  # nothing was under way: the wait for an answer begins here
+                    answered_at = now  # nothing was in flight: the wait for an answer starts here
                 position, due = reached or position, now + self._linger_seconds
-                waiting = 0 if reached is None else journal.end - position
+                waiting = 0 if reached is None else spool.end - position
             rest = self._linger_seconds
             if may_send and waiting > 0:
                 rest = 0.0 if waiting >= most else min(max(due - now, 0.0), rest)
-            heard = self._take(answers.poll(rest), heard)
-            if position > shipped.acknowledged and time.monotonic() - heard > _DEAF_SECONDS:
+            answered_at = self._take(answers.poll(rest), answered_at)
+            if position > shipped.acknowledged and time.monotonic() - answered_at > _SILENCE_SECONDS:
                 raise TimeoutError("the gateway does not acknowledge")
 
     def _send(self, line: socket.socket, position: int, most: int) -> int | None:
         """Send the next frame; the position after it, or None if there is none."""
-        frame = self._journal.frame(position, most)
+        frame = self._spool.frame(position, most)
         if frame is None:
             return None
         if frame.first > position:
-            given_up = self._journal.gave_up(position, frame.first)
+            given_up = self._spool.has_given_up(position, frame.first)
             frame = replace(frame, flags=GAP if given_up else JUMP)
         data = frame.encoded()
         line.sendall(data)
@@ -195,27 +195,27 @@ class Shipper:
         self.shipped.bytes_sent += len(data)
         return frame.end
 
-    def _take(self, answers: list[dict[str, object]], heard: float) -> float:
+    def _take(self, answers: list[dict[str, object]], answered_at: float) -> float:
         for answer in answers:
             durable = int(str(answer["durable"]))
             self.shipped.acknowledged = max(self.shipped.acknowledged, durable)
-            self._journal.release(durable)
-        return time.monotonic() if answers else heard
+            self._spool.release(durable)
+        return time.monotonic() if answers else answered_at
 
     def _sync(self) -> None:
         while not self._over.wait(_SYNC_SECONDS):
-            self._journal.sync()
+            self._spool.sync()
 
 
 class _Answers:
-    """The lines a gateway says."""
+    """The lines that a gateway sends."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._data = b""
 
     def wait(self) -> dict[str, object]:
-        """The next line; raises if it is a refusal."""
+        """Wait for the next line; raise if it is a refusal."""
         until = time.monotonic() + 10
         while time.monotonic() < until:
             found = self.poll(0.5)
@@ -224,7 +224,7 @@ class _Answers:
         raise TimeoutError("the gateway does not answer")
 
     def poll(self, seconds: float) -> list[dict[str, object]]:
-        """The lines that come within some time."""
+        """Return the lines that arrive within some time."""
         # what TLS has unpacked already no select sees
         if not getattr(self._line, "pending", int)() and not select.select([self._line], [], [], seconds)[0]:
             return []
@@ -238,14 +238,14 @@ class _Answers:
         finally:
             self._line.settimeout(_SEND_SECONDS)
         if not data:
-            raise ConnectionError("the gateway hung up")
+            raise ConnectionError("the gateway closed the connection")
         *lines, self._data = (self._data + data).split(b"\n")
         if len(self._data) > _MOST_ANSWER_BYTES:
             raise ValueError("the gateway's answer does not end")
         found = []
         for text in lines:
-            told = json.loads(text)
-            if not isinstance(told, dict) or "error" in told:
-                raise Refused(told if isinstance(told, dict) else {})
-            found.append(told)
+            message = json.loads(text)
+            if not isinstance(message, dict) or "error" in message:
+                raise Refused(message if isinstance(message, dict) else {})
+            found.append(message)
         return found

@@ -1,7 +1,7 @@
-"""The numbers that a producer left out for lines it gave up before they were in its journal.
+"""Records the numbers that a producer left out for lines it dropped before they were in its spool.
 
-Receives spans of positions; hands whether a hole between two positions is one of them. Used by two threads: one adds,
-one asks.
+Receives spans of positions; returns whether a gap between two positions is one of them. Used by two threads: one
+adds, one reads.
 """
 
 from __future__ import annotations

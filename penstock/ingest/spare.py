@@ -1,6 +1,6 @@
-"""Room on a disk that is kept for when there is none left.
+"""Reserves space on a disk for when there is none left.
 
-Receives a path and a size; hands the room for the length of a block, and takes it back afterwards if it can.
+Receives a path and a size; frees the space for the length of a block, and reserves it again afterwards if it can.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pathlib import Path
 
 
 class Spare:
-    """A file that takes up room."""
+    """A file that reserves space."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path, self._size = path, size
-        self._take()
+        self._occupy()
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[None]:
-        """The room is free meanwhile."""
+    def free_temporarily(self) -> Iterator[None]:
+        """Free the space for the length of the block."""
         self._path.unlink(missing_ok=True)
         try:
             yield
         finally:
-            self._take()
+            self._occupy()
 
-    def _take(self) -> None:
+    def _occupy(self) -> None:
         with contextlib.suppress(OSError):
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:

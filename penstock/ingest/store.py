@@ -1,12 +1,12 @@
-"""The segment log of one stream as its only writer sees it: partitions, and which producer writes to which.
+"""Writes the segment log of one stream, as its only writer, and assigns producers to partitions.
 
-Receives frames of any producer; hands their durable positions. A commit is one group over all partitions.
+Receives frames of any producer; returns their durable positions. A commit is one group over all partitions.
 
-    STREAM/log.json       the number of partitions, for life
+    STREAM/log.json       the number of partitions, which never changes
     STREAM/p0, p1, ...    the partitions
-    STREAM/readers/       how far each reader needs the log no more (`readers`)
+    STREAM/readers/       up to where each reader no longer needs the log (`readers`)
 
-Invariants: a producer keeps its partition for life; a new one goes where the fewest are. One writer at a time,
+Invariants: a producer always keeps its partition; a new one goes where the fewest are. One writer at a time,
 by a lock.
 On failure: `ExternalError` LOG_TAKEN, LOG_DAMAGED, LOG_UNWRITABLE; after LOG_UNWRITABLE the group is as if it
 never was.
@@ -25,20 +25,20 @@ from pathlib import Path
 from penstock.errors import ExternalError
 from penstock.ingest.frames import Frame
 from penstock.ingest.partition import Partition, Producer
-from penstock.ingest.readers import floors
-from penstock.ingest.segments import segment_path, segments_in
+from penstock.ingest.readers import read_floors
+from penstock.ingest.segments import list_segments, segment_path
 from penstock.state.durable import sync_directory, write_whole
 
-#: how many partitions a stream gets: so many producers have one to themselves
+#: the partitions of a stream: so many producers have one to themselves
 PARTITIONS = 16
 SEGMENT_BYTES = 64 << 20
 
 
 @dataclass
 class Retention:
-    """What is kept although some reader may need it no more, or thrown away although one may.
+    """How long segments are retained that some reader may still need.
 
-    Segments that every reader has done with go at once; the others when they are older or more than this. None: never.
+    Segments that no reader needs are removed at once; the others when they are older or more than this. None: never.
     """
 
     keep_seconds: float | None = None
@@ -47,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What pruning removed. `unread_bytes` are those that a known reader had not done with."""
+    """What pruning removed. `unread_bytes` are those that a known reader still needed."""
 
     segments: int = 0
     freed_bytes: int = 0
@@ -78,16 +78,16 @@ class Store:
                 hint="Stop it first, or give this one a directory of its own.",
             ) from None
         try:
-            self.partitions = self._opened(partitions, segment_bytes)
+            self.partitions = self._open_partitions(partitions, segment_bytes)
         except BaseException:
             os.close(self._lock)
             raise
         self._home = {id: one for one in self.partitions for id in one.producers}
-        self._crowd = {one.directory: len(one.producers) for one in self.partitions}
+        self._producer_counts = {one.directory: len(one.producers) for one in self.partitions}
         self._syncing = syncing or ThreadPoolExecutor(4, thread_name_prefix="sync")
         self._own_pool = syncing is None
 
-    def _opened(self, partitions: int, segment_bytes: int) -> list[Partition]:
+    def _open_partitions(self, partitions: int, segment_bytes: int) -> list[Partition]:
         facts = self.directory / "log.json"
         if not facts.exists():
             write_whole(facts, json.dumps({"format": 1, "partitions": partitions}).encode())
@@ -106,34 +106,34 @@ class Store:
 
     @property
     def given_up(self) -> int:
-        """Bytes that producers said they had dropped."""
+        """Bytes that producers reported as dropped."""
         return sum(one.given_up for one in self.partitions)
 
     @property
     def producers(self) -> dict[str, Producer]:
-        """Where each producer is, durably."""
+        """The durable position of each producer."""
         return {id: where for one in self.partitions for id, where in one.producers.items()}
 
     def position(self, producer: str) -> int:
-        """How far a producer is on disk: what comes from there on is new."""
+        """Return a producer's durable position: what comes from there on is new."""
         home = self._home.get(producer)
         known = home.producers.get(producer) if home else None
         return known.position if known else 0
 
     def expected(self, producer: str) -> int:
-        """Where a producer is with the group under way."""
+        """Return a producer's position after the current group."""
         home = self._home.get(producer)
         return home.expected(producer) if home else 0
 
     def take(self, frame: Frame, now: int) -> int:
-        """Put a frame into the group under way; how many of its lines are new: none if the log has all of it."""
+        """Add a frame to the current group; return how many of its lines are new: none if the log has all of it."""
         home = self._home.get(frame.producer)
         if home is None:
-            home = min(self.partitions, key=lambda one: self._crowd[one.directory])
+            home = min(self.partitions, key=lambda one: self._producer_counts[one.directory])
         taken = home.take(frame, now)
         if frame.producer not in self._home:
             self._home[frame.producer] = home
-            self._crowd[home.directory] += 1
+            self._producer_counts[home.directory] += 1
         return taken
 
     def commit(self) -> None:
@@ -151,18 +151,18 @@ class Store:
                 "LOG_UNWRITABLE",
                 f"{self.directory} cannot be written to: {error.strerror or error}",
                 detail=str(error),
-                hint="Make room or mend the disk; producers send again what was not acknowledged.",
+                hint="Free space or fix the disk; producers send again what was not acknowledged.",
             ) from error
         for one in dirty:
             one.publish()
 
     def prune(self, retention: Retention, now: float) -> Pruned:
-        """Remove the segments that nobody needs, and those that are too old or too many."""
-        needed = floors(self.directory, now)
+        """Remove the segments that no reader needs, and those beyond the retention."""
+        needed = read_floors(self.directory, now)
         sealed: list[tuple[float, int, Partition, int, bool]] = []
         total = 0
-        for one in filter(lambda one: one.begun, self.partitions):
-            firsts = segments_in(one.directory)
+        for one in filter(lambda one: one.has_segment, self.partitions):
+            firsts = list_segments(one.directory)
             for first, end in zip(firsts, [*firsts[1:], None], strict=True):
                 status = segment_path(one.directory, first).stat()
                 total += status.st_size
@@ -180,13 +180,13 @@ class Store:
         return Pruned(segments, freed, unread)
 
     def append(self, frames: Iterable[Frame], now: int = 0) -> None:
-        """Take frames and commit them: for programs that fill a log without a gateway."""
+        """Take frames and commit them, for programs that fill a log without a gateway."""
         for frame in frames:
             self.take(frame, now)
         self.commit()
 
     def close(self) -> None:
-        """Let go of files and lock."""
+        """Close the files and release the lock."""
         for one in self.partitions:
             one.close()
         if self._own_pool:

@@ -1,13 +1,13 @@
-"""Where an agent's lines come from: a file that grows, and is rotated by renaming or by copying and truncating.
+"""Reads an agent's lines from a file that grows, and is rotated by renaming or by copying and truncating.
 
-Receives a path; hands its whole lines to the journal, each once.
+Receives a path; appends its whole lines to the spool, each once.
 
-The place in the file is not written down line by line: lines go into the journal byte for byte, so the
-journal's end says how far the file was read. Only a change of file is recorded (`source.json`): "from journal
+The position in the file is not recorded line by line: lines go into the spool byte for byte, so the spool's
+end is how far the file was read. Only a change of file is recorded (`source.json`): "from spool
 position J on it is file F from offset O".
 
-A file that was renamed is done with when it has been left alone for a while: by its own times, so that neither a
-restart nor a rotation long past begins the wait anew.
+A renamed file is finished when it has not changed for a while: by its own times, so that neither a
+restart nor an old rotation restarts the wait.
 
 Does not guarantee: what is written to a file between its copy and its truncation, or to a file that was removed
 or compressed before it was read.
@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from penstock.errors import ExternalError
-from penstock.ingest.inlet import Overflow
-from penstock.ingest.journal import Journal
-from penstock.ingest.tell import tell
+from penstock.ingest.pipe_reader import Overflow
+from penstock.ingest.spool import Spool
+from penstock.ingest.tell import log_event
 from penstock.state.durable import write_whole
 
 _MOST = 256 << 10
@@ -38,29 +38,29 @@ _HEAD_BYTES = 256
 _DATE_DIGITS = 6
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4")
 
-#: how a rotated file's name says when it was written: by numbers, else by itself
+#: the order of rotated files by their names: by the numbers in them, else by the name
 _Age = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True)
 class _Place:
-    """From `journal` on, the journal holds the file of this inode from `offset` on."""
+    """From position `journal` on, the spool holds the file of this inode from `offset` on."""
 
     journal: int
     inode: int
     offset: int
-    #: the file's first bytes, by count and checksum: a file that was truncated begins otherwise
+    #: the file's first bytes, by count and checksum: a truncated file starts otherwise
     head_bytes: int = 0
     head_crc: int = 0
 
 
-class TailInlet:
-    """Follows a file into a journal until `stop` is set."""
+class TailReader:
+    """Follows a file into a spool until `stop` is set."""
 
     def __init__(
         self,
         path: Path,
-        journal: Journal,
+        spool: Spool,
         overflow: Overflow,
         stop: threading.Event,
         *,
@@ -69,17 +69,17 @@ class TailInlet:
         from_end: bool = False,
         once: bool = False,
     ) -> None:
-        self._path, self._journal, self._overflow, self._stop = path, journal, overflow, stop
+        self._path, self._spool, self._overflow, self._stop = path, spool, overflow, stop
         self._settle_seconds, self._poll_seconds, self._once = settle_seconds, poll_seconds, once
-        self._record = journal.directory / "source.json"
+        self._record = spool.directory / "source.json"
         self._fd = -1
         self._place: _Place | None = None
         #: when the file was last touched, by its own times, and when that was seen
         self._touched, self._touched_seen = 0, 0.0
-        #: the file that is done with, while the one after it is not open yet
-        self._done: os.stat_result | None = None
-        self._met = False
-        #: whether it ended without ever having met the file
+        #: the finished file, while the one after it is not open yet
+        self._finished_file: os.stat_result | None = None
+        self._seen = False
+        #: whether it ended without ever having seen the file
         self.missing = False
         if self._record.exists():
             self._resume(_Place(**json.loads(self._record.read_bytes())))
@@ -89,45 +89,45 @@ class TailInlet:
     def run(self) -> None:
         """Follow the file."""
         while not self._stop.is_set():
-            self._overflow.remind()
+            self._overflow.report_drops()
             try:
                 if not self._step():
                     break
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                self._overflow.unwritable(error)
+                self._overflow.report_unwritable(error)
                 self._stop.wait(self._poll_seconds)
-        self._end()
+        self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         if self._place is not None:
-            with contextlib.suppress(OSError):  # then only standard error tells
+            with contextlib.suppress(OSError):  # then only standard error reports it
                 self._skip()
 
     def _step(self) -> bool:
-        """Go on by a little; False at the end."""
+        """Read a little further; False at the end."""
         if self._fd < 0:
-            path = self._path if self._done is None else self._following(self._done)
+            path = self._path if self._finished_file is None else self._find_next(self._finished_file)
             if self._open(path, 0):
-                self._done = None
+                self._finished_file = None
             elif path == self._path:
-                return self._absent()
-            return True  # one that was renamed meanwhile is looked for again
-        if self._truncated():
-            tell("file truncated", path=self._path)
-            self._leave()
+                return self._wait_for_file()
+            return True  # the next step searches for one that was renamed meanwhile
+        if self._is_truncated():
+            log_event("file truncated", path=self._path)
+            self._close_file()
             return True
         copied = self._copy()
         if copied:
             return True
         if copied is None:
             self._stop.wait(self._poll_seconds)
-        elif self._rotated():
-            if self._settled():
+        elif self._is_rotated():
+            if self._is_settled():
                 self._finish_line()
-                self._done = os.fstat(self._fd)
-                self._leave()
+                self._finished_file = os.fstat(self._fd)
+                self._close_file()
             else:
                 self._stop.wait(self._poll_seconds)
         elif self._once and self._offset >= os.fstat(self._fd).st_size:
@@ -137,20 +137,20 @@ class TailInlet:
             self._stop.wait(self._poll_seconds)
         return True
 
-    def _absent(self) -> bool:
-        """There is no file; whether to wait for it."""
-        if not self._met and not self.missing:
+    def _wait_for_file(self) -> bool:
+        """Wait for a file that does not exist; False if not to."""
+        if not self._seen and not self.missing:
             self.missing = True
-            tell("file missing", path=self._path, waiting=not self._once)
+            log_event("file missing", path=self._path, waiting=not self._once)
         if not self._once:
             self._stop.wait(self._poll_seconds)
         return not self._once
 
     @property
     def _offset(self) -> int:
-        """How far the file is in the journal."""
+        """How far the file is in the spool."""
         assert self._place is not None
-        return self._place.offset + max(self._journal.end - self._place.journal, 0)
+        return self._place.offset + max(self._spool.end - self._place.journal, 0)
 
     def _open(self, path: Path, offset: int) -> bool:
         try:
@@ -158,28 +158,28 @@ class TailInlet:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise _unreadable_error(path, error) from None
         try:
-            self._note(_Place(self._journal.end, os.fstat(self._fd).st_ino, offset))
+            self._write_record(_Place(self._spool.end, os.fstat(self._fd).st_ino, offset))
         except OSError:
-            self._leave()
+            self._close_file()
             raise
-        self._met, self.missing = True, False
+        self._seen, self.missing = True, False
         return True
 
-    def _note(self, place: _Place) -> None:
+    def _write_record(self, place: _Place) -> None:
         head = os.pread(self._fd, _HEAD_BYTES, 0)
         self._place = replace(place, head_bytes=len(head), head_crc=zlib.crc32(head))
         write_whole(self._record, json.dumps(asdict(self._place)).encode())
 
-    def _leave(self) -> None:
+    def _close_file(self) -> None:
         os.close(self._fd)
         self._fd, self._place = -1, None
 
     def _resume(self, place: _Place) -> None:
-        """Go on in the file of an earlier life, wherever it is now."""
-        self._met = True
-        offset = place.offset + max(self._journal.found_end - place.journal, 0)
+        """Continue in the file of an earlier run, wherever it is now."""
+        self._seen = True
+        offset = place.offset + max(self._spool.found_end - place.journal, 0)
         for path in [self._path, *self._siblings()]:
             try:
                 if path.stat().st_ino == place.inode:
@@ -188,20 +188,20 @@ class TailInlet:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _unreadable(path, error) from None
+                raise _unreadable_error(path, error) from None
         else:
-            tell("file gone", path=self._path, read=offset)
-            if self._journal.ends_inside_a_line:
-                self._journal.append(b"\n")
+            log_event("file gone", path=self._path, read=offset)
+            if self._spool.ends_inside_a_line:
+                self._spool.append(b"\n")
             return
         self._place = place
-        if self._truncated(offset):
-            tell("file truncated", path=self._path)
-            self._leave()
+        if self._is_truncated(offset):
+            log_event("file truncated", path=self._path)
+            self._close_file()
             return
-        self._note(_Place(self._journal.end, place.inode, offset))
+        self._write_record(_Place(self._spool.end, place.inode, offset))
 
-    def _truncated(self, offset: int | None = None) -> bool:
+    def _is_truncated(self, offset: int | None = None) -> bool:
         place = self._place
         assert place is not None
         size = os.fstat(self._fd).st_size
@@ -212,12 +212,12 @@ class TailInlet:
         if size < reached - 1:  # a last line may have been ended by us
             return True
         if len(head) > place.head_bytes < _HEAD_BYTES and offset is None:
-            self._note(replace(place, journal=self._journal.end, offset=reached))
+            self._write_record(replace(place, journal=self._spool.end, offset=reached))
         return False
 
     def _copy(self) -> bool | None:
         """Copy whole lines; False if there are none, None if there is no room."""
-        most = min(_MOST, self._journal.file_bytes)
+        most = min(_MOST, self._spool.file_bytes)
         data = os.pread(self._fd, most, self._offset)
         end = data.rfind(b"\n") + 1
         if not end and len(data) == most:
@@ -226,52 +226,52 @@ class TailInlet:
             return False
         if self._overflow.has_room():
             self._skip()
-            self._journal.append(data[:end])
+            self._spool.append(data[:end])
         elif self._overflow.when_full == "block":
             return None
         else:
             assert self._place is not None
-            self._overflow.dropped(data[:end].count(b"\n"), end)
-            self._note(replace(self._place, journal=self._journal.end, offset=self._offset + end))
+            self._overflow.count_dropped(data[:end].count(b"\n"), end)
+            self._write_record(replace(self._place, journal=self._spool.end, offset=self._offset + end))
         return True
 
     def _skip(self) -> None:
-        """Leave out the numbers of the lines that were given up."""
+        """Leave a gap in the numbers for the lines that were dropped."""
         if skipped := self._overflow.skipped_bytes:
             assert self._place is not None
-            # first the note: these numbers are no bytes of the file
-            self._note(replace(self._place, journal=self._journal.end + skipped, offset=self._offset))
-            self._overflow.skip()
+            # record it first: these numbers are no bytes of the file
+            self._write_record(replace(self._place, journal=self._spool.end + skipped, offset=self._offset))
+            self._overflow.write_gap()
 
-    def _rotated(self) -> bool:
+    def _is_rotated(self) -> bool:
         try:
             return self._path.stat().st_ino != os.fstat(self._fd).st_ino
         except FileNotFoundError:
             return False  # between the renaming and the next file
 
-    def _settled(self) -> bool:
-        """Whether a renamed file has been left alone for so long that nobody writes to it any more."""
+    def _is_settled(self) -> bool:
+        """Whether a renamed file has not changed for so long that no writer has it open any more."""
         status = os.fstat(self._fd)
-        # renaming counts too: the writer may not know of it yet
+        # renaming counts too: the writer may not have reopened its file yet
         touched = max(status.st_mtime_ns, status.st_ctime_ns)
         if touched != self._touched:
             self._touched, self._touched_seen = touched, time.monotonic()
-        left_alone = max(time.time() - touched / 1e9, time.monotonic() - self._touched_seen)
-        return left_alone >= self._settle_seconds
+        unchanged = max(time.time() - touched / 1e9, time.monotonic() - self._touched_seen)
+        return unchanged >= self._settle_seconds
 
     def _finish_line(self) -> None:
-        """The last line will not go on: it ends here."""
+        """End the last line, which will not continue."""
         rest = os.pread(self._fd, _MOST, self._offset)
-        if rest or self._journal.ends_inside_a_line:
-            self._journal.append(rest.rstrip(b"\n") + b"\n")
+        if rest or self._spool.ends_inside_a_line:
+            self._spool.append(rest.rstrip(b"\n") + b"\n")
 
     def _siblings(self) -> list[Path]:
         """The files that this one may have been renamed to."""
         found = self._path.parent.glob(f"{self._path.name}*")
         return [path for path in found if path != self._path and path.suffix not in _PACKED]
 
-    def _age(self, path: Path) -> _Age | None:
-        """Where a file stands among the rotated ones by its name, if it is called as one: later ones are more."""
+    def _parse_age(self, path: Path) -> _Age | None:
+        """Parse the order of a rotated file from its name, None if it has no such name: later files are greater."""
         pattern = re.escape(self._path.name) + r"[.\-_]?(\d[\d.\-_:TZ]*|old|prev)"
         called = re.fullmatch(pattern, path.name)
         if called is None:
@@ -281,15 +281,15 @@ class TailInlet:
             numbers = (-numbers[0],)  # .2 was written before .1
         return numbers, path.name
 
-    def _following(self, done: os.stat_result) -> Path:
-        """What was written after the file that is done with: mostly the path, after a long absence others before it.
+    def _find_next(self, done: os.stat_result) -> Path:
+        """Find the file written after the finished one: mostly the path, after a long absence others before it.
 
-        Of files with the same time the names tell which is later.
+        Of files with the same time the names decide which is later.
         """
         rotated: list[tuple[int, _Age, Path]] = []
-        least: _Age = ((), "")  # done with and removed: then it was the oldest
+        least: _Age = ((), "")  # finished and removed: then it was the oldest
         for path in self._siblings():
-            age = self._age(path)
+            age = self._parse_age(path)
             if age is None:
                 continue
             try:
@@ -304,5 +304,5 @@ class TailInlet:
         return min(later)[2] if later else self._path
 
 
-def _unreadable(path: Path, error: OSError) -> ExternalError:
+def _unreadable_error(path: Path, error: OSError) -> ExternalError:
     return ExternalError("FILE_UNREADABLE", f"{path} cannot be read", detail=str(error))

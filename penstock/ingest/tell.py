@@ -1,4 +1,4 @@
-"""What an agent or a gateway says of itself: one JSON object a line on standard error."""
+"""Logs the events of an agent or a gateway: one JSON object a line on standard error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 import threading
 from datetime import UTC, datetime
 
-_speaking = threading.Lock()
+_lock = threading.Lock()
 
 
-def tell(event: str, **facts: object) -> None:
-    """Say that something happened."""
+def log_event(event: str, **facts: object) -> None:
+    """Write an event and its facts."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"at": at, "event": event, **facts}, default=str) + "\n"
-    with _speaking:  # a line of one thread never inside that of another
+    with _lock:  # a line of one thread never inside that of another
         sys.stderr.write(line)
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""TLS between agents and the gateway: the gateway shows a certificate, agents check who signed it and for whom.
+"""Creates TLS contexts: the gateway presents a certificate, agents verify its authority and host.
 
-Receives files in PEM; hands contexts of the standard library's `ssl`. Loaded only where TLS is asked for: an agent
-without it does not carry its weight.
+Receives files in PEM; returns contexts of the standard library's `ssl`. Loaded only where TLS is used: an agent
+without it does not load the library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.errors import UserError
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """For a gateway: TLS 1.2 or later with a certificate (and those that lead to its authority) and its key."""
+    """Create the context of a gateway: TLS 1.2 or later with a certificate (and its chain) and its key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # connections are few and long
@@ -29,7 +29,7 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
 
 
 def client_context(authorities: str | None) -> ssl.SSLContext:
-    """For an agent: believes who is signed by the authorities in a file, or by the system's without one."""
+    """Create the context of an agent: trust the authorities in a file, or the system's without one."""
     try:
         context = ssl.create_default_context(cafile=authorities)
     except OSError as error:

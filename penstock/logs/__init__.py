@@ -1,4 +1,4 @@
-"""Where events come from: the contract of a log, and the logs that keep it."""
+"""Sources of events: the contract of a log, and the logs that implement it."""
 
 from penstock.logs.calls import CallLog
 from penstock.logs.contract import Chunk, Log, Partition, Span

@@ -1,11 +1,11 @@
-"""Gzip archives of text: their identity, their size once unpacked, and their lines, also of damaged ones.
+"""Reads gzip archives of text: their identity, their size once unpacked, and their lines, also of damaged ones.
 
-Receives descriptors of `.gz` files that are no longer written; hands text in pieces and facts about it.
+Receives descriptors of `.gz` files that are no longer written; returns their text in pieces and facts about it.
 
 Invariants:
 - Offsets count unpacked bytes, so a file that was compressed after its rotation keeps its offsets.
 - A damaged archive gives every whole line before the damage, always the same ones; the damage itself
-  takes one offset after them (`Archive.latest` is then `text_bytes + 1`), so it is handed on once.
+  takes one offset after them (`Archive.latest` is then `text_bytes + 1`), so it is reported once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MOST = 4 << 20
 
 
 class DamagedError(Exception):
-    """The archive cannot be unpacked any further; everything before this has been given."""
+    """The archive cannot be unpacked any further; everything before this has been returned."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What one unpacking tells: whole lines make up `text_bytes`; `damage` says why there are not more."""
+    """What one unpacking finds: whole lines make up `text_bytes`; `damage` says why there are not more."""
 
     own_id: str
     first_line_crc: int
@@ -39,7 +39,7 @@ class Archive:
 
 
 def inspect(fd: int) -> Archive:
-    """Unpack once and say what is in it."""
+    """Unpack once and summarize the content."""
     size = whole = 0
     head = b""
     damage = None
@@ -57,13 +57,13 @@ def inspect(fd: int) -> Archive:
 
 
 def identity(fd: int, text: bytes) -> str:
-    """The id of an archive that begins with `text` and has no older id: the same wherever it is moved."""
+    """The id of an archive that starts with `text` and has no older id: the same wherever it is moved."""
     text = text or pread(fd, PREFIX_BYTES, 0)
     return f"gz-{line_crc(text[:HEAD_BYTES]):08x}-{zlib.crc32(text):08x}"
 
 
 def prefix(fd: int, size: int = PREFIX_BYTES) -> bytes:
-    """The first `size` unpacked bytes, or as many as can be had."""
+    """The first `size` unpacked bytes, or as many as can be unpacked."""
     parts: list[bytes] = []
     got = 0
     try:
@@ -78,7 +78,7 @@ def prefix(fd: int, size: int = PREFIX_BYTES) -> bytes:
 
 
 def is_boundary(fd: int, offset: int) -> bool:
-    """Whether a record can begin at `offset`: at the start, after a newline, or at the very end."""
+    """Whether a record can start at `offset`: at the start, after a newline, or at the very end."""
     if offset == 0:
         return True
     at = 0
@@ -95,9 +95,9 @@ def is_boundary(fd: int, offset: int) -> bool:
 
 
 def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
-    """(offset, whole records, damage) from `start` to `end`; the damage, if it is in the span, comes last."""
+    """Read (offset, whole records, damage) from `start` to `end`; the damage, if it is in the span, comes last."""
     if start > 0 and not is_boundary(fd, start) and is_boundary(fd, start - 1):
-        start -= 1  # the offset of a damage that has been mended since
+        start -= 1  # the offset of a damage that has been repaired since
     held: list[bytes] = []
     held_bytes = 0
     begin, at, last = start, 0, b"\n"
@@ -136,7 +136,7 @@ def read(fd: int, start: int, end: int, chunk_bytes: int) -> Iterator[tuple[int,
 
 
 def unpack(fd: int) -> Iterator[bytes]:
-    """The text in pieces; `DamagedError` at the end if it is not all there."""
+    """Unpack the text in pieces; `DamagedError` at the end if it is not all there."""
     raw = pread(fd, _PIECE, 0)
     at = len(raw)
     if not raw:
@@ -166,7 +166,7 @@ def unpack(fd: int) -> Iterator[bytes]:
 
 
 def _salvage(inflater: zlib._Decompress, raw: bytes) -> bytes:
-    """What comes out of a piece before the byte that is wrong."""
+    """Unpack a piece up to the byte that is wrong."""
     parts: list[bytes] = []
     try:
         for at in range(len(raw)):

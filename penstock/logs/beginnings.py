@@ -1,6 +1,6 @@
-"""Where a log that was there before its first reader is read from: its beginning, its end, or a time.
+"""Parses the position at which the first reader of a log starts: its first record, its end, or a time.
 
-Receives what the user said; hands it in one form. Logs of servers use it.
+Receives the user's option; returns it in one form. Logs of servers use it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Literal
 
 from penstock.errors import UserError
 
-Beginning = Literal["earliest", "latest"] | datetime
+StartPosition = Literal["earliest", "latest"] | datetime
 
 
-def beginning(said: str | datetime) -> Beginning:
-    """`earliest`, `latest`, or a time (UTC unless it says otherwise), also as ISO text."""
-    if said == "earliest" or said == "latest":
-        return "earliest" if said == "earliest" else "latest"
+def parse_start(value: str | datetime) -> StartPosition:
+    """Parse `earliest`, `latest`, or a time (UTC unless it has a zone), also as ISO text."""
+    if value == "earliest" or value == "latest":
+        return "earliest" if value == "earliest" else "latest"
     try:
-        time = datetime.fromisoformat(said) if isinstance(said, str) else said
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
         return time if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, AttributeError):
         raise UserError(
             "BAD_OPTION",
-            f"{said!r} is no place to begin a log at",
+            f"{value!r} is no position at which to start reading a log",
             hint="'earliest', 'latest', or a time such as '2026-03-01T00:00:00Z'.",
         ) from None
 
 
-def millis(time: datetime) -> int:
-    """Milliseconds since 1970."""
+def to_millis(time: datetime) -> int:
+    """Convert a time to milliseconds since 1970."""
     return int(time.timestamp() * 1000)

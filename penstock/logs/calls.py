@@ -1,12 +1,12 @@
-"""Call records: what a telephone network would have written about its calls, made from counters.
+"""Generates call records, as a telephone network would write them, from counters.
 
-Receives a range of offsets of a partition and their times; hands the bytes of their lines, comma-separated
+Receives a range of offsets of a partition and their times; returns the bytes of their lines, comma-separated
 values without a header: `COLUMNS`, that is caller, callee, start and end of the call, the caller's district and
-place, and when the record was emitted. Times are microseconds since 1970: they are read as numbers.
+position, and when the record was emitted. Times are microseconds since 1970: they are read as numbers.
 
 Invariants:
 - A line depends on the settings, the partition, the offset and the time, on nothing else.
-- A caller lives in one district and calls from near one place in it. Popularity of callers, of callees and of
+- A caller lives in one district and calls from near one point in it. Popularity of callers, of callees and of
   districts follows power laws; lengths of calls are bell-shaped, in whole seconds.
 - A small share of the records is impossible: the caller of another record shortly before, in another district.
 """
@@ -22,9 +22,9 @@ from typing import ClassVar, Unpack
 
 import numpy as np
 
-from penstock.logs.cells import Texts, beside, joined, texts
+from penstock.logs.cells import Texts, concatenate_cells, join_rows, to_cells
 from penstock.logs.draw import Ints, Words, below, draws, draws_at, mixed, power_law
-from penstock.logs.generated import ORIGIN, MadeLog, too_small
+from penstock.logs.generated import ORIGIN, MadeLog, too_small_error
 from penstock.logs.rates import Profile, Rate, Shape
 
 COLUMNS = ("src", "dst", "start", "end", "district", "lat", "lon", "ts")
@@ -108,16 +108,16 @@ class Calls:
                 words.fractions.take(size % _FRACTIONS),
             ]
         columns += _sixteen_digits(emitted, words.quads_newline)
-        return joined(columns)
+        return join_rows(columns)
 
 
 class CallLog(MadeLog):
-    """Made-up call records over `partitions`, at `rate` calls a second in all.
+    """Generated call records over `partitions`, at `rate` calls a second in all.
 
-    `total` bounds it (over all partitions). A `live` log gives records as time passes; otherwise all are
-    there at once, emitted from `start_time` on (UTC unless it says otherwise). `disorder_seconds` makes emission
+    `total` bounds it (over all partitions). A `live` log has records as time passes; otherwise all are
+    there at once, emitted from `start_time` on (UTC unless it has a zone). `disorder_seconds` makes emission
     times early by up to that much, at random. A call takes `call_seconds` on average. `impossible` is the share
-    of calls whose caller has just called from somewhere far away. `clock` gives seconds since 1970.
+    of calls whose caller has just called from somewhere far away. `clock` returns seconds since 1970.
     `shape` takes the parameters of the profile (see `Rate`).
     """
 
@@ -141,7 +141,7 @@ class CallLog(MadeLog):
         **shape: Unpack[Shape],
     ) -> None:
         if min(callers - 1, districts, call_seconds) < 1 or disorder_seconds < 0 or not 0 <= impossible <= 1:
-            raise too_small()
+            raise too_small_error()
         reach = max(1, round(rate * _IMPOSSIBLE_WITHIN_SECONDS / max(partitions, 1)))
         super().__init__(
             Calls(seed, callers, districts, zipf_callers, call_seconds, impossible, reach, disorder_seconds),
@@ -168,7 +168,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Callers:
-    """Numbers and places: of callers by rank, of districts by number."""
+    """Numbers and positions: of callers by rank, of districts by number."""
 
     numbers: Texts
     homes: Ints
@@ -182,11 +182,11 @@ class _Callers:
 @lru_cache(maxsize=1)
 def _words() -> _Words:
     return _Words(
-        quads=texts(f"{i:04d}" for i in range(10_000)),
-        quads_comma=texts(f"{i:04d}," for i in range(10_000)),
-        quads_newline=texts(f"{i:04d}\n" for i in range(10_000)),
-        signed=texts(f"{sign}{i}." for sign in ("", "-") for i in range(90)),
-        fractions=texts(f"{i:05d}," for i in range(_FRACTIONS)),
+        quads=to_cells(f"{i:04d}" for i in range(10_000)),
+        quads_comma=to_cells(f"{i:04d}," for i in range(10_000)),
+        quads_newline=to_cells(f"{i:04d}\n" for i in range(10_000)),
+        signed=to_cells(f"{sign}{i}." for sign in ("", "-") for i in range(90)),
+        fractions=to_cells(f"{i:05d}," for i in range(_FRACTIONS)),
     )
 
 
@@ -197,13 +197,13 @@ def _callers(callers: int, districts: int) -> _Callers:
     of_caller = mixed(np.arange(1, callers + 1).astype(np.uint64))
     of_district = mixed(np.arange(1, districts + 1).astype(np.uint64) << np.uint64(32))
     return _Callers(
-        numbers=beside(
+        numbers=concatenate_cells(
             _PREFIX, words.quads.take(numbers // 10_000), words.quads_comma.take(numbers % 10_000)
         ),
         homes=power_law(districts, _ZIPF_DISTRICTS).ranks(of_caller),
         lives_north=below(mixed(of_caller), _LIVE_WITHIN),
         lives_east=below(mixed(of_caller) << np.uint64(32), _LIVE_WITHIN),
-        district_names=texts(f"{number}," for number in range(1, districts + 1)),
+        district_names=to_cells(f"{number}," for number in range(1, districts + 1)),
         south_north=_SOUTH + below(of_district, _NORTHWARDS),
         west_east=_WEST + below(of_district << np.uint64(32), _EASTWARDS),
     )

@@ -1,12 +1,12 @@
-"""Which copy of a replicated log a partition is read from: the leader's decision, from what every member reports.
+"""Chooses the copy of a replicated log that a partition is read from: the leader decides by what every replica reports.
 
-Receives, per member, what it can reach of each copy; hands the copy to read and how far. Pure: the same reports give
-the same choice.
+Receives, per replica, what it can reach of each copy; returns the copy to read and how far. Pure: the same reports
+give the same choice.
 
 Invariants:
-- Nobody is sent to a copy, or to a place in one, that some member has not reported.
-- A copy that some member does not have, that lags, or that no longer has what comes next is passed over.
-- While no copy qualifies, the partition waits; it never leaves anything out.
+- No replica reads a copy, or an offset in one, that some replica has not reported.
+- A copy that some replica does not have, that lags, or that no longer has what comes next is skipped.
+- While no copy qualifies, the partition waits; no record is left out.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Extent:
     latest: int
 
 
-#: copies by their number, as one member reaches them
-Reached = Mapping[int, Extent]
+#: copies by their number, as one replica reaches them
+Reachable = Mapping[int, Extent]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Read this copy, at most up to here."""
+    """The copy to read, and the offset at which to stop."""
 
     copy: int
-    upto: int
+    limit: int
 
 
-def common(reports: Iterable[Reached]) -> dict[int, Extent]:
-    """What all members have of each copy that all of them have."""
+def intersect_extents(reports: Iterable[Reachable]) -> dict[int, Extent]:
+    """Intersect what the replicas have of each copy that all of them have."""
     shared: dict[int, Extent] | None = None
     for report in reports:
         if shared is None:
@@ -50,13 +50,17 @@ def common(reports: Iterable[Reached]) -> dict[int, Extent]:
     return shared or {}
 
 
-def chosen(at: int, now: int | None, reports: Iterable[Reached]) -> Choice | None:
-    """The copy to read from offset `at` on, when `now` is the one read so far; None when none has what comes next.
+def choose_copy(at: int, now: int | None, reports: Iterable[Reachable]) -> Choice | None:
+    """Choose the copy to read from offset `at` on; `now` is the one read so far. None if none has what comes next.
 
-    The furthest on is chosen, but a partition stays with its copy as long as that has at least half of what could be
-    read: copies that take turns at being ahead are not changed with every epoch.
+    The copy that is furthest ahead wins, but a partition stays with its copy as long as that has at least half of what
+    could be read: copies that are ahead by turns do not change with every epoch.
     """
-    fit = {copy: one.latest for copy, one in common(reports).items() if one.earliest <= at <= one.latest}
+    fit = {
+        copy: one.latest
+        for copy, one in intersect_extents(reports).items()
+        if one.earliest <= at <= one.latest
+    }
     if not fit:
         return None
     best = max(fit, key=lambda copy: (fit[copy], copy == now, -copy))

@@ -1,6 +1,6 @@
-"""Click-stream lines: what a shop's web server would have written, made from counters.
+"""Generates click-stream lines, as a shop's web server would write them, from counters.
 
-Receives a range of offsets of a partition and their event times; hands the bytes of their log lines, in
+Receives a range of offsets of a partition and their event times; returns the bytes of their log lines, in
 Apache's combined format with the session cookie as one more quoted field.
 
 Invariants:
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.logs.cells import Texts, beside, joined, texts
+from penstock.logs.cells import Texts, concatenate_cells, join_rows, to_cells
 from penstock.logs.draw import Ints, below, draws, mixed, power_law
 
 _AGENTS = (
@@ -82,14 +82,14 @@ class Clicks:
         pages = power_law(self.pages, self.zipf_pages).ranks(second)
         columns = [
             words.addresses.take(users),
-            _stamps(instants),
+            _format_instants(instants),
             words.requests.take(pages),
             words.answers.take((third & np.uint64(4095)).astype(np.int64)),
             words.referers.take(below(third, len(words.referers))),
             words.agents.take(words.agent_of.take(users)),
             words.sessions.take(users),
         ]
-        return joined(columns)
+        return join_rows(columns)
 
 
 @dataclass(frozen=True)
@@ -109,36 +109,38 @@ class _Words:
 def _words(users: int, pages: int) -> _Words:
     rank = np.arange(users)
     shares = np.repeat(np.arange(len(_AGENTS)), _AGENT_SHARES)
-    numbers = texts([str(i) for i in range(256)])
+    numbers = to_cells([str(i) for i in range(256)])
     octets = [numbers.take(rank // 65_536 % 256), numbers.take(rank // 256 % 256), numbers.take(rank % 256)]
-    digits = texts([str(i) for i in range(10)])
+    digits = to_cells([str(i) for i in range(10)])
     paths = [*_FRONT_PAGES, *(f"/products/{i}" for i in range(1, pages + 1))][:pages]
     statuses = [status for status, share in _STATUS_SHARES for _ in range(share)]
     sizes = (300 + below(mixed(np.arange(4096, dtype=np.uint64)), 40_000)).tolist()
     referers = [page for page, share in _REFERER_SHARES for _ in range(share)]
     referers += [_SHOP + path for path in paths[:30]]
     return _Words(
-        addresses=beside("10.", octets[0], ".", octets[1], ".", octets[2], " - - "),
-        requests=texts(f'"{"POST" if path in _POSTED else "GET"} {path} HTTP/1.1" ' for path in paths),
-        answers=texts(_answer(*pair) for pair in zip(statuses, sizes, strict=True)),
-        referers=texts(f'"{page}" ' for page in referers),
-        agents=texts(f'"{agent}" ' for agent in _AGENTS),
+        addresses=concatenate_cells("10.", octets[0], ".", octets[1], ".", octets[2], " - - "),
+        requests=to_cells(f'"{"POST" if path in _POSTED else "GET"} {path} HTTP/1.1" ' for path in paths),
+        answers=to_cells(_format_answer(*pair) for pair in zip(statuses, sizes, strict=True)),
+        referers=to_cells(f'"{page}" ' for page in referers),
+        agents=to_cells(f'"{agent}" ' for agent in _AGENTS),
         agent_of=shares.take(below(mixed(rank.astype(np.uint64)), len(shares))),
-        sessions=beside('"session=u', *(digits.take(rank // 10**i % 10) for i in range(6, -1, -1)), '"\n'),
+        sessions=concatenate_cells(
+            '"session=u', *(digits.take(rank // 10**i % 10) for i in range(6, -1, -1)), '"\n'
+        ),
     )
 
 
-def _answer(status: int, size: int) -> str:
+def _format_answer(status: int, size: int) -> str:
     return f"{status} {'-' if status == 304 else size if status == 200 else size % 700} "
 
 
 @lru_cache(maxsize=1)
 def _two_digits() -> Texts:
-    return texts(f"{i:02d}" for i in range(60))
+    return to_cells(f"{i:02d}" for i in range(60))
 
 
-def _stamps(instants: Ints) -> Texts:
-    """Instants as Apache writes them; each second is written out once."""
+def _format_instants(instants: Ints) -> Texts:
+    """Format instants as Apache writes them; each second is written out once."""
     two = _two_digits()
     seconds = instants // 1_000_000
     first, last = int(seconds.min()), int(seconds.max())
@@ -148,10 +150,12 @@ def _stamps(instants: Ints) -> Texts:
         table, index = np.unique(seconds, return_inverse=True)
     day = table // 86_400
     hour, minute, second = (two.take(table // unit % most) for unit, most in ((3600, 24), (60, 60), (1, 60)))
-    days = texts(_day(int(number)) for number in range(int(day[0]), int(day[-1]) + 1)).take(day - day[0])
-    return beside("[", days, ":", hour, ":", minute, ":", second, " +0000] ").take(index)
+    days = to_cells(_format_day(int(number)) for number in range(int(day[0]), int(day[-1]) + 1)).take(
+        day - day[0]
+    )
+    return concatenate_cells("[", days, ":", hour, ":", minute, ":", second, " +0000] ").take(index)
 
 
-def _day(number: int) -> str:
+def _format_day(number: int) -> str:
     date = datetime.fromordinal(_DAY_ZERO + number)
     return f"{date.day:02d}/{_MONTHS[date.month - 1]}/{date.year}"

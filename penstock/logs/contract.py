@@ -1,9 +1,9 @@
-"""What a log is: partitions of records with offsets, that give the same records when a span is read again.
+"""The contract of logs: partitions of records with offsets, in which a span always reads as the same records.
 
-Receives nothing of Penstock; hands raw bytes of whole records to the decoders, in chunks.
+Receives spans; returns raw bytes of whole records to the decoders, in chunks.
 
 Guarantees of every log:
-- The same span read twice, in any process on any machine that reaches the log, gives the same bytes.
+- The same span read twice, in any process on any machine that reaches the log, returns the same bytes.
 - Records of a partition come in the order of their offsets; a span holds whole records only.
 - A partition keeps its id for life (a rename or a rotation does not change it).
 Does not guarantee: any order between partitions, or that pruned offsets can still be read.
@@ -40,7 +40,7 @@ class Partition:
 class Span:
     """The records of a partition from offset `start` (included) to `end` (excluded).
 
-    `copy`: of a replicated log, the copy that everybody reads it from.
+    `copy`: of a replicated log, the copy that every task reads it from.
     """
 
     partition: str
@@ -51,11 +51,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole records of one partition: `data` begins at offset `start`; every record ends with a newline.
+    """Whole records of one partition: `data` starts at offset `start`; every record ends with a newline.
 
     Of a log that is not dense, `offsets` has the offset of each record, and `start` is at most the first of them.
-    `damage`, when set, says why the log could not give all that it should have here (a truncated
-    archive): the engine hands it to the dead letters.
+    `damage`, when set, is why the log cannot return all that it should have here (a truncated
+    archive): the engine adds it to the dead letters.
     """
 
     partition: str
@@ -70,9 +70,9 @@ class Log(ABC):
 
     #: what an offset counts: bytes of a file, or records
     unit: Literal["bytes", "records"] = "bytes"
-    #: of a replicated log, the partitions of which there is more than it lists: not every engine of the unit has it yet
+    #: of a replicated log, the partitions that have more records than it lists: some engine of the unit lacks them
     withheld: frozenset[str] = frozenset()
-    #: of a replicated log, the partitions that begin after their beginning because the copy is away that may have it
+    #: of a replicated log, the partitions read without their first records, which an unreachable copy may have
     begun_late: frozenset[str] = frozenset()
     #: whether every offset has its unit; offsets of a log that is not dense only grow from record to record
     dense: bool = True
@@ -90,28 +90,28 @@ class Log(ABC):
         """Called once when an engine starts, before anything else.
 
         Receives what an earlier start returned (None the first time) and the offsets reached so far;
-        returns what must be remembered. The engine keeps it in the state directory and ships it with
-        the log, so that a span of an earlier life is read again the same way. Most logs remember nothing.
+        returns what to remember. The engine keeps it in the state directory and ships it with
+        the log, so that a span of an earlier run reads the same again. Most logs remember nothing.
         """
         return {}
 
     def resumed(self, memory: Mapping[str, object]) -> None:  # noqa: B027 - most logs remember nothing
-        """Read as another engine does that has started the log and remembers this; no life of its own begins."""
+        """Read as another engine does that has started the log and remembers this, without a start of its own."""
 
     @abstractmethod
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        """The partitions there are now. `offsets` tells how far each known one has been taken.
+        """The partitions there are now. `offsets` is how far each known one has been read.
 
-        The order in which partitions are first listed breaks ties of event time between them, for life:
-        it should depend on what they are called, not on how much they hold."""
+        The order in which partitions are first listed breaks ties of event time between them, for good:
+        it should depend on their names, not on how much they hold."""
 
     def closed(self) -> bool:
-        """Whether no partition will ever be added and all there are come to an end."""
+        """Whether no partition will ever be added and all that exist come to an end."""
         return False
 
     @abstractmethod
     def cut(self, partition: str, start: int, units: int) -> int:
-        """The end of a span that begins at `start` and holds about `units`: a record boundary,
+        """The end of a span that starts at `start` and holds about `units`: a record boundary,
         at most `latest`, and beyond `start` whenever there is at least one whole record."""
 
     @abstractmethod
@@ -119,11 +119,11 @@ class Log(ABC):
         """The records of a span, in order, in chunks of about `chunk_bytes`."""
 
     def common_name(self, partition: str) -> str:
-        """What a partition is called in every copy of the log: its id, unless that is this copy's alone."""
+        """The name of a partition in every copy of the log: its id, unless other copies have another id for it."""
         return partition
 
     def known_as(self, partition: str) -> str | None:
-        """What people call a partition, where that does not make it the same in another copy, but should."""
+        """The name that users know a partition by, where equal names in two copies should mean equal partitions."""
         return None
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
@@ -132,26 +132,26 @@ class Log(ABC):
         return self.partitions(offsets), {}
 
     def short_of(self, partition: str, offset: int) -> ExternalError | None:
-        """What to tell of one of several copies that has not come to an offset which was read, if no other has, and
-        it may be that none ever will: the partition may have begun anew. None if that is not to be feared."""
+        """The error for one of several copies that has not reached an offset which was read, if no other has either
+        and none may ever reach it: the partition may have been reset. None if that cannot be."""
         return None
 
     def route(self, partition: str) -> int | None:
-        """Of a replicated log, which of its copies the span is read from that was cut last."""
+        """Of a replicated log, the copy from which to read the span that was cut last."""
         return None
 
     def prune(self, offsets: Mapping[str, int]) -> None:  # noqa: B027 - most logs are not ours to shorten
-        """Told that nothing before these offsets will be read again. May forget it."""
+        """Called when nothing before these offsets will be read again. The log may remove it."""
 
     def stopped(self) -> None:  # noqa: B027 - most logs run nothing of their own
-        """Told that the engine that started this log reads no more of it for now."""
+        """Called when the engine that started this log stops reading it for now."""
 
     def forsake(self) -> None:  # noqa: B027 - most logs keep nothing for a reader
-        """Told that this reader will not come again: what was kept for it need not be."""
+        """Called when this reader will not return: the log may remove what it retains for it."""
 
     def settings(self) -> Mapping[str, object]:
-        """What tells it from other logs of its class, by the names that its user knows: what was said when it was made.
-        It stays the same while the log is read."""
+        """What distinguishes it from other logs of its class: its arguments, by the names that its user knows.
+        They stay the same while the log is read."""
         return {"reads": self.describe()}
 
     @abstractmethod

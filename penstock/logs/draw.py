@@ -1,6 +1,6 @@
-"""Random draws that are functions of a counter: the same on every machine, in whatever order they are made.
+"""Draws random numbers as functions of a counter: the same on every machine, in whatever order.
 
-Receives a seed, a partition and offsets; hands 64-bit draws, and ranks that follow a power law.
+Receives a seed, a partition and offsets; returns 64-bit draws, and ranks that follow a power law.
 
 Invariants:
 - Only integer arithmetic and IEEE + - * / are used, never libm or `numpy.random`, whose last digits and

@@ -1,11 +1,11 @@
 """The log of text files: a glob of files that grow, rotate, get compressed and appear.
 
-Receives a glob; hands the files' whole lines by byte offset, each file a partition under its identity.
+Receives a glob; returns the files' whole lines by byte offset, each file a partition under its identity.
 
 Invariants:
 - An offset is a byte position in the file, of a `.gz` in its unpacked text. It survives both rename and gzip.
 - A last line without a newline waits, unless the files are declared finished or the file is an archive:
-  then it counts, and is handed on with a newline that the offsets do not count.
+  then it counts, and is returned with a newline that the offsets do not count.
 - A file is opened by identity, never by name alone.
 On failure: `ExternalError` with LOG_PATH_MISSING, LOG_UNREADABLE, LOG_TRUNCATED or LOG_SPAN_GONE; `UserError` with
 LOG_NOT_FINISHED.
@@ -19,17 +19,17 @@ from pathlib import Path
 
 from penstock.errors import ExternalError, UserError
 from penstock.logs import archive as gz
-from penstock.logs.catalogue import Catalogue, Place
+from penstock.logs.catalogue import Catalogue, Location
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.lines import HEAD_BYTES, boundary_near, line_crc, pread
-from penstock.logs.textfile import inode_of, open_text, path_of, regular, unreadable
+from penstock.logs.textfile import find_path, open_text, parse_inode, stat_regular_file, unreadable_error
 
 
 class FileLog(Log):
     """Text files that match a glob, or several.
 
     `finished` says that nothing will be added: every partition is reported finished. `gz_settle_seconds`
-    is how long a `.gz` must have been left alone before it is taken for complete.
+    is how long a `.gz` must have been unchanged before it counts as complete.
     """
 
     unit = "bytes"
@@ -52,69 +52,69 @@ class FileLog(Log):
             raise ExternalError(
                 "LOG_PATH_MISSING",
                 f"there is nothing at {', '.join(catalogue.patterns)}",
-                detail=_first_missing(catalogue.patterns),
+                detail=_find_missing(catalogue.patterns),
                 hint="Check the path. A log that is not finished may be empty, but its directory must exist.",
             )
         for path in matches:
             if os.path.isdir(path):
                 if path.endswith(os.sep) or any(pattern.endswith("**") for pattern in catalogue.patterns):
                     continue
-                raise unreadable(path, f"It is a directory; to read what is in it, write {path}/*")
+                raise unreadable_error(path, f"It is a directory; to read what is in it, write {path}/*")
             try:
-                if regular(path) is None:
+                if stat_regular_file(path) is None:
                     os.stat(path)
-                    raise unreadable(path, "It is not a regular file")
+                    raise unreadable_error(path, "It is not a regular file")
                 os.close(os.open(path, os.O_RDONLY))
             except OSError as error:
-                raise unreadable(path, error) from error
+                raise unreadable_error(path, error) from error
         if not catalogue.finished:
             return {}
         if memory is not None and memory.get("finished") and offsets:
-            self._refuse_unseen(offsets)
+            self._check_no_new_files(offsets)
         return {"finished": True}
 
-    def _refuse_unseen(self, offsets: Mapping[str, int]) -> None:
-        """Raise for files that an earlier life, in which all were said to be there, has not seen.
+    def _check_no_new_files(self, offsets: Mapping[str, int]) -> None:
+        """Raise for files that an earlier run has not seen, although they were declared finished then.
 
-        Its time ended with the last of them: whatever a new one holds would be late.
+        Its event time ended with the last of them: whatever a new one holds would be late.
         """
         known = self._catalogue
-        looking = Catalogue(known.patterns, known.finished, known.gz_settle_seconds)
-        unseen = [place.path for place in looking.refresh(offsets) if place.id not in offsets]
+        fresh = Catalogue(known.patterns, known.finished, known.gz_settle_seconds)
+        unseen = [location.path for location in fresh.refresh(offsets) if location.id not in offsets]
         if unseen:
             more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
             raise UserError(
                 "LOG_NOT_FINISHED",
-                f"the log was said to be finished, but {unseen[0]}{more} was not there when it was read",
-                detail="Its time has ended: all events of a new file would be late.",
-                hint="Begin anew, with --fresh or another --state, to read all files; for files that go on coming "
+                f"the log was declared finished, but {unseen[0]}{more} did not exist when it was read",
+                detail="Its event time has ended: all events of a new file would be late.",
+                hint="Reset with --fresh, or use another --state, to read all files; if more files will come, "
                 "leave out finished=True.",
             )
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        return _listed(self._catalogue.refresh(offsets))
+        return _to_partitions(self._catalogue.refresh(offsets))
 
     def as_copy(self, offsets: Mapping[str, int]) -> tuple[list[Partition], Mapping[str, ExternalError]]:
-        return _listed(self._catalogue.refresh(offsets, may_be_behind=True)), {}
+        return _to_partitions(self._catalogue.refresh(offsets, may_be_behind=True)), {}
 
     def closed(self) -> bool:
         return self._catalogue.finished
 
     def cut(self, partition: str, start: int, units: int) -> int:
         """A line's end near `start + units`; of an archive its end, since it unpacks from the start."""
-        place = self._catalogue.place(partition)
-        if place is None:
+        location = self._catalogue.find_location(partition)
+        if location is None:
             self._catalogue.refresh({partition: start})
-            place = self._catalogue.place(partition)
-        if place is None:
-            raise _gone(Span(partition, start, start + units), self._catalogue.homes.get(partition))
-        if place.archive or start + units >= place.latest:
-            return max(start, place.latest)
-        path, fd = self._open(Span(partition, start, place.latest))
+            location = self._catalogue.find_location(partition)
+        if location is None:
+            raise _gone_error(Span(partition, start, start + units), self._catalogue.homes.get(partition))
+        if location.archive or start + units >= location.latest:
+            return max(start, location.latest)
+        path, fd = self._open(Span(partition, start, location.latest))
         try:
             if path.endswith(".gz"):
-                return place.latest
-            return boundary_near(fd, start, units, place.latest)
+                return location.latest
+            return boundary_near(fd, start, units, location.latest)
         finally:
             os.close(fd)
 
@@ -122,9 +122,9 @@ class FileLog(Log):
         if span.end <= span.start:
             return
         path, fd = self._open(span)
-        reading = _read_archive if path.endswith(".gz") else _read_text
+        read_span = _read_archive if path.endswith(".gz") else _read_text
         try:
-            yield from reading(path, fd, span, max(chunk_bytes, 1))
+            yield from read_span(path, fd, span, max(chunk_bytes, 1))
         finally:
             os.close(fd)
 
@@ -155,7 +155,7 @@ class FileLog(Log):
         matches = catalogue.matches()
         directories = {*catalogue.directories(), *(os.path.dirname(path) for path in [*matches, home or ""])}
         directories.discard("")
-        path = path_of(inode_of(id), sorted(directories)) if inode_of(id) is not None else None
+        path = find_path(parse_inode(id), sorted(directories)) if parse_inode(id) is not None else None
         if path and not path.endswith(".gz") and (fd := open_text(path, id)) is not None:
             catalogue.homes[id] = path
             return path, fd
@@ -164,24 +164,24 @@ class FileLog(Log):
             if fd is not None:
                 catalogue.homes[id] = path
                 return path, fd
-        raise _gone(span, home)
+        raise _gone_error(span, home)
 
 
-def _listed(places: Sequence[Place]) -> list[Partition]:
-    return [Partition(place.id, 0, place.latest, place.finished) for place in places]
+def _to_partitions(locations: Sequence[Location]) -> list[Partition]:
+    return [Partition(location.id, 0, location.latest, location.finished) for location in locations]
 
 
 def _read_text(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[Chunk]:
     size = os.fstat(fd).st_size
     fits = span.end <= size and (span.start == 0 or pread(fd, 1, span.start - 1) == b"\n")
     if not fits or (span.end < size and pread(fd, 1, span.end - 1) != b"\n"):
-        raise _changed(span, path)
+        raise _changed_error(span, path)
     at = span.start
     while at < span.end:
         end = boundary_near(fd, at, chunk_bytes, span.end)
         data = pread(fd, end - at, at)
         if len(data) < end - at:
-            raise _changed(span, path)
+            raise _changed_error(span, path)
         if end == span.end and not data.endswith(b"\n"):
             data += b"\n"
         yield Chunk(span.partition, at, data)
@@ -193,19 +193,19 @@ def _read_archive(path: str, fd: int, span: Span, chunk_bytes: int) -> Iterator[
     for start, data, damage in gz.read(fd, span.start, span.end, chunk_bytes):
         reached, damaged = start + len(data), damage is not None
         yield Chunk(span.partition, start, data, f"{path}: {damage}" if damaged else None)
-    if reached < span.end - 1 and not damaged:  # one offset may have been a damage that was mended
-        raise _changed(span, path)
+    if reached < span.end - 1 and not damaged:  # one offset may have been a damage that was repaired
+        raise _changed_error(span, path)
 
 
 def _open_archive(path: str, id: str, span: Span | None = None) -> int | None:
-    """A descriptor of an archive if it begins as the partition does and, where asked, fits a span."""
+    """A descriptor of an archive if it starts as the partition does and, if given, fits a span."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(path, error) from error
-    if inode_of(id) is None:
+        raise unreadable_error(path, error) from error
+    if parse_inode(id) is None:
         found = gz.identity(fd, gz.prefix(fd)) == id
     else:
         found = id.endswith(f"-{line_crc(gz.prefix(fd, HEAD_BYTES)):08x}")
@@ -227,30 +227,30 @@ def _archives_in(directories: set[str]) -> list[str]:
     return found
 
 
-def _gone(span: Span, home: str | None) -> ExternalError:
+def _gone_error(span: Span, home: str | None) -> ExternalError:
     return ExternalError(
         "LOG_SPAN_GONE",
         "a file that is still needed has been removed or replaced",
         where=f"partition {span.partition}, bytes {span.start} to {span.end}",
-        detail=f"It was last seen at {home}." if home else None,
+        detail=f"Its last known path is {home}." if home else None,
         hint="Put it back under any name that the glob matches, then start again.",
     )
 
 
-def _changed(span: Span, path: str) -> ExternalError:
+def _changed_error(span: Span, path: str) -> ExternalError:
     return ExternalError(
         "LOG_TRUNCATED",
-        f"{path} no longer holds the lines that were planned from it",
+        f"{path} no longer holds the lines that an epoch was planned to read",
         where=f"partition {span.partition}, bytes {span.start} to {span.end}",
         hint="Rotate by renaming rather than by truncating, and never edit a log in place.",
     )
 
 
-def _first_missing(patterns: Sequence[str]) -> str | None:
-    """Which directory is not there, of the first pattern that has none."""
+def _find_missing(patterns: Sequence[str]) -> str | None:
+    """Find the missing directory of the first pattern that has one."""
     for pattern in patterns:
         known = Path(pattern.split("*")[0].split("?")[0].split("[")[0])
-        for place in reversed([known, *known.parents]):
-            if not place.exists():
-                return f"{place} does not exist"
+        for location in reversed([known, *known.parents]):
+            if not location.exists():
+                return f"{location} does not exist"
     return None

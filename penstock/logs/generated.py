@@ -1,11 +1,11 @@
-"""Generated logs: endless or bounded streams that need no files and can be read again anywhere.
+"""Generates logs: endless or bounded streams that need no files and can be read again anywhere.
 
-Receives what makes the lines, a rate and what an earlier life remembered; hands lines by record offset.
+Receives what makes the lines, a rate and what an earlier run remembered; returns lines by record offset.
 
 Invariants:
-- Record k of a partition is the same bytes whichever span, process or machine asks for it.
-- Event times follow the rate profile. Of a live log they are wall-clock times: each life of the engine is a
-  segment that begins at the offsets reached, with event times from then on; older segments keep theirs.
+- Record k of a partition is the same bytes whichever span, process or machine reads it.
+- Event times follow the rate profile. Of a live log they are wall-clock times: each run of the engine is a
+  segment that starts at the offsets reached, with event times from then on; older segments keep theirs.
 - While no engine runs, the log's clock stands still.
 """
 
@@ -28,12 +28,12 @@ from penstock.logs.draw import Ints
 from penstock.logs.rates import Curve, Profile, Rate, Shape
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
-"""When the events of a log that is not live begin, unless it is told otherwise."""
+"""When the events of a log that is not live start, by default."""
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """One life of a live log: from these offsets on, starting at this instant, at this rate."""
+    """One run of a live log: from these offsets on, starting at this instant, at this rate."""
 
     at_micros: int
     first: tuple[int, ...]
@@ -43,7 +43,7 @@ class _Segment:
 class Lines(Protocol):
     """What makes the lines: a function of partition, offset and event time, and of nothing else."""
 
-    #: what they are, for people, and how a file of them is called
+    #: what they are, for people, and the name of a file of them
     kind: ClassVar[str]
     file_name: ClassVar[str]
     #: about how long a line is
@@ -54,7 +54,7 @@ class Lines(Protocol):
 
 
 class MadeLog(Log):
-    """A log made from counters: `lines` say what is in it, the rest when it happens."""
+    """A log made from counters: `lines` make its content, the rest its times."""
 
     unit = "records"
 
@@ -70,7 +70,7 @@ class MadeLog(Log):
         clock: Callable[[], float],
     ) -> None:
         if partitions < 1 or (total is not None and total < 0):
-            raise too_small()
+            raise too_small_error()
         if not live and total is None:
             raise UserError(
                 "BAD_GENERATED_LOG", "a generated log that is not live needs an end", hint="Give it a total."
@@ -91,10 +91,10 @@ class MadeLog(Log):
         return self.__dict__ | {"_curves": {}}
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
-        """Begin a life: a live log goes on from the offsets reached, with event times from now."""
+        """Start a run: a live log continues from the offsets reached, with event times from now."""
         if not self._live:
             return {}
-        segments = _remembered(memory or {})
+        segments = _parse_segments(memory or {})
         if any(len(segment.first) != self._count for segment in segments):
             raise UserError(
                 "LOG_CHANGED",
@@ -110,7 +110,7 @@ class MadeLog(Log):
 
     def resumed(self, memory: Mapping[str, object]) -> None:
         if self._live:
-            self._segments, self._latest = _remembered(memory), {}
+            self._segments, self._latest = _parse_segments(memory), {}
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
         if self._live and not self._segments:
@@ -128,13 +128,13 @@ class MadeLog(Log):
         return self._total is not None
 
     def cut(self, partition: str, start: int, units: int) -> int:
-        p = self._number(partition)
+        p = self._parse_number(partition)
         if p not in self._latest:
             self.partitions({})
         return max(start, min(start + max(units, 1), self._latest[p]))
 
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
-        p = self._number(span.partition)
+        p = self._parse_number(span.partition)
         step = max(chunk_bytes // self._lines.line_bytes, 1)
         for first in range(span.start, span.end, step):
             instants = self.event_times(p, first, min(first + step, span.end))
@@ -157,15 +157,15 @@ class MadeLog(Log):
     def event_times(self, partition: int, start: int, end: int) -> Ints:
         """The event times of some records, in microseconds since 1970, before any disorder."""
         if not self._live:
-            return self._due(self._rate, partition, start, end) + self._origin_micros
+            return self._due_times(self._rate, partition, start, end) + self._origin_micros
         parts = [np.zeros(0, np.int64)]
         for index, segment in enumerate(self._segments):
             low, high = max(segment.first[partition], start), end
             if index + 1 < len(self._segments):
                 high = min(self._segments[index + 1].first[partition], end)
             if low < high:
-                since = segment.at_micros - self._begin(segment, partition)
-                parts.append(self._due(segment.rate, partition, low, high) + since)
+                since = segment.at_micros - self._clock_at_start(segment, partition)
+                parts.append(self._due_times(segment.rate, partition, low, high) + since)
         return np.concatenate(parts)
 
     def materialise(self, directory: str | os.PathLike[str], *, chunk_bytes: int = 16 << 20) -> list[Path]:
@@ -183,9 +183,9 @@ class MadeLog(Log):
             paths.append(path)
         return paths
 
-    def _due(self, rate: Rate, partition: int, start: int, end: int) -> Ints:
-        """When records are due by the log's own clock: partition p has every `count`-th event, from p on."""
-        return self._profile(rate).instants(np.arange(start, end, dtype=np.int64) * self._count + partition)
+    def _due_times(self, rate: Rate, partition: int, start: int, end: int) -> Ints:
+        """The times of records by the log's own clock: partition p has every `count`-th event, from p on."""
+        return self._curve_of(rate).instants(np.arange(start, end, dtype=np.int64) * self._count + partition)
 
     def _available(self, partition: int) -> int:
         segment = self._segments[-1]
@@ -193,24 +193,24 @@ class MadeLog(Log):
         passed = int(self._clock() * 1_000_000) - segment.at_micros
         if passed < 0:
             return first
-        events = self._profile(segment.rate).count(self._begin(segment, partition) + passed)
+        events = self._curve_of(segment.rate).count(self._clock_at_start(segment, partition) + passed)
         count = -(-(events - partition) // self._count)
         end = self._end(partition)
         return max(first, count if end is None else min(count, end))
 
-    def _begin(self, segment: _Segment, partition: int) -> int:
-        """What the log's own clock shows when a segment begins; it had stood still since the one before."""
-        return self._profile(segment.rate).instant(segment.first[partition] * self._count)
+    def _clock_at_start(self, segment: _Segment, partition: int) -> int:
+        """The time on the log's own clock when a segment starts; it stood still since the one before."""
+        return self._curve_of(segment.rate).instant(segment.first[partition] * self._count)
 
     def _end(self, partition: int) -> int | None:
         return None if self._total is None else max(0, -(-(self._total - partition) // self._count))
 
-    def _profile(self, rate: Rate) -> Curve:
+    def _curve_of(self, rate: Rate) -> Curve:
         if rate not in self._curves:
             self._curves[rate] = rate.curve()
         return self._curves[rate]
 
-    def _number(self, partition: str) -> int:
+    def _parse_number(self, partition: str) -> int:
         number = partition.removeprefix("p")
         if not number.isdigit() or int(number) >= self._count:
             raise ExternalError(
@@ -222,11 +222,11 @@ class MadeLog(Log):
 
 
 class GeneratedLog(MadeLog):
-    """A made-up click stream over `partitions`, at `rate` events a second in all.
+    """A generated click stream over `partitions`, at `rate` events a second in all.
 
-    `total` bounds it (over all partitions). A `live` log gives records as time passes; otherwise all are
-    there at once, with event times from `start_time` (UTC unless it says otherwise). `disorder_seconds`
-    makes event times early by up to that much, at random. `clock` gives seconds since 1970.
+    `total` bounds it (over all partitions). A `live` log has records as time passes; otherwise all are
+    there at once, with event times from `start_time` (UTC unless it has a zone). `disorder_seconds`
+    makes event times early by up to that much, at random. `clock` returns seconds since 1970.
     `shape` takes the parameters of the profile:
     `period_seconds`, `amplitude`, `spike_factor`, `step_factor`, `at_seconds`, `for_seconds` (see `Rate`).
     """
@@ -250,7 +250,7 @@ class GeneratedLog(MadeLog):
         **shape: Unpack[Shape],
     ) -> None:
         if min(users, pages) < 1 or disorder_seconds < 0:
-            raise too_small()
+            raise too_small_error()
         super().__init__(
             Clicks(seed, users, pages, zipf_users, zipf_pages, disorder_seconds),
             Rate(rate, profile, **shape),
@@ -262,11 +262,11 @@ class GeneratedLog(MadeLog):
         )
 
 
-def _remembered(memory: Mapping[str, object]) -> list[_Segment]:
-    lives = cast("list[list[Any]]", memory.get("segments", []))
-    return [_Segment(int(at), tuple(first), Rate(**rate)) for at, first, rate in lives]
+def _parse_segments(memory: Mapping[str, object]) -> list[_Segment]:
+    segments = cast("list[list[Any]]", memory.get("segments", []))
+    return [_Segment(int(at), tuple(first), Rate(**rate)) for at, first, rate in segments]
 
 
-def too_small() -> UserError:
-    """A setting below what makes sense."""
+def too_small_error() -> UserError:
+    """The error for a setting below what makes sense."""
     return UserError("BAD_GENERATED_LOG", "a count or a duration of the generated log is too small")

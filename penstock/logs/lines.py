@@ -1,6 +1,6 @@
-"""Where records begin and end in an open file, and the marks by which a file is known again.
+"""Finds where records start and end in an open file, and the checksums by which a file is recognized.
 
-Receives file descriptors; hands byte positions after newlines, and checksums of a file's beginning.
+Receives file descriptors; returns byte positions after newlines, and checksums of a file's first bytes.
 
 Invariants:
 - A boundary is the position after a newline. Reads go in windows, so a line of any length is found.
@@ -16,7 +16,7 @@ HEAD_BYTES = 4096
 """How much of a first line goes into a file's identity."""
 
 PREFIX_BYTES = 64 << 10
-"""How much of a file's beginning tells two files with the same first line apart."""
+"""How many of a file's first bytes distinguish two files with the same first line."""
 
 _WINDOW = 64 << 10
 _WIDEST = 8 << 20
@@ -29,7 +29,7 @@ def line_crc(head: bytes) -> int:
 
 
 def pread(fd: int, size: int, at: int) -> bytes:
-    """`size` bytes from position `at`; fewer only where the file ends."""
+    """Read `size` bytes from position `at`; fewer only where the file ends."""
     data = os.pread(fd, size, at)
     if len(data) == size or not data:
         return data

@@ -1,10 +1,10 @@
-"""How many events a second, over time: constant, a sine, a spike or a step.
+"""Computes event rates over time: constant, a sine, a spike or a step.
 
-Receives a rate and its profile; hands the instant of the k-th event, and how many there were by an instant.
+Receives a rate and its profile; returns the instant of the k-th event, and how many there were by an instant.
 
 Invariants:
-- Instants are whole microseconds since the log's own clock began, computed with integers only.
-- `instants` never goes back, and `count(t)` counts exactly the events whose instant is at most t.
+- Instants are whole microseconds since the log's own clock started, computed with integers only.
+- `instants` never decreases, and `count(t)` counts exactly the events whose instant is at most t.
 """
 
 from __future__ import annotations
@@ -56,20 +56,22 @@ class Rate:
 
     def __post_init__(self) -> None:
         if self.profile not in ("constant", "sine", "spike", "step"):
-            raise _bad(f"there is no profile {self.profile!r}", "Use constant, sine, spike or step.")
+            raise _rate_error(f"there is no profile {self.profile!r}", "Use constant, sine, spike or step.")
         factor = {"spike": self.spike_factor, "step": self.step_factor}.get(self.profile, 1)
         if self.per_second < 1e-3 or self.per_second * max(factor, 1) > 1e8:
-            raise _bad(f"a rate of {self.per_second} is not possible", "Use 0.001 to 100 million a second.")
+            raise _rate_error(
+                f"a rate of {self.per_second} is not possible", "Use 0.001 to 100 million a second."
+            )
         if not 0 <= self.amplitude <= 1:
-            raise _bad(f"an amplitude of {self.amplitude} is not possible", "Use 0 to 1.")
+            raise _rate_error(f"an amplitude of {self.amplitude} is not possible", "Use 0 to 1.")
         if factor < 1e-3:
-            raise _bad(f"a factor of {factor} is not possible", "Use at least 0.001.")
+            raise _rate_error(f"a factor of {factor} is not possible", "Use at least 0.001.")
         lasting = (self.at_seconds, self.for_seconds)
         if not 1 <= self.period_seconds <= 1e6 or not all(0 <= seconds <= 1e5 for seconds in lasting):
-            raise _bad("a duration of the profile is not possible", "A period has at least a second.")
+            raise _rate_error("a duration of the profile is not possible", "A period has at least a second.")
 
     def curve(self) -> Curve:
-        """The rate as a table: a beginning that happens once, then a cycle for ever."""
+        """The rate as a table: a prefix that happens once, then a cycle for ever."""
         at, length = round(self.at_seconds * _SECOND), round(self.for_seconds * _SECOND)
         normal = _millionths(1)
         if self.profile == "sine":
@@ -96,21 +98,21 @@ class Curve:
 
     def __init__(self, per_second: float, once: list[tuple[int, int]], cycle: list[tuple[int, int]]) -> None:
         per_second_micro = round(per_second * _EVENT)
-        self._once_at, self._once_sum = _summed(per_second_micro, once)
-        self._cycle_at, self._cycle_sum = _summed(per_second_micro, cycle)
+        self._once_at, self._once_sum = _accumulate(per_second_micro, once)
+        self._cycle_at, self._cycle_sum = _accumulate(per_second_micro, cycle)
 
     def instants(self, events: Ints) -> Ints:
         """The instant of each event, by its number from 0."""
         target = events * _EVENT
-        begin, length = int(self._once_sum[-1]), int(self._cycle_sum[-1])
-        if target.size and target[-1] < begin:
-            return _between(target, self._once_sum, self._once_at, up=True)
-        times, rest = np.divmod(target - begin, length)
-        late: Ints = _between(rest, self._cycle_sum, self._cycle_at, up=True)
+        prefix, length = int(self._once_sum[-1]), int(self._cycle_sum[-1])
+        if target.size and target[-1] < prefix:
+            return _interpolate(target, self._once_sum, self._once_at, up=True)
+        times, rest = np.divmod(target - prefix, length)
+        late: Ints = _interpolate(rest, self._cycle_sum, self._cycle_at, up=True)
         late += self._once_at[-1] + times * self._cycle_at[-1]
-        early = int(np.searchsorted(target, begin))
+        early = int(np.searchsorted(target, prefix))
         if early:
-            late[:early] = _between(target[:early], self._once_sum, self._once_at, up=True)
+            late[:early] = _interpolate(target[:early], self._once_sum, self._once_at, up=True)
         return late
 
     def instant(self, event: int) -> int:
@@ -122,16 +124,16 @@ class Curve:
         if instant < 0:
             return 0
         if instant < self._once_at[-1]:
-            reached = _between(np.array([instant]), self._once_at, self._once_sum)
+            reached = _interpolate(np.array([instant]), self._once_at, self._once_sum)
             return int(reached[0]) // _EVENT + 1
         times, rest = divmod(instant - int(self._once_at[-1]), int(self._cycle_at[-1]))
-        reached = _between(np.array([rest]), self._cycle_at, self._cycle_sum)
+        reached = _interpolate(np.array([rest]), self._cycle_at, self._cycle_sum)
         total = int(self._once_sum[-1]) + times * int(self._cycle_sum[-1]) + int(reached[0])
         return total // _EVENT + 1
 
 
-def _summed(per_second_micro: int, pieces: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-    """Cumulated microseconds and millionths of events at the edges of the pieces, in steps of up to 0.1 s."""
+def _accumulate(per_second_micro: int, pieces: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Accumulate microseconds and millionths of events at the edges of the pieces, in steps of up to 0.1 s."""
     at, done, ats, sums = 0, 0, [0], [0]
     for width, factor in pieces:
         for left in range(0, width, _PIECE):
@@ -143,8 +145,8 @@ def _summed(per_second_micro: int, pieces: list[tuple[int, int]]) -> tuple[Ints,
     return np.array(ats, dtype=np.int64), np.array(sums, dtype=np.int64)
 
 
-def _between(values: Ints, edges: Ints, heights: Ints, up: bool = False) -> Ints:
-    """Linear between the edges, rounded down to counts and `up` to instants, so that they agree."""
+def _interpolate(values: Ints, edges: Ints, heights: Ints, up: bool = False) -> Ints:
+    """Interpolate linearly between the edges, rounded down to counts and `up` to instants, so that they agree."""
     index = np.searchsorted(edges, values, side="right") - 1
     index = np.minimum(index, len(edges) - 2)
     low, base = edges.take(index), heights.take(index)
@@ -164,5 +166,5 @@ def _millionths(factor: float) -> int:
     return round(factor * 1_000_000)
 
 
-def _bad(primary: str, hint: str) -> UserError:
+def _rate_error(primary: str, hint: str) -> UserError:
     return UserError("BAD_GENERATED_LOG", primary, hint=hint)

@@ -1,20 +1,21 @@
-"""A log of which there are several copies: each epoch and partition is read from one, which all members have.
+"""Reads several copies of a log as one: in each epoch a partition is read from one copy, which all replicas have.
 
-Receives logs that hold the same events; hands their partitions as one log. What the other engines of a unit reach of
-the copies is told by `heard`; what this one reaches, by `reach`.
+Receives logs that hold the same events; returns their partitions as one log. `set_reports` receives what the other
+engines of a unit reach of the copies; `reach` reports what this one reaches.
 
-What is asked of the copies: a partition has the same records at the same offsets in each of them, as far as a copy has
-come. Nothing is asked of the order in which they have come, of the order between partitions, or of how far each is.
+Requirements on the copies: a partition has the same records at the same offsets in each of them, as far as a copy
+reaches. The order in which records arrived, the order between partitions, and how far each copy is, do not matter.
 Partitions are the same if their `common_name` is.
 
 Invariants:
 - Offsets mean the same in every copy, so that a change of copy leaves nothing out and repeats nothing.
-- The epoch record says which copy a span is read from. Should that be lost, another that has the span gives the same.
-- A copy that cannot be reached, lags, or has forgotten what comes next is passed over; if none is left, we wait.
-- A partition is not begun after its beginning while a copy is away that may have that (see `late_beginnings`).
-- An engine that lacks what the others have is waited for, and after a while passed over (see `stragglers`).
-On failure: `ExternalError` of the copies when none can be reached; `UserError` COPIES_DIFFER where copies are seen not
-to hold the same, COPIES_ALIKE where partitions of one cannot be told apart.
+- The epoch record names the copy that a span is read from. If that is lost, another that has the span reads the same.
+- A copy that cannot be reached, lags, or no longer has what comes next is skipped; if none is left, the log waits.
+- A partition does not start without its first records while a copy is unreachable that may have them (see
+  `late_beginnings`).
+- The leader waits for an engine that lacks what the others have, and skips it after a while (see `stragglers`).
+On failure: `ExternalError` of the copies when none can be reached; `UserError` COPIES_DIFFER where copies turn out to
+differ, COPIES_ALIKE where partitions of one cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from penstock.errors import ExternalError, UserError
-from penstock.logs.choice import Choice, Extent, chosen
+from penstock.logs.choice import Choice, Extent, choose_copy
 from penstock.logs.contract import Chunk, Log, Partition, Span
 from penstock.logs.late_beginnings import LateBeginnings
-from penstock.logs.sameness import Namesakes, check_ends, differ
+from penstock.logs.sameness import Namesakes, check_ends, difference_error
 from penstock.logs.stragglers import PATIENCE_SECONDS, Stragglers
 
-#: how often a copy that has not come so far yet is asked again, in seconds
+#: how often a copy that has not come so far yet is tried again, in seconds
 _AGAIN_SECONDS = 0.1
 #: how much of the span before a change of copy is compared between the two, in bytes
 _COMPARED_BYTES = 1 << 20
 
-#: what is not for those who only read
-_OF_WHO_DECIDES = frozenset(
+#: what only the leader needs; tasks read without it
+_LEADER_STATE = frozenset(
     {"_cuts", "_others", "_blind", "_stragglers", "_namesakes", "_beginnings", "_broken"}
     | {"away", "withheld", "begun_late"}
 )
@@ -52,8 +53,8 @@ Reach = dict[str, dict[int, Extent]]
 class ReplicatedLog(Log):
     """Several logs with the same events: `replicated(segments_by_producer("a/s"), segments_by_producer("b/s"))`."""
 
-    #: how long a span that only a lost copy had is waited for in the others, and a copy that is away for the beginning
-    #: of a partition, in seconds
+    #: how long to wait, in seconds, for a span that only a lost copy had, and for the first records of a partition that
+    #: only an unreachable copy may have
     patience_seconds = 30.0
 
     def __init__(self, *copies: Log) -> None:
@@ -69,16 +70,16 @@ class ReplicatedLog(Log):
         self._ids: list[dict[str, str]] = [{} for _ in copies]
         self._routes: dict[str, Choice] = {}
         self.clock: Callable[[], float] = time.monotonic
-        self._forget()
+        self._reset_decisions()
 
-    def _forget(self) -> None:
-        """Forget what only who decides knows."""
+    def _reset_decisions(self) -> None:
+        """Reset what only the leader needs."""
         #: per partition, the last span that was cut, and from which copy
         self._cuts: dict[str, Span] = {}
         #: what the other engines reach, by their names
         self._others: Mapping[str, Reach] = {}
         self._blind: Sequence[str] = ()
-        self._stragglers, self._namesakes = Stragglers(), Namesakes(self._called)
+        self._stragglers, self._namesakes = Stragglers(), Namesakes(self._get_known_name)
         self._beginnings = LateBeginnings()
         #: per copy, the partitions of which it will never have what comes next, and why
         self._broken: dict[int, Mapping[str, ExternalError]] = {}
@@ -96,19 +97,21 @@ class ReplicatedLog(Log):
         return self._copies[copy].units(self._ids[copy].get(partition, partition), start, end)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _OF_WHO_DECIDES}
+        return {name: value for name, value in self.__dict__.items() if name not in _LEADER_STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._forget()
+        self._reset_decisions()
 
-    # -- the life of the copies ------------------------------------------------------------------
+    # -- starting and stopping -------------------------------------------------------------------
 
     def start(self, memory: Mapping[str, object] | None, offsets: Mapping[str, int]) -> dict[str, object]:
-        """Start the copies that can be; one that cannot waits for the next start, and may be read meanwhile."""
-        known = self._known(memory or {})
+        """Start the copies that can start; one that cannot waits for the next start, and may be read meanwhile."""
+        known = self._split_memory(memory or {})
 
-        started = self._each(lambda number, copy: copy.start(known[number], self._in(number, offsets)))
+        started = self._call_copies(
+            lambda number, copy: copy.start(known[number], self._to_own_ids(number, offsets))
+        )
         for number in self.away:
             self._copies[number].resumed(known[number] or {})
         self._routes.clear()
@@ -116,17 +119,17 @@ class ReplicatedLog(Log):
         return {"copies": [started.get(number, known[number]) for number in range(len(self._copies))]}
 
     def resumed(self, memory: Mapping[str, object]) -> None:
-        for copy, known in zip(self._copies, self._known(memory), strict=True):
+        for copy, known in zip(self._copies, self._split_memory(memory), strict=True):
             copy.resumed(known or {})
 
-    def _known(self, memory: Mapping[str, object]) -> list[Mapping[str, object] | None]:
-        told: Any = memory.get("copies") or []
-        return [*told, *[None] * len(self._copies)][: len(self._copies)]
+    def _split_memory(self, memory: Mapping[str, object]) -> list[Mapping[str, object] | None]:
+        memories: Any = memory.get("copies") or []
+        return [*memories, *[None] * len(self._copies)][: len(self._copies)]
 
     def prune(self, offsets: Mapping[str, int]) -> None:
         for number, copy in enumerate(self._copies):
             with contextlib.suppress(ExternalError):  # then it keeps more than is needed
-                copy.prune(self._in(number, offsets))
+                copy.prune(self._to_own_ids(number, offsets))
 
     def stopped(self) -> None:
         for copy in self._copies:
@@ -151,57 +154,57 @@ class ReplicatedLog(Log):
         """What this engine can read of each copy; nothing if it reaches none."""
         return {
             name: {number: Extent(one.earliest, one.latest) for number, one in held.items()}
-            for name, held in self._seen(offsets).items()
+            for name, held in self._collect_partitions(offsets).items()
         }
 
-    def heard(self, others: Mapping[str, Reach], patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """What the other engines of the unit reach, as they report it by name; one is waited for so long that lacks
+    def set_reports(self, others: Mapping[str, Reach], patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Set what the other engines of the unit reach, by their names; wait `patience_seconds` for one that lacks
         what the others have. From any thread.
 
-        One that reaches nothing at all is not waited for: it cannot take part, whichever copy is read.
+        The log does not wait for one that reaches nothing at all: it cannot take part, whichever copy is read.
         """
         self._stragglers.patience_seconds = patience_seconds
-        self._stragglers.keep(others.keys())
+        self._stragglers.retain_replicas(others.keys())
         self._blind = tuple(member for member, reach in others.items() if not reach)
         self._others = {member: reach for member, reach in others.items() if reach}
 
-    def passed_over(self) -> dict[str, list[str]]:
-        """The engines that are not waited for, and the partitions that they lack. From any thread."""
-        found = self._stragglers.passed_over()
+    def find_skipped(self) -> dict[str, list[str]]:
+        """Find the engines that the log does not wait for, and the partitions that they lack. From any thread."""
+        found = self._stragglers.find_skipped()
         everything = sorted(self._routes)
         return found | {member: everything for member in self._blind if everything}
 
-    def _seen(self, offsets: Mapping[str, int]) -> dict[str, dict[int, Partition]]:
+    def _collect_partitions(self, offsets: Mapping[str, int]) -> dict[str, dict[int, Partition]]:
         def look(number: int, copy: Log) -> list[Partition]:
-            found, broken = copy.as_copy(self._in(number, offsets))
+            found, broken = copy.as_copy(self._to_own_ids(number, offsets))
             names = {copy.common_name(one.id): one.id for one in found}
             if len(names) < len(found):
                 raise UserError(
                     "COPIES_ALIKE",
-                    f"partitions of {copy.describe()} cannot be told apart",
+                    f"partitions of {copy.describe()} cannot be distinguished",
                     detail="Files are the same in two copies if their first lines are; two of these are the same.",
-                    hint="Leave one of them out, or have each begin with a line of its own.",
+                    hint="Leave one of them out, or have each start with a line of its own.",
                 )
             self._ids[number] |= names
             self._broken[number] = {copy.common_name(id): why for id, why in broken.items()}
             return found
 
         seen: dict[str, dict[int, Partition]] = {}
-        for number, found in self._each(look).items():
+        for number, found in self._call_copies(look).items():
             for one in found:
                 seen.setdefault(self._copies[number].common_name(one.id), {})[number] = one
         return seen
 
-    def _called(self, number: int, name: str) -> str | None:
+    def _get_known_name(self, number: int, name: str) -> str | None:
         return self._copies[number].known_as(self._ids[number][name])
 
-    def _each(self, does: Callable[[int, Log], _T]) -> dict[int, _T]:
-        """What every copy answers that can be reached; raises if none can."""
+    def _call_copies(self, action: Callable[[int, Log], _T]) -> dict[int, _T]:
+        """Apply an action to every reachable copy; raise if none is reachable."""
         answers: dict[int, _T] = {}
         failures: dict[int, ExternalError] = {}
         for number, copy in enumerate(self._copies):
             try:
-                answers[number] = does(number, copy)
+                answers[number] = action(number, copy)
             except ExternalError as failure:
                 failures[number] = failure
         self.away = {number: failure.primary for number, failure in failures.items()}
@@ -209,26 +212,26 @@ class ReplicatedLog(Log):
             raise failures[0]
         return answers
 
-    def _in(self, number: int, offsets: Mapping[str, int]) -> dict[str, int]:
-        """Offsets by the ids of a copy, as far as it has the partitions."""
+    def _to_own_ids(self, number: int, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Translate offsets to the ids of a copy, as far as it has the partitions."""
         ids = self._ids[number]
         if offsets.keys() - ids.keys():
-            self._learn(number)
+            self._refresh_ids(number)
         return {ids[name]: offset for name, offset in offsets.items() if name in ids}
 
-    def _learn(self, number: int) -> None:
-        """Find what partitions are called in a copy."""
+    def _refresh_ids(self, number: int) -> None:
+        """Refresh the ids that partitions have in a copy."""
         copy = self._copies[number]
         self._ids[number] |= {copy.common_name(one.id): one.id for one in copy.as_copy({})[0]}
 
     # -- deciding --------------------------------------------------------------------------------
 
     def partitions(self, offsets: Mapping[str, int]) -> list[Partition]:
-        """The partitions that some copy has, each as far as everybody has the copy it is read from next."""
-        seen = self._seen(offsets)
+        """The partitions that some copy has, each as far as every replica has the copy it is read from next."""
+        seen = self._collect_partitions(offsets)
         now = self.clock()
-        self._beginnings.look(seen, offsets, self.away, now, self.patience_seconds)
-        unsure = self._namesakes.among(seen, self._ids, now, rotates=not self.closed())
+        self._beginnings.update(seen, offsets, self.away, now, self.patience_seconds)
+        unsure = self._namesakes.find_unsure(seen, self._ids, now, rotates=not self.closed())
         unsure |= self._beginnings.waiting
         names = {name for name in seen if name in offsets or name not in unsure}
         if self.away:  # which may have what no other copy has
@@ -236,7 +239,7 @@ class ReplicatedLog(Log):
         withheld = set(unsure)
         listed = []
         for name in sorted(names):
-            partition, less = self._decided(name, seen.get(name, {}), offsets.get(name))
+            partition, less = self._choose_copy_of(name, seen.get(name, {}), offsets.get(name))
             listed.append(partition)
             if less:
                 withheld.add(name)
@@ -245,21 +248,23 @@ class ReplicatedLog(Log):
         self.withheld, self.begun_late = frozenset(withheld), self._beginnings.late
         return listed
 
-    def _decided(self, name: str, held: Mapping[int, Partition], begun: int | None) -> tuple[Partition, bool]:
-        """A partition as far as everybody has it, and whether that is less than we have; `begun`: what comes next."""
+    def _choose_copy_of(
+        self, name: str, held: Mapping[int, Partition], following: int | None
+    ) -> tuple[Partition, bool]:
+        """Choose a partition's copy: the partition as far as every replica has it, and whether this engine has more."""
         check_ends(name, held)
-        earliest = min((one.earliest for one in held.values()), default=begun or 0)
-        at = earliest if begun is None else begun
+        earliest = min((one.earliest for one in held.values()), default=following or 0)
+        at = earliest if following is None else following
         before = self._routes.get(name)
         now = None if before is None else before.copy
         mine = {number: Extent(one.earliest, one.latest) for number, one in held.items()}
         others = {member: reach.get(name, {}) for member, reach in self._others.items()}
-        choice = chosen(at, now, self._stragglers.counted(name, at, mine, others, self.clock()))
-        alone = chosen(at, now, [mine])
-        if alone is None or alone.upto <= at:
+        choice = choose_copy(at, now, self._stragglers.select_reports(name, at, mine, others, self.clock()))
+        alone = choose_copy(at, now, [mine])
+        if alone is None or alone.limit <= at:
             self._check_broken(name, at, held)
-        upto = at if choice is None else choice.upto
-        less = alone is not None and alone.upto > upto
+        limit = at if choice is None else choice.limit
+        less = alone is not None and alone.limit > limit
         if choice is None:
             self._routes[name] = Choice(now if now is not None else min(held, default=0), at)
             return Partition(name, earliest, at), less
@@ -267,11 +272,11 @@ class ReplicatedLog(Log):
             self._compare(name, before.copy, choice.copy)
         self._routes[name] = choice
         of = held[choice.copy]
-        return Partition(name, of.earliest, upto, of.finished and upto >= of.latest), less
+        return Partition(name, of.earliest, limit, of.finished and limit >= of.latest), less
 
     def _check_broken(self, name: str, at: int, held: Mapping[int, Partition]) -> None:
         """Raise if no copy will ever have what comes next."""
-        broken = {number: told[name] for number, told in self._broken.items() if name in told}
+        broken = {number: reasons[name] for number, reasons in self._broken.items() if name in reasons}
         if self.away or not (held or broken):
             return
         failures = [
@@ -283,12 +288,14 @@ class ReplicatedLog(Log):
 
     def cut(self, partition: str, start: int, units: int) -> int:
         if partition not in self._routes:
-            self._decided(partition, self._seen({partition: start}).get(partition, {}), start)
+            self._choose_copy_of(
+                partition, self._collect_partitions({partition: start}).get(partition, {}), start
+            )
         choice = self._routes.get(partition)
-        if choice is None or choice.upto <= start:
+        if choice is None or choice.limit <= start:
             return start
         copy, id = self._copies[choice.copy], self._ids[choice.copy][partition]
-        end = min(copy.cut(id, start, min(units, copy.units(id, start, choice.upto))), choice.upto)
+        end = min(copy.cut(id, start, min(units, copy.units(id, start, choice.limit))), choice.limit)
         self._cuts[partition] = Span(partition, start, end, choice.copy)
         return end
 
@@ -301,27 +308,27 @@ class ReplicatedLog(Log):
         last = self._cuts.get(partition)
         if last is None or last.copy != one or last.end <= last.start:
             return
-        told = []
+        samples = []
         try:
             for number in (one, other):
                 copy, id = self._copies[number], self._ids[number][partition]
                 end = min(copy.cut(id, last.start, max(_COMPARED_BYTES // copy.unit_bytes, 1)), last.end)
-                told.append((end, copy, Span(id, last.start, end)))
-            end = min(end for end, _, _ in told)
-            said = {_digest(copy, replace(span, end=end)) for _, copy, span in told}
+                samples.append((end, copy, Span(id, last.start, end)))
+            end = min(end for end, _, _ in samples)
+            digests = {_digest(copy, replace(span, end=end)) for _, copy, span in samples}
         except (ExternalError, KeyError):  # the one that is left may be gone
             return
-        if len(said) > 1:
-            raise differ(
-                f"partition {partition} is not the same in {told[0][1].describe()} and {told[1][1].describe()}",
+        if len(digests) > 1:
+            raise difference_error(
+                f"partition {partition} is not the same in {samples[0][1].describe()} and {samples[1][1].describe()}",
                 f"From offset {last.start} to {end} they do not hold the same records.",
             )
 
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
-        """The records of a span, from the copy it names; should that one fail, from another that has them. What was
-        decided on and no copy has yet is waited for."""
+        """Read the records of a span from the copy it names; if that one fails, from another that has them. Wait for
+        what the epoch record has and no copy has yet."""
         first = span.copy if span.copy is not None else self.route(span.partition)
         order = sorted(range(len(self._copies)), key=lambda number: (number != first, number))
         at = span.start
@@ -331,9 +338,9 @@ class ReplicatedLog(Log):
             for number in order:
                 sure = number == first and at == span.start
                 try:
-                    for chunk in self._read_of(number, replace(span, start=at), chunk_bytes, sure=sure):
+                    for chunk in self._read_copy(number, replace(span, start=at), chunk_bytes, sure=sure):
                         yield chunk
-                        at = self._after(chunk)
+                        at = self._next_offset(chunk)
                     return
                 except ExternalError as failure:
                     failures.append(failure)
@@ -343,9 +350,9 @@ class ReplicatedLog(Log):
                 raise failures[0]
             time.sleep(_AGAIN_SECONDS)
 
-    def _read_of(self, number: int, span: Span, chunk_bytes: int, *, sure: bool) -> Iterator[Chunk]:
-        """The records of a span from one copy. `sure`: it should have them; else that is looked at first."""
-        own = Span(self._id_in(number, span), span.start, span.end)
+    def _read_copy(self, number: int, span: Span, chunk_bytes: int, *, sure: bool) -> Iterator[Chunk]:
+        """Read the records of a span from one copy. `sure`: it should have them; else check that first."""
+        own = Span(self._find_own_id(number, span), span.start, span.end)
         if not sure:
             self._check_has(number, own)
         try:
@@ -360,29 +367,31 @@ class ReplicatedLog(Log):
         copy = self._copies[number]
         for one in copy.as_copy({span.partition: span.start})[0]:
             if one.id == span.partition and one.earliest <= span.start and one.latest < span.end:
-                raise _behind(f"{copy.describe()} has not come to offset {span.end} yet", span)
+                raise _behind_error(f"{copy.describe()} has not come to offset {span.end} yet", span)
 
-    def _id_in(self, number: int, span: Span) -> str:
+    def _find_own_id(self, number: int, span: Span) -> str:
         ids = self._ids[number]
         if span.partition not in ids:
-            self._learn(number)
+            self._refresh_ids(number)
         if span.partition not in ids:
-            raise _behind(f"{self._copies[number].describe()} does not have partition {span.partition}", span)
+            raise _behind_error(
+                f"{self._copies[number].describe()} does not have partition {span.partition}", span
+            )
         return ids[span.partition]
 
-    def _after(self, chunk: Chunk) -> int:
+    def _next_offset(self, chunk: Chunk) -> int:
         """The offset after a chunk."""
         if chunk.offsets is not None and len(chunk.offsets):
             return int(chunk.offsets[-1]) + 1
         return chunk.start + (len(chunk.data) if self.unit == "bytes" else chunk.data.count(b"\n"))
 
 
-def _behind(primary: str, span: Span) -> ExternalError:
+def _behind_error(primary: str, span: Span) -> ExternalError:
     return ExternalError(
         "COPY_BEHIND",
         primary,
         where=f"partition {span.partition}, offsets {span.start} to {span.end}",
-        detail="What was decided on is in no copy that can be read here.",
+        detail="No copy that can be read here has the planned records.",
         hint="Another engine, or an earlier start of this one, had it. Bring a copy back that has it.",
     )
 

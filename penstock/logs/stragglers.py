@@ -1,13 +1,13 @@
-"""How long a member is waited for that does not have what the others have of a partition: the bound on reporting.
+"""Bounds how long the leader waits for a replica that lacks what the others have of a partition.
 
-Receives what each member reaches of a partition, and the time; hands the reports that count for the decision (see
-`choice`), and says who is passed over.
+Receives what each replica reaches of a partition, and the time; returns the reports that count for the decision (see
+`choice`), and the skipped replicas.
 
 Invariants:
 - What the leader reaches always counts.
-- A member that has not come within `patience_seconds` to where the others were then is passed over: whether it stands
+- A replica that has not come within `patience_seconds` to where the others were then is skipped, whether it stands
   still or trickles. It counts again once it has come in that time to where they were.
-- Of members that have no copy in common, the first by name counts.
+- Of replicas that have no copy in common, the first by name counts.
 """
 
 from __future__ import annotations
@@ -15,65 +15,65 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from penstock.logs.choice import Extent, Reached, common
+from penstock.logs.choice import Extent, Reachable, intersect_extents
 
-#: how long a member is waited for, in seconds: as long as for one that follows and does not come further
+#: how long the leader waits for a replica, in seconds: as long as for a follower that makes no progress
 PATIENCE_SECONDS = 5.0
 
 
 @dataclass
 class _Mark:
-    """What the others had of a partition, and when; whether the member is passed over since an earlier mark."""
+    """What the others had of a partition, and when; whether the replica is skipped since an earlier mark."""
 
-    upto: int
+    limit: int
     since: float
-    passed: bool = False
+    skipped: bool = False
 
 
 class Stragglers:
-    """Who is waited for, by partition."""
+    """The replicas that the leader waits for, by partition."""
 
     def __init__(self) -> None:
-        #: how long a member is waited for; 0: not at all
+        #: how long to wait for a replica; 0: not at all
         self.patience_seconds = PATIENCE_SECONDS
         self._marks: dict[tuple[str, str], _Mark] = {}
 
-    def counted(
-        self, partition: str, at: int, mine: Reached, others: Mapping[str, Reached], now: float
-    ) -> list[Reached]:
-        """The reports to decide by, the leader's own first; `at`: what comes next."""
+    def select_reports(
+        self, partition: str, at: int, mine: Reachable, others: Mapping[str, Reachable], now: float
+    ) -> list[Reachable]:
+        """Select the reports to decide by, the leader's own first; `at`: what comes next."""
         reports = [mine]
-        for member in sorted(others):
-            most = _furthest(at, common(reports))
-            has = _furthest(at, common([*reports, others[member]]))
-            if self._is_waited_for((member, partition), most, has, now):
-                reports.append(others[member])
+        for replica in sorted(others):
+            most = _find_furthest(at, intersect_extents(reports))
+            has = _find_furthest(at, intersect_extents([*reports, others[replica]]))
+            if self._is_waited_for((replica, partition), most, has, now):
+                reports.append(others[replica])
         return reports
 
-    def passed_over(self) -> dict[str, list[str]]:
-        """The members that are not waited for, and of which partitions."""
+    def find_skipped(self) -> dict[str, list[str]]:
+        """Find the replicas that the leader does not wait for, and their partitions."""
         found: dict[str, list[str]] = {}
-        for (member, partition), mark in sorted(self._marks.items()):
-            if mark.passed:
-                found.setdefault(member, []).append(partition)
+        for (replica, partition), mark in sorted(self._marks.items()):
+            if mark.skipped:
+                found.setdefault(replica, []).append(partition)
         return found
 
-    def keep(self, members: Collection[str]) -> None:
-        """Forget everybody else."""
-        for known in [key for key in list(self._marks) if key[0] not in members]:
+    def retain_replicas(self, replicas: Collection[str]) -> None:
+        """Forget all other replicas."""
+        for known in [key for key in list(self._marks) if key[0] not in replicas]:
             self._marks.pop(known, None)
 
     def _is_waited_for(self, key: tuple[str, str], most: int, has: int, now: float) -> bool:
         mark = self._marks.setdefault(key, _Mark(most, now))
-        if has >= min(mark.upto, most):
+        if has >= min(mark.limit, most):
             self._marks[key] = _Mark(most, now)
             return True
         if now - mark.since >= self.patience_seconds:
-            self._marks[key] = _Mark(most, now, passed=True)
+            self._marks[key] = _Mark(most, now, skipped=True)
             return False
-        return not mark.passed
+        return not mark.skipped
 
 
-def _furthest(at: int, shared: Mapping[int, Extent]) -> int:
-    """How far one can come that has not yet read beyond `at`."""
+def _find_furthest(at: int, shared: Mapping[int, Extent]) -> int:
+    """Find how far a reader at `at` can read."""
     return max((one.latest for one in shared.values() if one.earliest <= at), default=-1)

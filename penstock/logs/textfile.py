@@ -1,10 +1,10 @@
-"""One text file that grows: who it is, how far its whole lines reach, and where it went when it was renamed.
+"""Inspects a text file that grows: its identity, the end of its whole lines, and its path after a rename.
 
-Receives a path and what was known of the file; hands a `TextFile`, having read only what is new in it.
+Receives a path and what was known of the file; returns a `TextFile`, and reads only what is new in it.
 
 Invariants:
 - The id of a text file is its inode and the checksum of its first whole line, so a rename keeps it.
-- A file whose beginning has changed is looked at afresh; if even its id is the old one, it is `rewritten`.
+- A file whose first bytes have changed is inspected from its start; if its id is still the old one, it is `rewritten`.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class TextFile:
     prefix_bytes: int
     prefix_crc: int
     rewritten: bool
-    #: whether it was longer once
+    #: whether it was longer before
     shrunk: bool
 
 
-def look(path: str, known: TextFile | None, finished: bool) -> TextFile:
-    """Open a file that is new or has changed; `finished` makes its last line whole as it stands."""
+def inspect_file(path: str, known: TextFile | None, finished: bool) -> TextFile:
+    """Inspect a file that is new or has changed; `finished` makes its last line whole as it stands."""
     fd = os.open(path, os.O_RDONLY)
     try:
         status = os.fstat(fd)
         size = status.st_size
         head = pread(fd, HEAD_BYTES, 0)
-        begins_alike = known is not None and head.startswith(known.head)
-        before = known if known is not None and begins_alike and size >= known.size else None
+        starts_alike = known is not None and head.startswith(known.head)
+        before = known if known is not None and starts_alike and size >= known.size else None
         scanned = before.size if before else 0
         latest = last_boundary(fd, scanned, size)
         if latest == scanned:
@@ -77,18 +77,18 @@ def look(path: str, known: TextFile | None, finished: bool) -> TextFile:
         latest=latest,
         prefix_bytes=prefix_bytes,
         prefix_crc=prefix_crc,
-        rewritten=known is not None and id == known.id and (known.rewritten or not begins_alike),
+        rewritten=known is not None and id == known.id and (known.rewritten or not starts_alike),
         shrunk=known is not None and id == known.id and (known.shrunk or size < known.size),
     )
 
 
 def text_id(inode: int, head: bytes) -> str:
-    """The partition id of a text file with this beginning."""
+    """The partition id of a text file that starts like this."""
     return f"{inode:x}-{line_crc(head):08x}"
 
 
-def inode_of(id: str) -> int | None:
-    """The inode number in a text file's id; None if the id is not of that form."""
+def parse_inode(id: str) -> int | None:
+    """Parse the inode number in a text file's id; None if the id is not of that form."""
     try:
         return int(id.split("-")[0], 16)
     except ValueError:
@@ -96,23 +96,23 @@ def inode_of(id: str) -> int | None:
 
 
 def open_text(path: str, id: str) -> int | None:
-    """A descriptor of the file at `path` if it is the one with this id."""
+    """Open the file at `path` if it is the one with this id."""
     try:
-        if os.stat(path).st_ino != inode_of(id):
+        if os.stat(path).st_ino != parse_inode(id):
             return None
         fd = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     if text_id(os.fstat(fd).st_ino, pread(fd, HEAD_BYTES, 0)) == id:
         return fd
     os.close(fd)
     return None
 
 
-def path_of(inode: int | None, directories: Iterable[str]) -> str | None:
-    """Where the file with an inode number lies in these directories."""
+def find_path(inode: int | None, directories: Iterable[str]) -> str | None:
+    """Find the path of the file with an inode number in these directories."""
     for directory in directories:
         try:
             with os.scandir(directory) as entries:
@@ -124,18 +124,18 @@ def path_of(inode: int | None, directories: Iterable[str]) -> str | None:
     return None
 
 
-def regular(path: str) -> os.stat_result | None:
-    """The status of a regular file; None if it is gone or something else."""
+def stat_regular_file(path: str) -> os.stat_result | None:
+    """Return the status of a regular file; None if it is gone or something else."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def unreadable(path: str, why: object) -> ExternalError:
+def unreadable_error(path: str, why: object) -> ExternalError:
     """The error for a path that matches but cannot be read."""
     reason = why.strerror if isinstance(why, OSError) and why.strerror else str(why)
     return ExternalError(

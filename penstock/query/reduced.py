@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from penstock.decode.partials import AT, CUT, Partials, travels
+from penstock.decode.partials import AT, CUT, Partials, is_transferable
 from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
@@ -138,7 +138,7 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
     (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
     schema = _types(operator, edge.steps, source)
     for name, dtype in schema.items():
-        if not travels(dtype):
+        if not is_transferable(dtype):
             raise _refused(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
     keys = {key: f"c{number}k{place}" for place, key in enumerate(operator.keys)}
     parts = {part: f"c{number}a{place}" for place, part in enumerate(parts_of(operator.aggregates))}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from penstock.decode.contract import ROW
-from penstock.decode.partials import AT, CUT, MARK, packed
+from penstock.decode.partials import AT, CUT, MARK, pack_column
 from penstock.logs.contract import Chunk
 from penstock.operators.contract import FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.lateness import judged
@@ -92,7 +92,7 @@ class Reducer:
 
     def _lines(self, cut: Cut, rows: pl.DataFrame) -> pl.DataFrame:
         columns = [
-            packed(rows[name]).alias(cut.names[name])
+            pack_column(rows[name]).alias(cut.names[name])
             for name in (*cut.operator.keys, *parts_of(cut.operator.aggregates))
         ]
         whole = pl.DataFrame(columns) if columns else pl.DataFrame()

@@ -115,10 +115,10 @@ class Hearing:
         """Tell the logs what others report, by their names; and the unit, who is passed over now."""
         for name, log in self._logs.items():
             told = {member: _reach(one[name]) for member, one in reports.items() if name in one}
-            log.heard(told, self._patience)
+            log.set_reports(told, self._patience)
         passed: dict[str, list[str]] = {}
         for name, log in self._logs.items():
-            for member, partitions in log.passed_over().items():
+            for member, partitions in log.find_skipped().items():
                 passed.setdefault(member, []).extend(f"{name}/{partition}" for partition in partitions)
         passed = {member: _named(lacking) for member, lacking in passed.items()}
         if passed == self._passed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 from sqlglot import exp
 
-from penstock.decode.values import parsed
+from penstock.decode.values import parse_text
 from penstock.sql.places import refused
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -106,7 +106,7 @@ def _from_text(text: pl.Expr, wanted: pl.DataType) -> pl.Expr:
         return pl.coalesce(trimmed.cast(wanted, strict=False), fraction)
     if isinstance(wanted, pl.Datetime):
         midnight = trimmed.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
-        return pl.coalesce(parsed(trimmed, wanted), _zoned(midnight, wanted))
+        return pl.coalesce(parse_text(trimmed, wanted), _zoned(midnight, wanted))
     if wanted == pl.Date:
         return trimmed.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
     return trimmed.cast(wanted, strict=False)

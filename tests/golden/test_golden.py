@@ -88,7 +88,7 @@ def test_a_backup_whose_files_are_others_is_refused_where_the_log_was_finished(
     """What `restore` rewrites is needed."""
     one = CASES["files"]
     archive.unpack(archive.path_of(release, one.name), tmp_path)
-    with case.within(tmp_path), pytest.raises(UserError, match="was said to be finished"):
+    with case.within(tmp_path), pytest.raises(UserError, match="was declared finished"):
         one.rest(case.given_of(tmp_path), tmp_path)
 
 

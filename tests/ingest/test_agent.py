@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest import inlet
-from penstock.ingest.journal import Journal
+from penstock.ingest import pipe_reader
+from penstock.ingest.spool import Spool
 from tests.ingest.processes import Processes, numbered, token_file, until
 from tests.metrics.text import parse
 
@@ -231,13 +231,13 @@ def test_a_disk_that_is_full_from_the_start_is_told(
 def test_what_was_dropped_since_the_last_word_is_told_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inlet, "TELL_SECONDS", 0.5)
+    monkeypatch.setattr(pipe_reader, "REPORT_SECONDS", 0.5)
     out, into = os.pipe()
     stop = threading.Event()
-    journal = Journal(tmp_path)
-    overflow = inlet.Overflow(journal, 1, "drop-newest")
+    journal = Spool(tmp_path)
+    overflow = pipe_reader.Overflow(journal, 1, "drop-newest")
     journal.append(b"full\n")
-    reader = inlet.PipeInlet(out, journal, overflow, stop)
+    reader = pipe_reader.PipeReader(out, journal, overflow, stop)
     thread = threading.Thread(target=reader.run)
     thread.start()
     said = ""

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ExternalError, UserError
-from penstock.ingest.agent_command import _reduce_of
+from penstock.ingest.agent_command import _load_reduce
 from penstock.ingest.committer import Committer
 from penstock.ingest.gateway import MOST_BYTES, Connection, Gateway, GatewaySettings
-from penstock.ingest.intake import MOST_HELLO_BYTES, Intake, hello_in
+from penstock.ingest.intake import MOST_HELLO_BYTES, Intake, parse_hello
 from tests.ingest.processes import Processes
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1", b"[]", b"{}", b'{"penstock": 99}'])
 def test_a_hello_of_somebody_else_is_refused(line: bytes) -> None:
     with pytest.raises(ExternalError, match="BAD_HELLO"):
-        hello_in(line)
+        parse_hello(line)
 
 
 def test_a_hello_without_an_end_is_refused() -> None:
@@ -31,7 +31,7 @@ def test_a_hello_without_an_end_is_refused() -> None:
 
 def test_an_agent_without_reducers_cannot_reduce(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="CANNOT_REDUCE"):
-        _reduce_of(argparse.Namespace(reduce=str(tmp_path / "jobs.sql")), None)
+        _load_reduce(argparse.Namespace(reduce=str(tmp_path / "jobs.sql")), None)
 
 
 def test_streams_are_bounded(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError, UserError
-from penstock.ingest.frames import GAP, HEAD_BYTES, ZSTD, Frame, FrameError, frame_in, head_in
+from penstock.ingest.frames import GAP, HEAD_BYTES, ZSTD, Frame, FrameError, parse_frame, parse_head
 from penstock.ingest.intake import Hello, Intake, check_stream
 
 LINES = st.lists(
@@ -30,14 +30,14 @@ HELLO = Hello("clicks", "web1", "secret")
 @given(FRAMES)
 def test_a_frame_comes_back(frame: Frame) -> None:
     data = frame.encoded()
-    assert frame_in(data) == (frame, len(data))
-    assert frame_in(b"before" + data + b"after", 6) == (frame, 6 + len(data))
+    assert parse_frame(data) == (frame, len(data))
+    assert parse_frame(b"before" + data + b"after", 6) == (frame, 6 + len(data))
 
 
 @given(FRAMES, st.data())
 def test_a_part_of_a_frame_waits_for_the_rest(frame: Frame, data: st.DataObject) -> None:
     encoded = frame.encoded()
-    assert frame_in(encoded[: data.draw(st.integers(0, len(encoded) - 1))]) is None
+    assert parse_frame(encoded[: data.draw(st.integers(0, len(encoded) - 1))]) is None
 
 
 @settings(max_examples=300)
@@ -47,7 +47,7 @@ def test_one_wrong_bit_is_noticed(frame: Frame, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(encoded) - 1))
     encoded[place] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        found = frame_in(encoded)
+        found = parse_frame(encoded)
         assert found is None or found[0].lines() is None
     except FrameError:
         pass
@@ -75,7 +75,7 @@ def test_a_bomb_is_not_unpacked() -> None:
 def test_a_frame_that_is_too_large_is_refused_by_its_head() -> None:
     data = Frame.of("web1", 0, b"x" * 5000 + b"\n").encoded()
     with pytest.raises(FrameError, match="larger than 4000"):
-        head_in(data[: HEAD_BYTES + 4], most_bytes=4000)
+        parse_head(data[: HEAD_BYTES + 4], most_bytes=4000)
 
 
 @settings(max_examples=300)
@@ -88,7 +88,7 @@ def test_garbage_is_refused_with_a_reason(garbage: bytes, after_hello: bool) -> 
         intake.feed(garbage)
     except PenstockError:
         pass
-    assert intake.held_bytes <= 4096
+    assert intake.buffered_bytes <= 4096
 
 
 @given(st.lists(FRAMES, max_size=6), st.data())

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest import inlet, skipped
-from penstock.ingest.journal import Journal
+from penstock.ingest import pipe_reader, skipped
+from penstock.ingest.spool import Spool
 from tests.ingest.processes import Processes, numbered, until
 
 SENT = b"".join(line + b"\n" for line in numbered(0, 30_000))
@@ -22,7 +22,7 @@ SENT = b"".join(line + b"\n" for line in numbered(0, 30_000))
 class Disk:
     """Takes all, a part or nothing of what is written to a journal, by chance; nothing at all if it is full."""
 
-    def __init__(self, journal: Journal, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, journal: Spool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refused, self.full = 0, False
         self._chance = random.Random(seed)
         self._write = os.write
@@ -50,7 +50,7 @@ class Disk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class Fickle(inlet.Overflow):
+class Fickle(pipe_reader.Overflow):
     """Has room or none, by chance."""
 
     chance = random.Random(1)
@@ -78,7 +78,7 @@ def source(kind: str, tmp_path: Path) -> int:
     return out
 
 
-def held(journal: Journal) -> bytes:
+def held(journal: Spool) -> bytes:
     """All lines of a journal."""
     found, position = [], 0
     while (lines := journal.lines(position)) is not None:
@@ -89,8 +89,8 @@ def held(journal: Journal) -> bytes:
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inlet, "_REST_SECONDS", 0.0)
-    monkeypatch.setattr(inlet, "_MOST", 10_000)  # many steps
+    monkeypatch.setattr(pipe_reader, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(pipe_reader, "_MOST", 10_000)  # many steps
 
 
 @pytest.mark.parametrize("kind", ["file", "socket"])
@@ -98,15 +98,15 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_byte_is_in_the_journal_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
-    journal = Journal(tmp_path / "journal", file_bytes=50_000)
-    overflow = inlet.Overflow(journal, 1 << 30, "block")
+    journal = Spool(tmp_path / "journal", file_bytes=50_000)
+    overflow = pipe_reader.Overflow(journal, 1 << 30, "block")
     fd = source(kind, tmp_path)
-    reader = inlet.PipeInlet(fd, journal, overflow, threading.Event())
+    reader = pipe_reader.PipeReader(fd, journal, overflow, threading.Event())
     disk = Disk(journal, seed, monkeypatch)
     reader.run()
     assert disk.refused
     assert held(journal) == SENT
-    assert (journal.end, reader.held_bytes) == (len(SENT), 0)
+    assert (journal.end, reader.pending_bytes) == (len(SENT), 0)
     os.close(fd)
     journal.close()
 
@@ -116,11 +116,11 @@ def test_every_byte_is_in_the_journal_once(
 def test_what_is_given_up_meanwhile_is_whole_lines_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
-    journal = Journal(tmp_path / "journal", file_bytes=20_000)
+    journal = Spool(tmp_path / "journal", file_bytes=20_000)
     overflow = Fickle(journal, 1, "drop-newest")
     overflow.chance = random.Random(seed)
     fd = source(kind, tmp_path)
-    reader = inlet.PipeInlet(fd, journal, overflow, threading.Event())
+    reader = pipe_reader.PipeReader(fd, journal, overflow, threading.Event())
     disk = Disk(journal, seed, monkeypatch)
     reader.run()
     assert disk.refused
@@ -138,17 +138,19 @@ def test_the_last_bytes_are_written_without_any_after_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after it was told to stop."""
-    journal = Journal(tmp_path / "journal")
+    journal = Spool(tmp_path / "journal")
     near, far = socket.socketpair()
     stop = threading.Event()
-    reader = inlet.PipeInlet(near.fileno(), journal, inlet.Overflow(journal, 1 << 30, "block"), stop)
+    reader = pipe_reader.PipeReader(
+        near.fileno(), journal, pipe_reader.Overflow(journal, 1 << 30, "block"), stop
+    )
     disk = Disk(journal, 0, monkeypatch)
     disk.full = True
     thread = threading.Thread(target=reader.run, daemon=True)
     thread.start()
     far.sendall(b"last\n")
     until(lambda: disk.refused > 2, what="a full disk")
-    assert reader.held_bytes == 5
+    assert reader.pending_bytes == 5
     stop.set()
     disk.full = False
     thread.join(10)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.ingest.inlet import Overflow
-from penstock.ingest.journal import Journal
+from penstock.ingest.pipe_reader import Overflow
+from penstock.ingest.spool import Spool
 
 
-def read(journal: Journal, position: int = 0, most: int = 1000) -> bytes:
+def read(journal: Spool, position: int = 0, most: int = 1000) -> bytes:
     found = []
     while (frame := journal.frame(position, most)) is not None:
         assert frame.raw_bytes <= most
@@ -38,7 +38,7 @@ def test_every_whole_line_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes]]
 ) -> None:
     directory = tmp_path_factory.mktemp("journal")
-    journal, put = Journal(directory, file_bytes=200), b""
+    journal, put = Spool(directory, file_bytes=200), b""
     for step, data in steps:
         match step:
             case "append":
@@ -55,7 +55,7 @@ def test_every_whole_line_is_read_again(
                 journal.pack()
             case "reopen":
                 producer = journal.producer
-                journal = Journal(directory, file_bytes=200)  # as after kill -9: nothing was closed
+                journal = Spool(directory, file_bytes=200)  # as after kill -9: nothing was closed
                 assert journal.producer == producer
         put += data
         whole = put[: put.rfind(b"\n") + 1]
@@ -70,7 +70,7 @@ def test_every_whole_line_is_read_again(
 
 
 def test_what_was_acknowledged_leaves_the_disk(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, file_bytes=1000)
+    journal = Spool(tmp_path, file_bytes=1000)
     for n in range(500):
         journal.append(b"line %d\n" % n)
     journal.pack()
@@ -82,11 +82,11 @@ def test_what_was_acknowledged_leaves_the_disk(tmp_path: Path) -> None:
     assert journal.disk_bytes < 1100
     end = journal.end
     journal.close()
-    assert Journal(tmp_path).end == end
+    assert Spool(tmp_path).end == end
 
 
 def test_packing_makes_it_smaller(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, file_bytes=10_000)
+    journal = Spool(tmp_path, file_bytes=10_000)
     put = b"".join(b"10.0.0.%d GET /page/%d 200\n" % (n % 9, n) for n in range(3000))
     journal.append(put)
     journal.roll()
@@ -98,10 +98,10 @@ def test_packing_makes_it_smaller(tmp_path: Path) -> None:
 
 
 def test_after_another_boot_no_position_is_used_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, boot="one")
+    journal = Spool(tmp_path, boot="one")
     journal.append(b"a\nb\nhal")
     journal.close()
-    journal = Journal(tmp_path, boot="two")
+    journal = Spool(tmp_path, boot="two")
     journal.append(b"c\n")
     assert journal.found_end == 7
     assert journal.end > 1 << 32
@@ -109,7 +109,7 @@ def test_after_another_boot_no_position_is_used_again(tmp_path: Path) -> None:
 
 
 def test_a_line_that_fits_no_frame_is_left_out(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, file_bytes=3000)
+    journal = Spool(tmp_path, file_bytes=3000)
     for packed in (False, True):
         journal.append(b"short\n" + b"x" * 5000 + b"\nafter %d\n" % packed)
         journal.roll()
@@ -121,7 +121,7 @@ def test_a_line_that_fits_no_frame_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_the_oldest_goes_when_it_must(tmp_path: Path, pack: bool) -> None:
-    journal = Journal(tmp_path, file_bytes=500)
+    journal = Spool(tmp_path, file_bytes=500)
     overflow = Overflow(journal, 2000, "drop-oldest")
     put = b""
     for n in range(2000):
@@ -139,22 +139,22 @@ def test_the_oldest_goes_when_it_must(tmp_path: Path, pack: bool) -> None:
 
 
 def test_what_was_given_up_before_it_came_is_told_from_a_jump(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, boot="one")
+    journal = Spool(tmp_path, boot="one")
     journal.append(b"a\n")
     journal.give_up(100)
     journal.append(b"b\n")
     journal.close()
-    journal = Journal(tmp_path, boot="two")
+    journal = Spool(tmp_path, boot="two")
     journal.append(b"c\n")
     assert [found[0] for position in (0, 2, 104) if (found := journal.lines(position))] == [0, 102, 2 << 32]
-    assert journal.gave_up(2, 102)
-    assert not journal.gave_up(104, 2 << 32)
+    assert journal.has_given_up(2, 102)
+    assert not journal.has_given_up(104, 2 << 32)
     assert journal.bytes_after(2) == 4
     journal.close()
 
 
 def test_a_full_disk_is_relieved_of_what_is_acknowledged(small_disk: Path) -> None:
-    journal = Journal(small_disk)
+    journal = Spool(small_disk)
     written = 0
     with pytest.raises(OSError, match="No space"):  # noqa: PT012
         while True:
@@ -163,11 +163,11 @@ def test_a_full_disk_is_relieved_of_what_is_acknowledged(small_disk: Path) -> No
     whole = journal.end - journal.end % 7
     rest = journal.end - whole
     journal.release(whole - 7)
-    journal.relieve()
+    journal.free_space()
     assert journal.first == 0  # a line is not acknowledged yet
     journal.release(whole)
-    journal.relieve()
+    journal.free_space()
     assert (journal.first, journal.end) == (whole, whole + rest)
     journal.append(b"x" * 1000 + b"\n")
     journal.close()
-    assert Journal(small_disk).bytes_after(whole) == rest + 1001
+    assert Spool(small_disk).bytes_after(whole) == rest + 1001

@@ -13,9 +13,9 @@ from penstock.errors import ExternalError, UserError
 from penstock.ingest.frames import GAP, JUMP, Frame
 from penstock.ingest.partition import FORGOTTEN_AFTER
 from penstock.ingest.producer_log import ProducerLog
-from penstock.ingest.readers import floors
+from penstock.ingest.readers import read_floors
 from penstock.ingest.segment_log import SegmentLog
-from penstock.ingest.segments import segments_in
+from penstock.ingest.segments import list_segments
 from penstock.ingest.store import Retention, Store
 from penstock.logs.contract import Log, Partition, Span
 from penstock.logs.replicated import ReplicatedLog
@@ -232,7 +232,7 @@ def forgotten(folder: Path) -> tuple[list[Store], dict[str, int]]:
     log.prune(at)
     for store in stores:
         store.prune(Retention(), 0.0)
-        assert len(segments_in(store.directory / "p0")) == 1
+        assert len(list_segments(store.directory / "p0")) == 1
     return stores, at
 
 
@@ -334,12 +334,12 @@ def test_what_a_reader_has_done_with_goes_and_the_rest_is_read(tmp_path: Path) -
     everything = fill(store, producers=2, frames=10)
     log = ProducerLog(tmp_path / "s")
     log.start(None, {})
-    assert floors(tmp_path / "s") == {"p0": 0}
+    assert read_floors(tmp_path / "s") == {"p0": 0}
     half = {one.id: log.cut(one.id, 0, one.latest // 2) for one in log.partitions({})}
     log.prune(half)
-    before = segments_in(tmp_path / "s" / "p0")
+    before = list_segments(tmp_path / "s" / "p0")
     assert store.prune(Retention(), 0.0).unread_bytes == 0
-    assert segments_in(tmp_path / "s" / "p0")[0] > before[0]
+    assert list_segments(tmp_path / "s" / "p0")[0] > before[0]
     for again in (log, ProducerLog(tmp_path / "s")):
         for one in again.partitions(half):
             assert one.earliest <= half[one.id]
@@ -350,5 +350,5 @@ def test_what_a_reader_has_done_with_goes_and_the_rest_is_read(tmp_path: Path) -
             assert gone.value.condition == "LOG_SPAN_GONE"
     log.prune({name: len(data) for name, data in everything.items()})
     store.prune(Retention(), 0.0)
-    assert len(segments_in(tmp_path / "s" / "p0")) == 1
+    assert len(list_segments(tmp_path / "s" / "p0")) == 1
     store.close()

@@ -14,7 +14,7 @@ from penstock.epoch.runner import EpochReport, EpochRunner, Shape
 from penstock.epoch.skipped_partitions import Leap, leaps, returns
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame
-from penstock.ingest.readers import floors
+from penstock.ingest.readers import read_floors
 from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.store import Store
 from penstock.query.compile import compiled
@@ -87,14 +87,14 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     fill(tmp_path / "log", 0, 20)
     app = totals(ps.segments(tmp_path / "log"))
     run_inline(app, tmp_path / "state", epoch_units=200, epochs=12)
-    assert floors(tmp_path / "log") == {}  # a reader that has let go of nothing
+    assert read_floors(tmp_path / "log") == {}  # a reader that has let go of nothing
     directory = StateDirectory(tmp_path / "state")
     program = Fixed(compiled(app))
     runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     runner.recycle(3)
     reached = directory.recorded_end(directory.epochs()[0])
     assert reached is not None
-    assert floors(tmp_path / "log") == reached.at["sales"]
+    assert read_floors(tmp_path / "log") == reached.at["sales"]
 
 
 @pytest.mark.parametrize(

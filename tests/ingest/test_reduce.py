@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.catalogue.agent_reduction import reducer_of, reduction_of
-from penstock.decode.partials import Partials, packed, unpacked
+from penstock.decode.partials import Partials, pack_column, unpack_column
 from penstock.errors import UserError
 from penstock.ingest.frames import Frame
-from penstock.ingest.journal import Journal
 from penstock.ingest.reducing import Reducing
+from penstock.ingest.spool import Spool
 from penstock.ingest.store import Store
 from penstock.logs.contract import Chunk
 from penstock.query.reduced import Reduction, reduction
@@ -145,17 +145,17 @@ def test_what_cannot_be_read_and_what_has_no_time_becomes_dead_letters_of_the_en
     assert "no event time" in found.bad["reason"][1]
     strange = Partials("another", {}).decode(Chunk("p", 0, told), ["t"])
     assert strange.good.height == 0
-    assert "not reduced by this plan" in strange.bad["reason"][0]
+    assert "another plan reduced it" in strange.bad["reason"][0]
 
 
 def test_floats_travel_to_the_last_bit() -> None:
     values = [0.1, -0.0, float("inf"), float("-inf"), 5e-324, None, 1e308]
     for dtype in (pl.Float64(), pl.Float32()):
         column = pl.Series("x", values, dtype)
-        back = unpacked(packed(column), dtype)
+        back = unpack_column(pack_column(column), dtype)
         assert back.to_list() == column.to_list()
         assert str(back[1]) == "-0.0"
-    assert unpacked(packed(pl.Series("x", [float("nan")])), pl.Float64()).is_nan().all()
+    assert unpack_column(pack_column(pl.Series("x", [float("nan")])), pl.Float64()).is_nan().all()
 
 
 @modestly
@@ -216,7 +216,7 @@ class _Counted:
         return b"%s to %s\n" % (first, last), (highest or 0) + lines.count(b"\n")
 
 
-class _Torn(Journal):
+class _Torn(Spool):
     """A journal whose process is killed after so many bytes of an append."""
 
     left = -1
@@ -228,7 +228,7 @@ class _Torn(Journal):
         super().append(data)
 
 
-def _reducing(folder: Path, lines: Journal, made: Journal) -> Reducing:
+def _reducing(folder: Path, lines: Spool, made: Spool) -> Reducing:
     stop = threading.Event()
     return Reducing(
         lines, made, _Counted(), most_bytes=1 << 20, linger_seconds=0.001, finished=lambda: True, stop=stop
@@ -237,7 +237,7 @@ def _reducing(folder: Path, lines: Journal, made: Journal) -> Reducing:
 
 @pytest.mark.parametrize("left", [0, 1, 5, 11, 12])
 def test_a_step_cut_off_anywhere_is_finished_by_the_next_start(tmp_path: Path, left: int) -> None:
-    lines, made = Journal(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
+    lines, made = Spool(tmp_path / "lines", file_bytes=64), _Torn(tmp_path / "made", file_bytes=64)
     lines.append(b"".join(b"%03d\n" % n for n in range(10)))
     reducing = _reducing(tmp_path, lines, made)
     assert reducing.step()
@@ -247,7 +247,7 @@ def test_a_step_cut_off_anywhere_is_finished_by_the_next_start(tmp_path: Path, l
         reducing.step()
     lines.close()
     made.close()
-    lines, again = Journal(tmp_path / "lines", file_bytes=64), Journal(tmp_path / "made", file_bytes=64)
+    lines, again = Spool(tmp_path / "lines", file_bytes=64), Spool(tmp_path / "made", file_bytes=64)
     reducing = _reducing(tmp_path, lines, again)
     lines.append(b"040\n")
     reducing.run()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from penstock.errors import ExternalError
 from penstock.ingest.frames import GAP, JUMP, Frame
 from penstock.ingest.partition import SequenceGap
-from penstock.ingest.readers import forget
+from penstock.ingest.readers import remove_bookmark
 from penstock.ingest.segment_log import SegmentLog
-from penstock.ingest.segments import read_index, segment_path, segments_in
+from penstock.ingest.segments import list_segments, read_index, segment_path
 from penstock.ingest.store import Retention, Store
 from penstock.logs.contract import Log, Span
 from penstock.testing.log_contract import LogContract, read_all, whole
@@ -55,7 +55,7 @@ class TestSegmentLog(LogContract):
         store = Store(tmp_path / "s", partitions=2, segment_bytes=2_000)
         fill(store)
         store.close()
-        assert len(segments_in(tmp_path / "s" / "p0")) > 2
+        assert len(list_segments(tmp_path / "s" / "p0")) > 2
         return SegmentLog(tmp_path / "s")
 
 
@@ -203,7 +203,7 @@ def test_only_one_gateway_writes(tmp_path: Path) -> None:
 def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
     store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
-    firsts = segments_in(tmp_path / "p0")
+    firsts = list_segments(tmp_path / "p0")
     assert store.prune(Retention(), now=0).segments == 0  # nobody has read anything
     one, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
     remembered = one.start(None, {})
@@ -219,7 +219,7 @@ def test_what_every_reader_has_done_with_goes(tmp_path: Path) -> None:
         read_all(one, Span("p0", 0, firsts[1]))
     again = SegmentLog(tmp_path)
     assert again.start(remembered, {"p0": firsts[4]}) == remembered
-    forget(tmp_path, str(other.start(None, {})["reader"]))
+    remove_bookmark(tmp_path, str(other.start(None, {})["reader"]))
     store.close()
 
 
@@ -241,14 +241,14 @@ def test_old_and_too_many_segments_go_although_a_reader_waits(tmp_path: Path) ->
     store = Store(tmp_path, partitions=1, segment_bytes=1_000)
     fill(store, producers=1)
     SegmentLog(tmp_path).start(None, {})
-    firsts = segments_in(tmp_path / "p0")
+    firsts = list_segments(tmp_path / "p0")
     for first in firsts[:2]:
         os.utime(segment_path(tmp_path / "p0", first), (1, 1))
     pruned = store.prune(Retention(keep_seconds=3600), now=os.stat(tmp_path).st_mtime)
     assert pruned.segments == 2
     assert pruned.unread_bytes == pruned.freed_bytes > 0
     store.prune(Retention(keep_bytes=1), now=0)
-    assert segments_in(tmp_path / "p0") == firsts[-1:]
+    assert list_segments(tmp_path / "p0") == firsts[-1:]
     position = store.position("agent-0")
     store.close()
     assert Store(tmp_path).position("agent-0") == position  # also of frames long gone

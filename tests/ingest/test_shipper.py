@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.journal import Journal
 from penstock.ingest.shipper import Shipper
+from penstock.ingest.spool import Spool
 from tests.ingest.processes import Processes, until
 
 
@@ -16,7 +16,7 @@ def test_a_disk_that_is_slow_to_sync_does_not_hold_up_what_is_shipped(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes.gateway()
-    journal = Journal(tmp_path / "journal")
+    journal = Spool(tmp_path / "journal")
     syncing, disk, over = threading.Event(), threading.Event(), threading.Event()
 
     def stuck() -> None:

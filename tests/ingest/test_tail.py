@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.ingest import tail as tail_module
-from penstock.ingest.inlet import Overflow
-from penstock.ingest.journal import Journal
-from penstock.ingest.tail import TailInlet
+from penstock.ingest.pipe_reader import Overflow
+from penstock.ingest.spool import Spool
+from penstock.ingest.tail import TailReader
 from tests.ingest.processes import Processes, numbered, until
 
 
@@ -139,7 +139,7 @@ def test_once_goes_past_a_rotation_to_the_end_of_the_last_file(
     assert processes.lines() == [b"a 1", b"a 2", b"b 1"]
 
 
-def rotated_twice(path: Path, journal: Journal) -> None:
+def rotated_twice(path: Path, journal: Spool) -> None:
     """Three files, of which the oldest was being read in another life."""
     path.parent.mkdir()
     for number, text in ((2, b"a\n"), (1, b"b\n")):
@@ -152,13 +152,13 @@ def rotated_twice(path: Path, journal: Journal) -> None:
 
 def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> None:
     """Neither a new life of the agent nor a file that it has only now come to begins the wait anew."""
-    journal = Journal(tmp_path / "journal")
+    journal = Spool(tmp_path / "journal")
     rotated_twice(path, journal)
     touched = path.with_name("access.log.1").stat().st_ctime
     until(lambda: time.time() > touched + 5, what="five seconds")
     overflow = Overflow(journal, 1 << 20, "block")
     began = time.monotonic()
-    TailInlet(path, journal, overflow, threading.Event(), settle_seconds=5, once=True).run()
+    TailReader(path, journal, overflow, threading.Event(), settle_seconds=5, once=True).run()
     assert time.monotonic() - began < 5
     assert journal.lines(0) == (0, b"a\nb\nc\n")
     journal.close()
@@ -167,10 +167,10 @@ def test_a_renamed_file_settles_by_its_own_times(path: Path, tmp_path: Path) -> 
 def test_no_file_is_passed_over_while_the_disk_is_full(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = Spool(tmp_path / "journal")
     rotated_twice(path, journal)
     overflow = Overflow(journal, 1 << 20, "block")
-    inlet = TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
+    inlet = TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
     write, full = tail_module.write_whole, [OSError(errno.ENOSPC, "full")] * 2
 
     def failing(*told: object) -> None:
@@ -197,11 +197,11 @@ def test_files_with_the_same_time_are_all_read_once(path: Path, tmp_path: Path, 
         file.write_bytes(b"%d\n" % number)
         os.utime(file, (1e9, 1e9))
     for begun, file in enumerate(written):
-        journal = Journal(tmp_path / f"journal {begun}")
+        journal = Spool(tmp_path / f"journal {begun}")
         place = {"journal": 0, "inode": file.stat().st_ino, "offset": 0}
         (journal.directory / "source.json").write_text(json.dumps(place))
         overflow = Overflow(journal, 1 << 20, "block")
-        TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True).run()
+        TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True).run()
         assert journal.lines(0) == (0, b"".join(b"%d\n" % number for number in range(begun, len(written))))
         journal.close()
 
@@ -209,10 +209,10 @@ def test_files_with_the_same_time_are_all_read_once(path: Path, tmp_path: Path, 
 def test_a_file_that_is_renamed_before_it_is_opened_is_found_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = Spool(tmp_path / "journal")
     rotated_twice(path, journal)
     overflow = Overflow(journal, 1 << 20, "block")
-    inlet = TailInlet(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
+    inlet = TailReader(path, journal, overflow, threading.Event(), settle_seconds=0, once=True)
     opened = os.open
     renamed: list[Path] = []
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.logs.choice import Choice, Extent, chosen, common
+from penstock.logs.choice import Choice, Extent, choose_copy, intersect_extents
 
 MEMBERS, COPIES = 3, 3
 
 
 def whole(**latest: int) -> dict[int, Extent]:
-    return {int(name[1:]): Extent(0, upto) for name, upto in latest.items()}
+    return {int(name[1:]): Extent(0, limit) for name, limit in latest.items()}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def whole(**latest: int) -> dict[int, Extent]:
 def test_what_is_chosen(
     at: int, now: int | None, reports: list[dict[int, Extent]], wanted: Choice | None
 ) -> None:
-    assert chosen(at, now, reports) == wanted
+    assert choose_copy(at, now, reports) == wanted
 
 
 @dataclass
@@ -105,13 +105,13 @@ def test_nothing_is_lost_or_repeated_all_have_what_is_read_and_stragglers_are_pa
                     ):
                         event += 1
                     there[copy] = event - at
-                choice = chosen(at, now, source.reports(members))
-                if choice is None or choice.upto == at:
+                choice = choose_copy(at, now, source.reports(members))
+                if choice is None or choice.limit == at:
                     assert max(there.values()) == 0, "it waits though a copy has more"
                     continue
-                assert choice.upto - at == there[choice.copy], "not what all of them have"
+                assert choice.limit - at == there[choice.copy], "not what all of them have"
                 assert 2 * there[choice.copy] >= max(there.values()), "a straggler"
-                end = min(at + most, choice.upto)
+                end = min(at + most, choice.limit)
                 read += list(range(at, end))
                 at, now = end, choice.copy
     assert read == list(range(at))
@@ -122,4 +122,4 @@ def test_what_is_common_does_not_depend_on_the_order_of_reports(
     told: list[dict[int, tuple[int, int]]],
 ) -> None:
     reports = [{copy: Extent(*extent) for copy, extent in one.items()} for one in told]
-    assert common(reports) == common(reports[::-1])
+    assert intersect_extents(reports) == intersect_extents(reports[::-1])

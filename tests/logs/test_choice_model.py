@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.logs.choice import Extent, chosen
+from penstock.logs.choice import Extent, choose_copy
 
 EVENTS, COPIES = 2, (0, 1)
 Had = tuple[int, int]
@@ -51,9 +51,9 @@ def following(state: State) -> Iterator[State]:
                 yield state._replace(has=put(state.has, member, grown))
         if state.told[member] != state.has[member]:
             yield state._replace(told=put(state.told, member, state.has[member]))
-    choice = chosen(state.at, state.now, reports(state))
-    if choice is not None and choice.upto > state.at:
-        for end in range(state.at + 1, choice.upto + 1):
+    choice = choose_copy(state.at, state.now, reports(state))
+    if choice is not None and choice.limit > state.at:
+        for end in range(state.at + 1, choice.limit + 1):
             yield state._replace(book=(*state.book, (end, choice.copy)), now=choice.copy)
     if all(state.up):
         up = put(state.up, state.leader, False)
@@ -104,8 +104,8 @@ def test_a_leader_waits_for_no_copy_that_does_not_come_on() -> None:
         ]
         for copy in COPIES:
             if state.has[state.leader][copy] == EVENTS and all(one and one[copy] == EVENTS for one in others):
-                choice = chosen(state.at, state.now, reports(state))
+                choice = choose_copy(state.at, state.now, reports(state))
                 assert choice is not None
-                assert choice.upto > state.at or state.at == EVENTS
+                assert choice.limit > state.at or state.at == EVENTS
                 met += 1
     assert met > 100

@@ -99,7 +99,7 @@ def test_a_file_that_was_cut_is_no_copy_any_more(tmp_path: Path) -> None:
         file.write("fourth\n")
     assert [one.latest for one in log.partitions({part.id: end})] == [end + len("fourth\n")]
     assert log.route(part.id) == 1
-    assert "shortened" in log.away[0]
+    assert "truncated" in log.away[0]
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -83,18 +83,18 @@ def test_a_copy_that_is_away_is_passed_over_and_taken_again() -> None:
 def test_what_others_do_not_have_is_not_read() -> None:
     log = ReplicatedLog(ListLog({"p": LINES[:10]}, finished=False), ListLog({"p": LINES[:8]}, finished=False))
     # the second reaches nothing: nobody waits for it
-    log.heard({"e2": {"p": {0: Extent(0, 3), 1: Extent(0, 7)}}, "e3": {}})
+    log.set_reports({"e2": {"p": {0: Extent(0, 3), 1: Extent(0, 7)}}, "e3": {}})
     assert log.partitions({}) == [Partition("p", 0, 7)]
     assert (log.cut("p", 0, 100), log.route("p")) == (7, 1)
-    log.heard({"e2": {"p": {0: Extent(0, 9)}}})
+    log.set_reports({"e2": {"p": {0: Extent(0, 9)}}})
     assert log.partitions({"p": 7}) == [Partition("p", 0, 9)]
     assert log.route("p") == 0
-    log.heard({"e2": {"q": {0: Extent(0, 9)}}})
+    log.set_reports({"e2": {"q": {0: Extent(0, 9)}}})
     assert log.partitions({"p": 9}) == [Partition("p", 0, 9)]
     assert log.withheld == {"p"}
     assert log.cut("p", 9, 100) == 9
     assert log.partitions({}) == [Partition("p", 0, 0)]  # there is one, whose time is waited for
-    log.heard({})
+    log.set_reports({})
     assert log.partitions({"p": 9})[0].latest == 10
     assert not log.withheld
 
@@ -105,7 +105,7 @@ def test_a_permission_to_read_ends_with_the_report_it_came_from() -> None:
     )
     assert log.partitions({})[0].latest == 10
     assert log.cut("p", 0, 2) == 2
-    log.heard({"e2": {"p": {}, "q": {0: Extent(0, 1)}}})
+    log.set_reports({"e2": {"p": {}, "q": {0: Extent(0, 1)}}})
     assert log.partitions({"p": 2}) == [Partition("p", 0, 2)]
     assert log.cut("p", 2, 5) == 2
 
@@ -166,9 +166,9 @@ def test_one_log_or_logs_of_different_kinds_are_refused(tmp_path: Path) -> None:
 
 def test_a_finished_partition_is_finished_once_all_have_all_of_it() -> None:
     log = ReplicatedLog(ListLog({"p": LINES[:10]}), ListLog({"p": LINES[:10]}))
-    log.heard({"e2": {"p": {0: Extent(0, 6), 1: Extent(0, 4)}}})
+    log.set_reports({"e2": {"p": {0: Extent(0, 6), 1: Extent(0, 4)}}})
     assert log.partitions({}) == [Partition("p", 0, 6, finished=False)]
-    log.heard({"e2": {"p": {0: Extent(0, 10), 1: Extent(0, 4)}}})
+    log.set_reports({"e2": {"p": {0: Extent(0, 10), 1: Extent(0, 4)}}})
     assert log.partitions({}) == [Partition("p", 0, 10, finished=True)]
     assert log.closed()
 
@@ -179,24 +179,24 @@ def test_an_engine_that_lacks_a_partition_is_waited_for_and_then_passed_over() -
     )
     clock = log.clock = ManualClock()
     lacking = {"e2": {"q": {0: Extent(0, 1)}}}
-    log.heard(lacking, patience_seconds=2.0)
+    log.set_reports(lacking, patience_seconds=2.0)
     for passed, latest in ((0.0, 0), (1.9, 0), (0.2, 10)):
         clock.turn(passed)
         assert [one.latest for one in log.partitions({})] == [latest]
-    assert log.passed_over() == {"e2": ["p"]}
-    log.heard({"e2": {"p": {1: Extent(0, 10)}}}, patience_seconds=2.0)
+    assert log.find_skipped() == {"e2": ["p"]}
+    log.set_reports({"e2": {"p": {1: Extent(0, 10)}}}, patience_seconds=2.0)
     assert log.partitions({"p": 4}) == [Partition("p", 0, 10)]
-    assert (log.passed_over(), log.route("p")) == ({}, 1)
-    log.heard(lacking, patience_seconds=2.0)
+    assert (log.find_skipped(), log.route("p")) == ({}, 1)
+    log.set_reports(lacking, patience_seconds=2.0)
     log.partitions({})
     clock.turn(2.1)
     log.partitions({})
-    log.heard({}, patience_seconds=2.0)
-    assert log.passed_over() == {}
-    log.heard(lacking, patience_seconds=0.0)
+    log.set_reports({}, patience_seconds=2.0)
+    assert log.find_skipped() == {}
+    log.set_reports(lacking, patience_seconds=0.0)
     assert [one.latest for one in log.partitions({})] == [10]
-    log.heard({"e3": {}})
-    assert log.passed_over() == {"e3": ["p"]}
+    log.set_reports({"e3": {}})
+    assert log.find_skipped() == {"e3": ["p"]}
 
 
 def test_copies_with_different_partitions_are_read_as_far_as_any_has_them() -> None:

@@ -240,7 +240,7 @@ def test_what_another_engine_lacks_is_neither_silent_nor_read_to_its_end() -> No
     log = ps.replicated(GrowingLog(a=10, b=10), GrowingLog(a=10, b=10))
     patience, clock = ManualClock(), PassingClock()
     log.clock = patience
-    log.heard({"e2": {"a": {0: Extent(0, 10)}}})
+    log.set_reports({"e2": {"a": {0: Extent(0, 10)}}})
     desk = admission(log, budget=100, clock=clock)
     first = desk.latest(Offset())
     assert first.at == {"s0": {"a": 10, "b": 0}}

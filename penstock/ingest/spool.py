@@ -1,19 +1,19 @@
-"""The agent's spool: the bytes of one producer in files, from what the gateway has not acknowledged on.
+"""Stores an agent's spool: the bytes of one producer in files, from what the gateway has not acknowledged on.
 
-Receives bytes from the reader of a pipe or file; hands frames from any position on. A position counts the
+Receives bytes from the reader of a pipe or file; returns frames from any position on. A position counts the
 producer's bytes.
 
     SPOOL/NAME/producer.json            the producer's id, and the machine's boot it last ran in
     SPOOL/NAME/00000000000000000000.raw lines as they came; the name is the position of the first byte
-    SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway has been away for a while
-    SPOOL/NAME/dropped                  up to where the oldest lines were given up
-    SPOOL/NAME/spare                    room for a new file on a disk that is full
-    SPOOL/NAME/skipped                  the numbers left out for newest lines that were given up
+    SPOOL/NAME/00000000000000000000.seg the same packed into frames, once the gateway was unreachable for a while
+    SPOOL/NAME/dropped                  up to where the oldest lines were dropped
+    SPOOL/NAME/spare                    reserved space for a new file on a full disk
+    SPOOL/NAME/skipped                  the numbers left out for newest lines that were dropped
 
 Invariants:
 - Every file but the last ends with the end of a line. The last is always raw.
 - What was appended is read again after kill -9; after a power loss all but what came since the last `sync`, and
-  numbering goes on further up, so that no position ever means two things.
+  the numbering jumps ahead, so that no position ever means two things.
 Used by two threads: one appends, one reads and releases.
 """
 
@@ -31,16 +31,16 @@ from typing import NamedTuple
 
 from penstock.ingest.frames import Frame
 from penstock.ingest.machine import boot_id, host
-from penstock.ingest.segments import frames_from
+from penstock.ingest.segments import read_frames
 from penstock.ingest.skipped import Skipped
 from penstock.ingest.spare import Spare
 from penstock.state.durable import sync_directory, write_whole
 
 #: what a frame holds at most, unpacked
 FRAME_BYTES = 256 << 10
-#: how much further numbering goes on after a power loss
+#: how far the numbering jumps ahead after a power loss
 _JUMP = 1 << 32
-#: where a new file looks for the beginning of its first line
+#: how far back a new file looks for the start of its first line
 _BACK = 64 << 10
 
 
@@ -64,7 +64,7 @@ def _raw(first: int, size: int) -> _File:
     return _File(first, first + size, False, size)
 
 
-class Journal:
+class Spool:
     """The spool of one producer."""
 
     def __init__(self, directory: Path, *, file_bytes: int = 4 << 20, boot: str | None = None) -> None:
@@ -81,7 +81,7 @@ class Journal:
         self._files: list[_File] = []
         self._released = 0
         self._fd = -1
-        self._find()
+        self._load_files()
         #: where it ended when it was opened, before any jump in the numbers
         self.found_end = self.end
         if known.get("boot", boot) != boot:
@@ -101,7 +101,7 @@ class Journal:
 
     @property
     def disk_bytes(self) -> int:
-        """What the files take."""
+        """The bytes of the files on disk."""
         with self._lock:
             return sum(file.size for file in self._files)
 
@@ -113,7 +113,7 @@ class Journal:
 
     @property
     def dropped_until(self) -> int:
-        """Up to where the oldest lines were given up."""
+        """The position up to which the oldest lines were dropped."""
         try:
             return int((self.directory / "dropped").read_text())
         except (FileNotFoundError, ValueError):
@@ -125,7 +125,7 @@ class Journal:
         return len(self._files) == 1
 
     def bytes_after(self, position: int) -> int:
-        """How much there is from a position on."""
+        """How many bytes there are from a position on."""
         with self._lock:
             return sum(max(file.end - max(file.first, position), 0) for file in self._files)
 
@@ -134,16 +134,16 @@ class Journal:
         view = memoryview(data)
         while view:
             written = os.write(self._fd, view)
-            self._grown(written)
+            self._count_growth(written)
             view = view[written:]
 
     def append_from(self, pipe: int, most: int) -> int:
         """Move bytes from a pipe to the end, past this process: a kill in between loses none. 0 at the pipe's end."""
         moved = os.splice(pipe, self._fd, most)
-        self._grown(moved)
+        self._count_growth(moved)
         return moved
 
-    def _grown(self, count: int) -> None:
+    def _count_growth(self, count: int) -> None:
         with self._lock:
             last = self._files[-1]
             self._files[-1] = _raw(last.first, last.size + count)
@@ -151,7 +151,7 @@ class Journal:
             self.roll()
 
     def roll(self) -> None:
-        """Begin a new file with the line that is not whole; what is before it stays."""
+        """Start a new file with the line that is not whole; what is before it stays."""
         first, size = self._files[-1].first, self._files[-1].size
         back = min(size, _BACK)
         tail = os.pread(self._fd, back, size - back)
@@ -164,7 +164,7 @@ class Journal:
         os.close(old)
 
     def _start_file(self, first: int, content: bytes = b"", before: _File | None = None) -> None:
-        """A new last file; `before`: what the one that was last is from now on."""
+        """Start a new last file; `before`: what the one that was last is from now on."""
         fd = os.open(self._path(_raw(first, 0)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             if os.write(fd, content) < len(content):
@@ -180,7 +180,7 @@ class Journal:
             self._fd = fd
 
     def skip_to(self, position: int) -> None:
-        """Number what comes from here on further up."""
+        """Continue the numbering at a later position."""
         if self.ends_inside_a_line:
             self.append(b"\n")
         if position > self.end:
@@ -189,16 +189,16 @@ class Journal:
             os.close(old)
 
     def give_up(self, count: int) -> None:
-        """Leave out the numbers of bytes that were given up before they came here."""
+        """Leave out the numbers of bytes that were dropped before they were appended."""
         position = self.end + count
         if self.ends_inside_a_line:
             self.append(b"\n")
         self._skipped.add(self.end, position, self._released)
         self.skip_to(position)
 
-    def gave_up(self, position: int, first: int) -> bool:
-        """Whether lines between a position and the first that follows were given up."""
-        dropped = position < self.dropped_until or self.holds(position)
+    def has_given_up(self, position: int, first: int) -> bool:
+        """Whether lines between a position and the first that follows were dropped."""
+        dropped = position < self.dropped_until or self.has_position(position)
         return dropped or self._skipped.covers(position, first, _JUMP)
 
     def sync(self) -> None:
@@ -207,19 +207,19 @@ class Journal:
             os.fdatasync(self._fd)
 
     def frame(self, position: int, most: int = FRAME_BYTES) -> Frame | None:
-        """The next whole lines at or after a position, `most` bytes of them, or None if there are none yet.
+        """Read the next whole lines at or after a position, `most` bytes of them, or None if there are none yet.
 
-        A line longer than `most` is left out: then the frame begins further on.
+        A line longer than `most` is left out: then the frame starts after it.
         """
         found = self._next(position, most)
-        return self._framed(found) if isinstance(found, _Lines) else found
+        return self._build_frame(found) if isinstance(found, _Lines) else found
 
     def lines(self, position: int, most: int = FRAME_BYTES) -> tuple[int, bytes] | None:
-        """The same, as they are: where they begin, and their bytes."""
+        """Read the same as bytes: their position, and the lines."""
         found = self._next(position, most)
         return (found.first, found.lines()) if isinstance(found, Frame) else found
 
-    def _framed(self, found: _Lines) -> Frame:
+    def _build_frame(self, found: _Lines) -> Frame:
         return Frame.of(self.producer, found.first, found.data, made_at=int(time.time() * 1e6))
 
     def _next(self, position: int, most: int) -> Frame | _Lines | None:
@@ -239,17 +239,17 @@ class Journal:
                     if found is None and len(following) == 1:
                         return None
             except FileNotFoundError:
-                continue  # packed, or dropped, in the meantime
+                continue  # packed, or dropped, meanwhile
             if found is not None:
                 return found
 
-    def holds(self, position: int) -> bool:
+    def has_position(self, position: int) -> bool:
         """Whether the byte at a position is still here."""
         with self._lock:
             return any(file.first <= position < file.end for file in self._files)
 
     def _raw_lines(self, file: _File, position: int, most: int) -> tuple[_Lines | None, int]:
-        """Lines of a raw file, and where to look next."""
+        """Read lines of a raw file; return them and where to look next."""
         fd = os.open(self._path(file), os.O_RDONLY)
         try:
             data = os.pread(fd, min(most, file.end - position), position - file.first)
@@ -272,7 +272,7 @@ class Journal:
         path = self._path(file)
         fd = os.open(path, os.O_RDONLY)
         try:
-            for _, frame in frames_from(fd, path, 0, os.fstat(fd).st_size):
+            for _, frame in read_frames(fd, path, 0, os.fstat(fd).st_size):
                 if frame.end <= position:
                     continue
                 if frame.first < position:
@@ -301,10 +301,10 @@ class Journal:
         try:
             while position < file.end:
                 lines, position = self._raw_lines(file, position, FRAME_BYTES)
-                pieces.append(self._framed(lines).encoded() if lines else b"")
+                pieces.append(self._build_frame(lines).encoded() if lines else b"")
             write_whole(self._path(made), *pieces)
         except FileNotFoundError:
-            return True  # given up in the meantime
+            return True  # dropped meanwhile
         except OSError:
             return False  # no room for both: it stays as it is
         with self._lock:
@@ -316,59 +316,59 @@ class Journal:
         return True
 
     def release(self, position: int) -> None:
-        """Everything before a position is on the gateway's disk: files without anything else go."""
+        """Remove the files that hold only what is before a position: it is on the gateway's disk."""
         with self._lock:
             self._released = max(self._released, position)
             while len(self._files) > 1 and self._files[0].end <= position:
                 self._path(self._files.pop(0)).unlink(missing_ok=True)
 
-    def relieve(self) -> None:
-        """The disk is full: if all whole lines are acknowledged, let go of the file they are in."""
+    def free_space(self) -> None:
+        """Free space on a full disk: if all whole lines are acknowledged, remove the file that they are in."""
         if self.is_one_file and self._released > self.first:
             tail = os.pread(self._fd, _BACK, self._released - self.first)
             if len(tail) < _BACK and b"\n" not in tail:
-                with self._spare.lent():
+                with self._spare.free_temporarily():
                     self.roll()
                     self.release(self._released)
 
     def drop_oldest(self) -> tuple[int, int] | None:
-        """Give up the oldest file: how many lines and bytes that were, acknowledged ones aside."""
+        """Drop the oldest file; return how many lines and bytes were lost, without the acknowledged ones."""
         if len(self._files) == 1:
             self.roll()
         with self._lock:
             if len(self._files) == 1:
                 return None
             file = self._files.pop(0)
-        begin = max(file.first, min(self._released, file.end))
-        lines = self._lines_of(file, begin)
+        start = max(file.first, min(self._released, file.end))
+        lines = self._count_lines(file, start)
         write_whole(self.directory / "dropped", str(file.end).encode())
         self._path(file).unlink()
-        return lines, file.end - begin
+        return lines, file.end - start
 
-    def _lines_of(self, file: _File, begin: int) -> int:
+    def _count_lines(self, file: _File, start: int) -> int:
         path = self._path(file)
         if not file.packed:
-            return path.read_bytes().count(b"\n", begin - file.first)
+            return path.read_bytes().count(b"\n", start - file.first)
         fd = os.open(path, os.O_RDONLY)
         try:
             return sum(
-                (frame.after(begin) if frame.first < begin else frame).count
-                for _, frame in frames_from(fd, path, 0, file.size)
-                if frame.end > begin
+                (frame.after(start) if frame.first < start else frame).count
+                for _, frame in read_frames(fd, path, 0, file.size)
+                if frame.end > start
             )
         finally:
             os.close(fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.sync()
         os.close(self._fd)
 
     def _path(self, file: _File) -> Path:
         return self.directory / f"{file.first:020}.{'seg' if file.packed else 'raw'}"
 
-    def _find(self) -> None:
-        """The files that are there, as a kill may have left them."""
+    def _load_files(self) -> None:
+        """Load the list of files, as a kill may have left them."""
         names = os.listdir(self.directory)
         packed, raw = (
             sorted(int(name[:-4]) for name in names if name.endswith(kind) and name[:-4].isdigit())
@@ -381,7 +381,7 @@ class Journal:
             path = self._path(_File(first, first, True, 0))
             size = path.stat().st_size
             fd = os.open(path, os.O_RDONLY)
-            ends = [frame.end for _, frame in frames_from(fd, path, 0, size)]
+            ends = [frame.end for _, frame in read_frames(fd, path, 0, size)]
             os.close(fd)
             self._files.append(_File(first, max(ends, default=first), True, size))
         for number, first in enumerate(raw):
