@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.errors import ExternalError, UserError
 from penstock.ha.launch import Launch, keep_launch, launch_of
 from penstock.ha.schemes import Scheme
@@ -27,7 +27,7 @@ def claimed(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:
     if there is not None:
         _refuse_another(root, there, launch)
     known = there is not None and (there.unit, there.coordination) == (launch.unit, launch.coordination)
-    unit = Unit(root, launch, store_at(launch.coordination)) if known else Unit.made(root, launch)
+    unit = Unit(root, launch, open_store(launch.coordination)) if known else Unit.made(root, launch)
     first = (settings_of(launch).first_scheme if _controlled(launch) else scheme) or Scheme.active_standby
     try:
         unit.begun(UnitRecord(first, str(unit.root)))
@@ -73,7 +73,7 @@ def _refuse_another(root: Path, there: Launch, wanted: Launch) -> None:
     if "://" not in there.coordination and not Path(there.coordination).is_dir():
         return  # it was moved here, or its store is gone
     try:
-        store = store_at(there.coordination)
+        store = open_store(there.coordination)
     except ExternalError:
         return  # without its store no engine of it leads for long
     unit = Unit(root, there, store)

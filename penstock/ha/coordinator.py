@@ -115,7 +115,7 @@ class Coordinator:
         the next one: the engines go on without it, or have ended too and are started again.
         """
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        session = self._unit.store.session(self._unit.launch.lease_seconds)
+        session = self._unit.store.start_session(self._unit.launch.lease_seconds)
         while True:
             try:
                 ended = self._look_after(session, deadline)
@@ -130,7 +130,7 @@ class Coordinator:
         """Another session, once the store is there."""
         while True:
             try:
-                return self._unit.store.session(self._unit.launch.lease_seconds)
+                return self._unit.store.start_session(self._unit.launch.lease_seconds)
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE" or self._stop.is_set():
                     raise
@@ -142,12 +142,12 @@ class Coordinator:
         leads = False
         with contextlib.suppress(ExternalError):
             self._unit.attend(session)
-        while session.held():
+        while session.is_held():
             if deadline is not None and time.monotonic() >= deadline:
                 self._stop.set()
             try:
                 if not leads and not (leads := self._elected(session)):
-                    return self._unit.record() if session.held() else None
+                    return self._unit.record() if session.is_held() else None
                 if self._begun() and (ended := self._look()) is not None:
                     return ended
                 self._tell_store(None)
@@ -170,7 +170,7 @@ class Coordinator:
         waiting = False
         if self._found is None:
             self._found = self._unit.record().phase
-        while session.held() and not (self._stop.is_set() and not self._children):
+        while session.is_held() and not (self._stop.is_set() and not self._children):
             lease: Lease | None = acquire(
                 self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
             )
@@ -249,7 +249,7 @@ class Coordinator:
                 self._tell_end(name, child.returncode)
                 del self._children[name]
                 if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
-                    self._unit.store.end(members[name].session)
+                    self._unit.store.end_session(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
         self._known = {name: member for name, member in {**self._known, **members}.items() if member.seems_up}
 

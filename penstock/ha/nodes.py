@@ -161,14 +161,14 @@ class Node:
 
     def run(self) -> None:
         """Start what is asked for until stopped; raises LEASE_LOST when others have seen us end."""
-        session = self._store.session()
+        session = self._store.start_session()
         try:
             if not session.join(_UP, self.name, b"{}"):
                 raise UserError(
                     "NODE_TAKEN", f"a node {self.name} is up already", hint="Give each a --name of its own."
                 )
             while not self._stop.wait(LOOK_SECONDS):
-                if not session.held():
+                if not session.is_held():
                     raise ExternalError("LEASE_LOST", f"the node {self.name} was taken for dead")
                 try:
                     self.look()
@@ -190,7 +190,7 @@ class Node:
         for asked, (unit, engine, child) in list(self._engines.items()):
             if child.poll() is not None:
                 if (member := unit.members().get(engine)) is not None:
-                    self._store.end(member.session)
+                    self._store.end_session(member.session)
                 del self._engines[asked]
                 unit.close()
 

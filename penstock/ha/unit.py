@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError, UserError
@@ -235,14 +235,14 @@ class Unit:
                 f"no HA unit was started on {root}",
                 hint="Start one with `penstock run APP --ha --state DIR`.",
             )
-        return Unit(root, launch, store_at(launch.coordination))
+        return Unit(root, launch, open_store(launch.coordination))
 
     @staticmethod
     def made(root: Path, launch: Launch) -> Unit:
         """A unit on a state directory, started with this from now on. Whether it may be is for `ha.claim` to say."""
         root = root.resolve()
         keep_launch(root, launch)
-        return Unit(root, launch, store_at(launch.coordination))
+        return Unit(root, launch, open_store(launch.coordination))
 
     def replica(self, member: str) -> Path:
         """Where an engine that follows has its state."""

@@ -69,7 +69,7 @@ class EngineMember:
         self._program, self._settings = program, settings
         asked = unit.record().pending.get(name)
         self._asked_at = time.time() if asked is None else asked[1]
-        self._session = unit.store.session(unit.launch.lease_seconds)
+        self._session = unit.store.start_session(unit.launch.lease_seconds)
         self._voice = Voice(unit, self._session, name, kind)
         self._say = self._voice.say
         self._say(phase="starting")
@@ -146,7 +146,11 @@ class EngineMember:
         try:
             return look()
         except ExternalError as away:
-            if away.condition != "STORE_UNAVAILABLE" or self._lease is not None or not self._session.held():
+            if (
+                away.condition != "STORE_UNAVAILABLE"
+                or self._lease is not None
+                or not self._session.is_held()
+            ):
                 raise
             time.sleep(LOOK_SECONDS)
 
@@ -163,7 +167,7 @@ class EngineMember:
 
     def _rejoin(self) -> None:
         """Stand in the unit again if our session has ended: without a lease nothing is lost with it."""
-        if not self._session.held():
+        if not self._session.is_held():
             self._session = rejoined(self._unit, self._session, self._voice, self._name)
             self._tell("its session had ended: it is in the unit again")
 
@@ -209,7 +213,7 @@ class EngineMember:
         def look() -> None:
             try:
                 while not over.is_set():
-                    if self._lease is not None and not self._lease.held():
+                    if self._lease is not None and not self._lease.is_held():
                         engine.stop()
                         self._lease.check()
                     elif self._lease is None:

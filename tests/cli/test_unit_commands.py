@@ -96,7 +96,7 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"] == "stopped"
     )
-    session = unit.store.session(60.0)
+    session = unit.store.start_session(60.0)
     unit.attend(session)
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]

@@ -61,7 +61,7 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
 @pytest.fixture
 def at_work(unit: Unit) -> Iterator[Session]:
     """Another coordinator of the unit, with its lease."""
-    session = unit.store.session(60.0)
+    session = unit.store.start_session(60.0)
     unit.attend(session)
     assert acquire(unit.store, unit.coordinator_path, session) is not None
     yield session
@@ -200,7 +200,7 @@ def test_one_that_stands_by_ends_with_a_unit_that_is_stopped(unit: Unit, at_work
 
 def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
     unit.change(lambda now: replace(now, phase="stopping"))
-    engine = unit.store.session(60.0)
+    engine = unit.store.start_session(60.0)
     unit.join(engine, "e1", Member(os.getpid(), socket.gethostname(), "passive", engine.id))
     second = Second(unit)
     until("it waits", lambda: any("being stopped" in line for line in second.told))

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import Session
 from penstock.errors import UserError
 from penstock.ha.coordinator import Coordinator
@@ -41,7 +41,7 @@ class Engines:
     def __call__(self, unit: Unit, name: str, kind: Kind, node: str = "") -> Popen[bytes]:
         me = unit.launch.unit, name
         self.started.append(me)
-        session = self.sessions[me] = unit.store.session(self.seconds)
+        session = self.sessions[me] = unit.store.start_session(self.seconds)
         first = unit.record().leader not in unit.members()
         phase = "primary" if first else "ready"
         if first:
@@ -62,7 +62,7 @@ class World:
         self._coordinators: list[tuple[Coordinator, threading.Thread]] = []
 
     def node(self, name: str) -> Node:
-        store = store_at(str(self.folder / "store"))
+        store = open_store(str(self.folder / "store"))
         self._stores.append(store)
         node = Node(store, name, self.engines)
         thread = threading.Thread(target=node.run, daemon=True)
@@ -170,7 +170,7 @@ def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) 
 
 def test_what_was_asked_of_a_node_that_died_is_taken_back_and_asked_of_another(world: World) -> None:
     unit = world.unit("u", Scheme.passive_replication)
-    unheeding = unit.store.session(5.0)
+    unheeding = unit.store.start_session(5.0)
     assert unheeding.join("nodes/up", "n0", b"{}")
     world.node("n1")
     world.coordinator(unit)
@@ -186,7 +186,7 @@ def test_a_host_that_died_just_now_is_not_asked_for_its_primarys_successor(world
     world.node("n1")
     assert world.start(world.unit("v"), "e1") == "n1"
     unit = world.unit("u", Scheme.passive_replication)
-    host = unit.store.session(12.0)  # seen to be gone well after its engine
+    host = unit.store.start_session(12.0)  # seen to be gone well after its engine
     assert host.join("nodes/up", "n0", b"{}")
     world.engines.seconds = 5.0
     world.coordinator(unit)
@@ -261,7 +261,7 @@ def test_a_unit_that_has_ended_counts_no_more(world: World) -> None:
 @pytest.mark.timeout(240)
 def test_a_unit_on_two_nodes_survives_its_primary(tmp_path: Path) -> None:
     address = str(tmp_path / "store")
-    stores = [store_at(address) for _ in range(2)]
+    stores = [open_store(address) for _ in range(2)]
     nodes = [Node(store, name) for store, name in zip(stores, NAMES, strict=False)]
     threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
     for thread in threads:

@@ -87,10 +87,10 @@ def unit(tmp_path: Path) -> Unit:
 
 @pytest.mark.parametrize("how", ["is up", "is on the way"])
 def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
-    former = unit.store.session(LEASE_SECONDS)
+    former = unit.store.start_session(LEASE_SECONDS)
     voice = Voice(unit, former, "e2", "active")
     voice.say(phase="following")
-    other = unit.store.session(LEASE_SECONDS)
+    other = unit.store.start_session(LEASE_SECONDS)
     if how == "is up":
         Voice(unit, other, "e3", "active").say(phase="starting")
     else:
@@ -102,7 +102,7 @@ def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
 
 
 def test_an_engine_of_the_other_kind_replaces_nobody(unit: Unit) -> None:
-    former = unit.store.session(LEASE_SECONDS)
+    former = unit.store.start_session(LEASE_SECONDS)
     voice = Voice(unit, former, "e2", "active")
     voice.say(phase="following")
     unit.change(lambda now: replace(now, pending={"e3": ("passive", time.time())}))
