@@ -203,7 +203,7 @@ def load_manager(file: Path) -> Manager:
 
 
 def _rounded(one: ScalingResult) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in one.figures().items()}
+    return {name: float(f"{value:.4g}") for name, value in one.summarize().items()}
 
 
 def _decisions(one: ScalingResult) -> Table:
@@ -243,7 +243,7 @@ def _figures(one: ScalingResult, other: ScalingResult | None, against: str) -> T
 
 
 def _told_figures(one: ScalingResult) -> dict[str, str]:
-    figures = one.figures()
+    figures = one.summarize()
     counts = {name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves")}
     ends = ", ".join(
         f"{figures[name.replace(' ', '_')]:.0f} {name}"

@@ -154,10 +154,10 @@ class Realiser(Protocol):
     out); an executor that has buckets again is not let go. Does not guarantee: any order between events.
     """
 
-    def carry_out(self, instruction: Instruction) -> None:
+    def execute(self, instruction: Instruction) -> None:
         """Begin; do not wait."""
 
-    def happened(self) -> Sequence[Event]:
+    def take_events(self) -> Sequence[Event]:
         """Events since the last call."""
 
 

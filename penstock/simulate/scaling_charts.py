@@ -1,6 +1,6 @@
-"""Draws a simulated run of the elastic loop: load, executors, utilisation, imbalance, backlog, and its decisions.
+"""Draws a simulated run of the elastic loop: load, executors, utilisation, imbalance, backlog and decisions.
 
-Receives one run, and perhaps another to compare it with; returns SVG text.
+Receives a run, and optionally another for comparison; returns SVG text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FAILED = "#e53e3e"
 def draw_scaling(
     one: ScalingResult, title: str, other: ScalingResult | None = None, names: tuple[str, str] = ("", "")
 ) -> str:
-    """The run, and the other one dashed beside it."""
+    """Draw the run, and the other one dashed beside it."""
     settings = one.run.settings
     runs = [(one, names[0] or "this run", _MAIN, False)]
     if other is not None:

@@ -160,15 +160,15 @@ def test_recoveries_that_took_longer_correct_the_estimate() -> None:
     st.integers(0, 12),
 )
 def test_an_estimate_is_never_below_70_percent_of_what_a_recovery_takes(
-    scheme: Scheme, every: int, semantics: Semantics, seed: int, noise: float, brought_up: int
+    scheme: Scheme, every: int, semantics: Semantics, seed: int, noise: float, start_secondary: int
 ) -> None:
     model = EngineModel(Truth(noise=noise), seed)
     load = model.load(0.0, 120_000.0, 200e6)
     history = NOTHING
-    for _ in range(brought_up):
-        history = history.folded(model.brought_up(scheme)[0])
-    reckoned = estimate(scheme, every, semantics, history, outlook((model.seen(load),), 30.0))
-    took = sum(model.failed(scheme, every, semantics, load).values())
+    for _ in range(start_secondary):
+        history = history.folded(model.start_secondary(scheme)[0])
+    reckoned = estimate(scheme, every, semantics, history, outlook((model.measure_load(load),), 30.0))
+    took = sum(model.recover(scheme, every, semantics, load).values())
     assert reckoned.seconds >= 0.7 * took
 
 
