@@ -19,7 +19,6 @@ from penstock.scaling.cost import Costs
 from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot, slice_executors
 from penstock.scaling.realise import (
     Arrived,
-    Ask,
     Event,
     Granted,
     Instruction,
@@ -31,6 +30,7 @@ from penstock.scaling.realise import (
     MoveFailed,
     Refused,
     Release,
+    RequestExecutors,
     Withdraw,
 )
 
@@ -234,7 +234,7 @@ class ModelCluster:
 
     def execute(self, instruction: Instruction) -> None:
         """Start executing an instruction."""
-        if isinstance(instruction, Ask):
+        if isinstance(instruction, RequestExecutors):
             self._provision(instruction.count)
         elif isinstance(instruction, MoveBuckets):
             moved = len(instruction.moves) * self.settings.state_bytes / self.settings.buckets

@@ -113,7 +113,7 @@ def simulate_scaling(
     rates = run.trace.rates(seconds, period, run.seed)
     spread = find_spread(run.spread, run.model.buckets, run.seed)
     cluster = ModelCluster(run.model, choose_start_size(run, rates), run.seed)
-    loop = Loop.begun(run.settings, manager, run.model.costs)
+    loop = Loop.start(run.settings, manager, run.model.costs)
     rows = np.zeros((8, rates.size))
     for at, rate in enumerate(rates):
         snapshot = cluster.advance(period, float(rate), spread(at / rates.size))

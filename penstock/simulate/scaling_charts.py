@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.scaling.decisions import Move, kind_of, told
+from penstock.scaling.decisions import Move, explain, kind_of
 from penstock.scaling.record import Entry, Outcome
 from penstock.simulate.charts import Curve, Curves, Mark, draw_sheet
 from penstock.simulate.scaling import ScalingResult
@@ -77,7 +77,7 @@ def draw_scaling(
 
 def _mark(entry: Entry) -> Mark:
     kind = kind_of(entry.decision)
-    text = f"{told(entry.decision)} ({entry.outcome})"
+    text = f"{explain(entry.decision)} ({entry.outcome})"
     if entry.outcome in (Outcome.failed, Outcome.undone):
         return Mark(entry.at, f"{kind} {entry.outcome}", _FAILED, text)
     if entry.outcome == Outcome.dry_run:

@@ -151,7 +151,7 @@ def test_a_slow_worker_is_relieved() -> None:
 def stepped(model: ModelSettings, chosen: ElasticSettings, trace: Trace, seed: int, turns: int) -> Loop:
     """Turn the loop by hand and look at the cluster after every period."""
     cluster = ModelCluster(model, 6, seed)
-    loop = Loop.begun(chosen, None, model.costs)
+    loop = Loop.start(chosen, None, model.costs)
     shares = np.full(model.buckets, 1 / model.buckets)
     for rate in trace.rates(turns * 5.0, 5.0, seed):
         snapshot = cluster.advance(5.0, float(rate), shares)
