@@ -190,7 +190,7 @@ class _Simulation:
             if not decision.switched and at >= self.ready_at:
                 self.every = self.state.checkpoint_every
         else:
-            self.state = replace(self.state, history=self.state.history.folded(self.measured))
+            self.state = replace(self.state, history=self.state.history.fold(self.measured))
         self.measured = []
         return self._estimate().seconds
 

@@ -268,10 +268,10 @@ def test_engines_that_keep_no_results_are_not_served(
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(APP)
     root = tmp_path / "state"
-    unit = Unit.made(
+    unit = Unit.create(
         root, Launch(unit_name("numbers", root), str(tmp_path / "store"), "app.py", str(tmp_path))
     )
-    unit.begun(UnitRecord(Scheme.passive_cold, str(root)))
+    unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
     session = unit.store.start_session(60)
     unit.join(session, "e1", Member(os.getpid(), socket.gethostname(), "passive", since=time.time()))
     code, text = said(

@@ -88,7 +88,7 @@ def test_who_died_is_named_and_who_came_in_its_place() -> None:
     ]
     deaths = add_deaths(deaths, [Replaced("9")], 18)
     assert deaths[1].describe(20).endswith("executor 9 replaced it 8 s later")
-    assert "has not come" in deaths[2].describe(20)
+    assert "has not arrived" in deaths[2].describe(20)
     many = add_deaths(deaths, [Lost(str(name)) for name in range(90)], 20)
     assert [one.executor for one in many] == [str(name) for name in range(90 - MOST_DEATHS, 90)]
 
