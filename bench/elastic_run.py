@@ -27,7 +27,7 @@ from penstock.epoch.migration_cost import Protocol
 from penstock.epoch.runner import EpochReport
 from penstock.logs.contract import Log
 from penstock.scaling.measurements import Snapshot
-from penstock.scaling.settings import parsed
+from penstock.scaling.settings import parse_settings
 from penstock.settings import Settings
 from penstock.state.bucket_map import Place
 
@@ -123,7 +123,7 @@ class _Run:
             drain=not script.rate,
             most_epoch_units=None if script.epoch_events is None else script.epoch_events * 200,
             epoch_interval_seconds=script.interval_seconds,
-            elastic=parsed(script.elastic) if script.elastic else None,
+            elastic=parse_settings(script.elastic) if script.elastic else None,
             small_epoch_bytes=0,
         )
         self._engine = Engine(query(log, script.out), settings)

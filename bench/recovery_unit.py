@@ -196,7 +196,7 @@ class LoadedUnit:
 
     def settle(self, scheme: Scheme) -> None:
         """Have a scheme in force, with results coming."""
-        self.unit.switched(scheme)
+        self.unit.switch_scheme(scheme)
         self.stand()
 
     def stand(self) -> None:

@@ -103,7 +103,7 @@ class Coordinators:
     def _live(self) -> None:
         while not self._closing.is_set():
             try:
-                session = self._store.session(self._timeout)
+                session = self._store.start_session(self._timeout)
             except ExternalError as error:
                 self._problem(error)
                 self._closing.wait(self._timeout)
@@ -118,7 +118,7 @@ class Coordinators:
         """Be a member while the session lives."""
         said = json.dumps(asdict(self.me)).encode()
         joined = False
-        while session.held() and not self._closing.is_set():
+        while session.is_held() and not self._closing.is_set():
             try:
                 # one of our name that was killed may not have been missed yet
                 joined = joined or session.join(self._group, self.me.name, said)

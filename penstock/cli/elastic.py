@@ -17,10 +17,10 @@ from rich.text import Text
 
 from penstock.cli.formatting import clock, seconds
 from penstock.errors import UserError
-from penstock.scaling.decisions import told
+from penstock.scaling.decisions import explain
 from penstock.scaling.manager import Manager
 from penstock.scaling.record import Entry, Outcome
-from penstock.scaling.settings import ElasticSettings, parsed
+from penstock.scaling.settings import ElasticSettings, parse_settings
 from penstock.simulate.cluster_model import ModelSettings
 from penstock.simulate.loads import FORMS, SPREADS, Trace, find_trace
 from penstock.simulate.scaling import ScalingResult, ScalingRun, simulate_scaling
@@ -92,7 +92,7 @@ def simulate_(
     ] = False,
 ) -> None:
     """Run the loop over a load on a model of a cluster; tell what it decided and what came of it."""
-    chosen = parsed(settings or [], _budget(executors))
+    chosen = parse_settings(settings or [], _budget(executors))
     costs = replace(ModelSettings().costs, start_seconds=start_seconds)
     model = ModelSettings(
         buckets=buckets or _enough_buckets(chosen),
@@ -167,7 +167,7 @@ def _enough_buckets(settings: ElasticSettings) -> int:
 def _against(run: ScalingRun, text: str) -> ScalingRun:
     if text == "off":
         return replace(run, elastic=False)
-    return replace(run, settings=parsed([text], run.settings))
+    return replace(run, settings=parse_settings([text], run.settings))
 
 
 def load_manager(file: Path) -> Manager:
@@ -203,7 +203,7 @@ def load_manager(file: Path) -> Manager:
 
 
 def _rounded(one: ScalingResult) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in one.figures().items()}
+    return {name: float(f"{value:.4g}") for name, value in one.summarize().items()}
 
 
 def _decisions(one: ScalingResult) -> Table:
@@ -218,7 +218,7 @@ def _decisions(one: ScalingResult) -> Table:
             if number == _SHOWN:
                 table.add_row("…", f"{len(entries) - 2 * _SHOWN} more", "")
             continue
-        table.add_row(clock(entry.at), Text(told(entry.decision)), _outcome(entry))
+        table.add_row(clock(entry.at), Text(explain(entry.decision)), _outcome(entry))
     return table
 
 
@@ -243,7 +243,7 @@ def _figures(one: ScalingResult, other: ScalingResult | None, against: str) -> T
 
 
 def _told_figures(one: ScalingResult) -> dict[str, str]:
-    figures = one.figures()
+    figures = one.summarize()
     counts = {name: f"{figures[name]:,.0f}" for name in ("provisions", "decommissions", "moves")}
     ends = ", ".join(
         f"{figures[name.replace(' ', '_')]:.0f} {name}"

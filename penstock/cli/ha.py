@@ -103,14 +103,14 @@ def simulate_(
         seed=seed,
     )
     done = simulate_failures(run)
-    beside = sweeps.constants(run) if compare else []
+    beside = sweeps.simulate_constant_schemes(run) if compare else []
     if svg is not None:
         told = f"{trace}, threshold {threshold}, {semantics}, costs {costs}, state {state}"
-        _write(svg, failure_charts.over_time(done, told))
+        _write(svg, failure_charts.draw_over_time(done, told))
     if json:
         for decision in done.decisions:
             print(json_text.dumps(decision.to_plain()))
-        print(json_text.dumps({"figures": _rounded(done.figures()), "constants": _rounded(beside)}))
+        print(json_text.dumps({"figures": _rounded(done.summarize()), "constants": _rounded(beside)}))
         return
     console = Console(highlight=False)
     console.print(_decisions(done))
@@ -184,29 +184,31 @@ Swept = tuple[list[dict[str, Any]], str]
 
 
 def _threshold(run: FailureRun) -> Swept:
-    rows = sweeps.by_threshold(run)
-    return rows, failure_charts.against_threshold(rows, "Overhead against the threshold")
+    rows = sweeps.sweep_thresholds(run)
+    return rows, failure_charts.draw_overhead(rows, "Overhead against the threshold")
 
 
 def _costs(run: FailureRun) -> Swept:
-    rows = sweeps.by_costs(run)
-    return rows, failure_charts.in_schemes(rows, "costs", "Time in each scheme, by cost model")
+    rows = sweeps.sweep_costs(run)
+    return rows, failure_charts.draw_time_in_schemes(rows, "costs", "Time in each scheme, by cost model")
 
 
 def _semantics(run: FailureRun) -> Swept:
-    rows = sweeps.by_semantics(run)
-    return rows, failure_charts.in_schemes(rows, "semantics", "Time in each scheme, precise against gap")
+    rows = sweeps.sweep_semantics(run)
+    return rows, failure_charts.draw_time_in_schemes(
+        rows, "semantics", "Time in each scheme, precise against gap"
+    )
 
 
 def _state(run: FailureRun) -> Swept:
-    rows = sweeps.by_state(replace(run, trace="steady", hours=min(run.hours, 0.1), kills=0))
-    return rows, failure_charts.by_state(rows, "The least threshold that saves, by state size")
+    rows = sweeps.sweep_state_sizes(replace(run, trace="steady", hours=min(run.hours, 0.1), kills=0))
+    return rows, failure_charts.draw_by_state_size(rows, "The least threshold that saves, by state size")
 
 
 def _interval(run: FailureRun) -> Swept:
     passive = (Scheme.passive_hot, Scheme.passive_cold, Scheme.deployed)
-    rows = sweeps.by_interval(replace(run, trace="steady"), passive)
-    return rows, failure_charts.by_interval(rows, "Recovery time and overhead by checkpoint interval")
+    rows = sweeps.sweep_intervals(replace(run, trace="steady"), passive)
+    return rows, failure_charts.draw_by_interval(rows, "Recovery time and overhead by checkpoint interval")
 
 
 _SWEEPS: dict[By, Callable[[FailureRun], Swept]] = {
@@ -265,7 +267,7 @@ def _decisions(done: FailureResult) -> Table:
 
 
 def _figures(done: FailureResult) -> Table:
-    figures = done.figures()
+    figures = done.summarize()
     shares = {name: share for name, share in figures["time_shares"].items() if share}
     within = f"{figures['kept']} of {figures['recoveries']}"
     told: dict[str, str | Text] = {
@@ -291,7 +293,7 @@ def _constants(done: FailureResult, rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("for good", "cost", "within", "longest"):
         table.add_column(column, justify="left" if column == "for good" else "right")
-    for row in [{"scheme": "the controller", **done.figures()}, *rows]:
+    for row in [{"scheme": "the controller", **done.summarize()}, *rows]:
         table.add_row(
             row["scheme"],
             f"{row['cost_share']:.0%}",

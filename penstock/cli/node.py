@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.ha.nodes import Node
 
 
@@ -24,7 +24,7 @@ def node(
 
     Whoever can write to the store can have any app of the shared file system run here.
     """
-    store = store_at(coordination)
+    store = open_store(coordination)
     one = Node(store, name or socket.gethostname(), tell=lambda line: print(line, flush=True))
     if threading.current_thread() is threading.main_thread():
 

@@ -21,7 +21,7 @@ from penstock.epoch.report import SCAN, EpochReport
 from penstock.errors import UserError
 from penstock.query.logical import App
 from penstock.query.physical import Plan
-from penstock.scaling.sizes import Proposal, proposed, warnings
+from penstock.scaling.sizes import Proposal, find_warnings, propose_size
 from penstock.settings import Settings
 
 #: least times between epochs, in seconds, in turn: epochs of different size tell what is fixed from what an event costs
@@ -82,7 +82,7 @@ def plan(
                 f"none of the {run.bad:,} rows of the sample could be decoded",
                 hint="Run the application to see some of them in its dead letters; look at the decoder.",
             )
-        proposal = proposed(
+        proposal = propose_size(
             spent(measured),
             events,
             rate or run.events / max(run.seconds, 1e-3),
@@ -91,7 +91,7 @@ def plan(
             cores_per_executor=cores_per_executor,
             buckets=settings.buckets,
         )
-        told = warnings(proposal, _partitions(engine.plan))
+        told = find_warnings(proposal, _partitions(engine.plan))
     if as_json:
         typer.echo(json.dumps(asdict(proposal) | {"warnings": told, "sample_events": sum(events)}))
         return

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import UserError
 from penstock.scaling.manager import Manager
-from penstock.scaling.settings import contradiction, parsed
+from penstock.scaling.settings import contradiction, parse_settings
 
 
 def following(
@@ -28,7 +28,7 @@ def following(
             f"{master} has no executors that could come and go",
             hint="Start a cluster with `penstock cluster up` and give its address as --master.",
         )
-    settings = parsed(text for text in elastic or () if text != "on")
+    settings = parse_settings(text for text in elastic or () if text != "on")
     least, most = settings.least_executors, settings.most_executors
     if executors is not None and not least <= executors <= most:
         raise contradiction(

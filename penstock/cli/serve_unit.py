@@ -24,10 +24,10 @@ from penstock.cli.unit import begun_unit, check_ended, stop_by_signal, told, wat
 from penstock.engine.job_server import JobServer
 from penstock.engine.retained_results import Kept
 from penstock.errors import PenstockError, UserError
-from penstock.ha.claim import asked
+from penstock.ha.claim import prepare_launch
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
-from penstock.ha.nodes import given_up, on_nodes
+from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Unit
 from penstock.query.compile import compiled
@@ -81,7 +81,7 @@ def serve_ha(
             program.joined(begin=True)
         else:
             program.joined()
-        coordinator = Coordinator(unit, on_nodes, log, given_up, asked(unit, scheme))
+        coordinator = Coordinator(unit, start_on_node, log, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
         try:
             with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):

@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.master_placement import Roster
 from penstock.catalogue.program import Jobs
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.errors import PenstockError, UserError
 from penstock.server.api import Service
 from penstock.server.host import Host
@@ -87,7 +87,7 @@ def spread_over(
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
     facts = StateDirectory(hosted.state).existing()
-    members = Coordinators(store_at(where), facts["id"], me, watcher=changed, problem=problem)
+    members = Coordinators(open_store(where), facts["id"], me, watcher=changed, problem=problem)
     with members:
         jobs.carried_by(lambda job: members.roster.carrier(job))
         hosted.spread = members

@@ -88,7 +88,7 @@ def forget(state: Path) -> None:
             hint="Move away what is not Penstock's, or name another directory with --state.",
         )
     if shared:  # before the directory is taken over: that would end its engines
-        _with_unit(state, Unit.refuse_up)
+        _with_unit(state, Unit.require_down)
     with directory.held() if begun else contextlib.nullcontext():
         if shared:
             _with_unit(state, Unit.forget)

@@ -20,11 +20,10 @@ from rich.console import Console
 
 from penstock.cli.unit_tables import drawn
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
-from penstock.ha.claim import asked as asked_scheme
-from penstock.ha.claim import claimed
+from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator, wait_for
 from penstock.ha.launch import Launch
-from penstock.ha.nodes import given_up, on_nodes
+from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.metrics import Registry, expose
@@ -51,7 +50,7 @@ def serve_unit(
     """Coordinate a unit until it is done or somebody stops it. `again` is the command that goes on."""
     with begun_unit(place, launch, scheme) as unit:
         _say(told(unit))
-        coordinator = Coordinator(unit, on_nodes, _say, given_up, asked_scheme(unit, scheme))
+        coordinator = Coordinator(unit, start_on_node, _say, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
         ended = coordinator.run(for_seconds)
     check_ended(unit, ended)
@@ -62,7 +61,7 @@ def serve_unit(
 @contextlib.contextmanager
 def begun_unit(place: Path, launch: Launch, scheme: Scheme | None) -> Iterator[Unit]:
     """The unit on a state directory, to be coordinated: the one that is there, as it is, or a new one."""
-    unit = claimed(place, launch, scheme)
+    unit = claim_unit(place, launch, scheme)
     try:
         yield unit
     finally:
@@ -128,11 +127,11 @@ def switch(
                     "the controller does not know how long a recovery may take",
                     hint="Start the unit again with --recovery-time; its engines go on.",
                 )
-            unit.switched(before, controlled=True)
+            unit.switch_scheme(before, controlled=True)
             _say(f"{before}, and what the controller picks from now on")
             return
         wanted = _scheme(scheme)
-        unit.switched(wanted, controlled=False)
+        unit.switch_scheme(wanted, controlled=False)
         if wait and not wait_for(unit, _settled, wait):
             raise ExternalError(
                 "SWITCH_UNDER_WAY",
@@ -208,7 +207,7 @@ def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[st
 
     return {
         "unit": unit.launch.unit,
-        "phase": record.phase if members or unit.up() else _DOWN.get(record.phase, record.phase),
+        "phase": record.phase if members or unit.list_up() else _DOWN.get(record.phase, record.phase),
         "scheme": str(record.scheme),
         "generation": record.generation,
         "leader": record.leader if record.leader in members else None,

@@ -1,1 +1,1 @@
-"""Who leads: the coordination store, sessions that others can see end, and leases with generations."""
+"""Elects leaders: the coordination store, sessions kept alive by heartbeats, and leases with generations."""

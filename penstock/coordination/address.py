@@ -1,4 +1,4 @@
-"""Where a coordination store is, as people write it: a directory, or `zk://host:port,host:port/root`."""
+"""Opens a coordination store by its address: a directory, or `zk://host:port,host:port/root`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.coordination.files import FileStore
 from penstock.errors import UserError
 
 
-def store_at(address: str) -> Store:
+def open_store(address: str) -> Store:
     """Open the store at an address."""
     scheme, separator, rest = address.partition("://")
     if not separator:
@@ -21,7 +21,7 @@ def store_at(address: str) -> Store:
             hint="Name a directory, or zk://host:port/root for a ZooKeeper.",
         )
     try:
-        from penstock.coordination.zookeeper import ZooKeeperStore  # only who has a ZooKeeper needs kazoo
+        from penstock.coordination.zookeeper import ZooKeeperStore  # only ZooKeeper needs kazoo
     except ImportError as failure:
         raise UserError(
             "MISSING_PACKAGE",

@@ -1,16 +1,16 @@
-"""The coordination store on files: for one machine, or several that share a file system. The default.
+"""Keeps the coordination store in files: for one host, or several that share a file system. The default.
 
-    DIR/records/a/b/@000000000003    version 3 of the record a/b; the highest is in force; "-" stands for: deleted
-    DIR/records/a/b/.draft-...       a change on its way
-    DIR/sessions/ID                  a session: a counter that its process raises, and its timeout
-    DIR/members/GROUP/NAME           a member: its session and what it says of itself
+    DIR/records/a/b/@000000000003    version 3 of the record a/b; the highest is valid; "-" means deleted
+    DIR/records/a/b/.draft-...       a change that is being written
+    DIR/sessions/ID                  a session: a counter that its process increments, and its timeout
+    DIR/members/GROUP/NAME           a member: its session and its value
 
-A version is put in place by `link`, which one of several writers wins. Before old versions are removed, so are all
-drafts: a writer that looked before then, and was paused, finds its draft gone instead of a name free that once was
-taken. An observer that has seen a session's counter stand still for the whole timeout, by its own clock, removes the
-session: then it has ended for everybody, its own process among them.
+A version is published by `link`, which one of several writers wins. All drafts are removed before old versions are: a
+writer that read before then, and was paused, finds its draft gone instead of a free name that was once used. An
+observer that sees a session's counter unchanged for the whole timeout, by its own clock, removes the session: then it
+has ended for every process, including its own.
 
-Guarantees: as the contract; whoever is killed at any moment leaves a store that works. Locks are not used.
+Guarantees: those of the contract; a process killed at any moment leaves a store that works. No locks are used.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from penstock.coordination.contract import (
     Record,
     Session,
     Store,
-    checked,
     clock,
-    unavailable,
+    split_path,
+    store_unavailable,
 )
 from penstock.state.durable import sync_directory, write_once, write_whole
 
-#: how often a waiter looks
-_LOOK_SECONDS = 0.02
+#: how often a waiter reads
+_POLL_SECONDS = 0.02
 #: versions beyond the newest before old ones are removed
-_KEPT = 16
+_OLD_VERSIONS = 16
 _DRAFT = ".draft-"
 
 
 class FileStore(Store):
-    """A store in a directory. `durable=False` spares the disk, for tests and what need not outlive a power loss."""
+    """A store in a directory. `durable=False` skips fsync, for tests and what need not survive a power loss."""
 
     def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
         self.directory = Path(directory)
         self._durable = durable
         self._pulses: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
-        with self._reporting():
+        with self._translate_errors():
             for part in ("records", "sessions", "members"):
                 (self.directory / part).mkdir(parents=True, exist_ok=True)
 
     # -- records ---------------------------------------------------------------------------------
 
     def get(self, path: str) -> Record | None:
-        with self._reporting():
+        with self._translate_errors():
             version, value = self._newest(self._folder(path))
         return None if value is None else Record(value, version)
 
@@ -71,8 +71,10 @@ class FileStore(Store):
         return self._change(path, version, b"-") is not None
 
     def children(self, path: str) -> list[str]:
-        with self._reporting():
-            return sorted(child.name for child in _folders(self._folder(path)) if self._has_record(child))
+        with self._translate_errors():
+            return sorted(
+                child.name for child in _list_folders(self._folder(path)) if self._has_record(child)
+            )
 
     def wait(self, path: str, seen: int | None, seconds: float) -> Record | None:
         deadline = clock() + seconds
@@ -81,35 +83,35 @@ class FileStore(Store):
             left = deadline - clock()
             if (None if found is None else found.version) != seen or left <= 0:
                 return found
-            time.sleep(min(_LOOK_SECONDS, left))
+            time.sleep(min(_POLL_SECONDS, left))
 
     def _folder(self, path: str) -> Path:
-        return self.directory.joinpath("records", *checked(path))
+        return self.directory.joinpath("records", *split_path(path))
 
     def _newest(self, folder: Path) -> tuple[int, bytes | None]:
-        """The newest version there was (0: none) and what it says; None: that there is no record."""
+        """The newest version there was (0: none) and its value; None: there is no record."""
         while True:
             version = max(_versions(folder), default=0)
             if version == 0:
-                self._check_there()
+                self._check_available()
                 return 0, None
             try:
                 content = (folder / _name(version)).read_bytes()
             except FileNotFoundError:
-                continue  # newer ones have come, and this one is removed
+                continue  # a newer version was written, and this one removed
             return version, content[1:] if content[:1] == b"+" else None
 
     def _has_record(self, folder: Path) -> bool:
-        return self._newest(folder)[1] is not None or any(map(self._has_record, _folders(folder)))
+        return self._newest(folder)[1] is not None or any(map(self._has_record, _list_folders(folder)))
 
     def _change(self, path: str, expected: int | None, content: bytes) -> int | None:
         folder = self._folder(path)
-        with self._reporting():
-            self._check_there()
+        with self._translate_errors():
+            self._check_available()
             folder.mkdir(parents=True, exist_ok=True)
             while True:
                 draft = folder / f"{_DRAFT}{uuid.uuid4().hex}"
-                self._write(draft, content)  # first the draft, then the look: see the head of this file
+                self._write(draft, content)  # write the draft before reading: see the module's docstring
                 try:
                     version, value = self._newest(folder)
                     if (None if value is None else version) != expected:
@@ -118,7 +120,7 @@ class FileStore(Store):
                 except FileExistsError:
                     return None
                 except FileNotFoundError:
-                    continue  # our draft was removed: look again
+                    continue  # our draft was removed: read again
                 finally:
                     draft.unlink(missing_ok=True)
                 if self._durable:
@@ -135,7 +137,7 @@ class FileStore(Store):
 
     def _prune(self, folder: Path, newest: int) -> None:
         versions = _versions(folder)
-        if len(versions) <= _KEPT:
+        if len(versions) <= _OLD_VERSIONS:
             return
         for name in os.listdir(folder):
             if name.startswith(_DRAFT):
@@ -146,17 +148,17 @@ class FileStore(Store):
 
     # -- sessions and members --------------------------------------------------------------------
 
-    def session(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Session:
+    def start_session(self, timeout_seconds: float = TIMEOUT_SECONDS) -> Session:
         return FileSession(self, timeout_seconds)
 
-    def alive(self, session: str) -> bool:
+    def is_alive(self, session: str) -> bool:
         path = self._session_path(session)
-        with self._reporting():
+        with self._translate_errors():
             before = clock()
             try:
                 count, timeout = path.read_bytes().split()
             except FileNotFoundError:
-                self._check_there()
+                self._check_available()
                 return False
             except ValueError:  # being written just now
                 return True
@@ -171,22 +173,22 @@ class FileStore(Store):
             path.unlink(missing_ok=True)
         return False
 
-    def end(self, session: str) -> None:
-        with self._reporting():
+    def end_session(self, session: str) -> None:
+        with self._translate_errors():
             self._session_path(session).unlink(missing_ok=True)
 
     def members(self, group: str) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
         folder = self._group(group)
-        with self._reporting():
-            for name in _listed(folder):
+        with self._translate_errors():
+            for name in _list_visible(folder):
                 owner, value = self._member(folder / name)
                 if owner is None:
                     continue
-                if self.alive(owner):
+                if self.is_alive(owner):
                     found[name] = value
                 else:
-                    _remove_of(folder / name, owner)
+                    _remove_member(folder / name, owner)
         return found
 
     def describe(self) -> str:
@@ -196,11 +198,11 @@ class FileStore(Store):
         pass
 
     def _session_path(self, session: str) -> Path:
-        (name,) = checked(session)
+        (name,) = split_path(session)
         return self.directory / "sessions" / name
 
     def _group(self, group: str) -> Path:
-        return self.directory / "members" / "@".join(checked(group))
+        return self.directory / "members" / "@".join(split_path(group))
 
     def _member(self, path: Path) -> tuple[str | None, bytes]:
         try:
@@ -209,20 +211,20 @@ class FileStore(Store):
             return None, b""
         return str(json.loads(head)), value
 
-    def _check_there(self) -> None:
-        """Tell a store that is away (a file system that is not mounted) from one that holds nothing."""
+    def _check_available(self) -> None:
+        """Distinguish an unavailable store (a file system that is not mounted) from an empty one."""
         os.stat(self.directory / "sessions")
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as failure:
-            raise unavailable(self.describe(), failure) from failure
+            raise store_unavailable(self.describe(), failure) from failure
 
 
 class FileSession(Session):
-    """A file with a counter. That it is there means the session lives."""
+    """A file with a counter. The session lives while the file exists."""
 
     def __init__(self, store: FileStore, timeout_seconds: float) -> None:
         self._store = store
@@ -230,45 +232,45 @@ class FileSession(Session):
         self._joined: set[tuple[str, str]] = set()
         super().__init__(uuid.uuid4().hex, timeout_seconds)
         self._path = store._session_path(self.id)
-        with store._reporting():
-            store._check_there()  # a store that is away is not made anew
+        with store._translate_errors():
+            store._check_available()  # do not create a store that is unavailable
             write_once(self._path, self._pulse())
         self._thread.start()
 
     def join(self, group: str, name: str, value: bytes) -> bool:
-        (name,) = checked(name)
+        (name,) = split_path(name)
         path = self._store._group(group) / name
         content = json.dumps(self.id).encode() + b"\n" + value
-        with self._store._reporting():
-            self._store._check_there()
+        with self._store._translate_errors():
+            self._store._check_available()
             while not write_once(path, content):
                 owner, _ = self._store._member(path)
                 if owner == self.id:
                     write_whole(path, content)
                     break
-                if owner is not None and self._store.alive(owner):
+                if owner is not None and self._store.is_alive(owner):
                     return False
-                _remove_of(path, owner)
+                _remove_member(path, owner)
         self._joined.add((group, name))
         return True
 
     def leave(self, group: str, name: str) -> None:
         path = self._store._group(group) / name
-        with self._store._reporting():
+        with self._store._translate_errors():
             if self._store._member(path)[0] == self.id:
-                _remove_of(path, self.id)
+                _remove_member(path, self.id)
         self._joined.discard((group, name))
 
     def _pulse(self) -> bytes:
         return f"{self._count:020d} {self.timeout_seconds}\n".encode()
 
-    def _beat(self) -> bool:
+    def _send_heartbeat(self) -> bool:
         self._count += 1
-        with self._store._reporting():
+        with self._store._translate_errors():
             try:
-                handle = os.open(self._path, os.O_WRONLY)  # not made again: gone is gone
+                handle = os.open(self._path, os.O_WRONLY)  # never recreated
             except FileNotFoundError:
-                self._store._check_there()
+                self._store._check_available()
                 return False
             try:
                 os.pwrite(handle, self._pulse(), 0)
@@ -284,16 +286,16 @@ class FileSession(Session):
                 self.leave(group, name)
 
 
-def _remove_of(path: Path, owner: str | None) -> None:
-    """Remove a member that is this session's; one that has come in its place is put back."""
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+def _remove_member(path: Path, owner: str | None) -> None:
+    """Remove a member of this session; restore it if it turns out to be another session's."""
+    renamed = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(FileNotFoundError):
-        os.rename(path, aside)
-        head = aside.read_bytes().partition(b"\n")[0]
+        os.rename(path, renamed)
+        head = renamed.read_bytes().partition(b"\n")[0]
         if owner is not None and json.loads(head) != owner:
             with contextlib.suppress(FileExistsError):
-                os.link(aside, path)
-        aside.unlink(missing_ok=True)
+                os.link(renamed, path)
+        renamed.unlink(missing_ok=True)
 
 
 def _name(version: int) -> str:
@@ -301,10 +303,10 @@ def _name(version: int) -> str:
 
 
 def _versions(folder: Path) -> list[int]:
-    return [int(name[1:]) for name in _all_listed(folder) if name[0] == "@" and name[1:].isdigit()]
+    return [int(name[1:]) for name in _list_all(folder) if name[0] == "@" and name[1:].isdigit()]
 
 
-def _folders(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return [Path(entry) for entry in entries if entry.is_dir()]
@@ -312,11 +314,11 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def _listed(folder: Path) -> list[str]:
-    return [name for name in _all_listed(folder) if name[0] != "."]
+def _list_visible(folder: Path) -> list[str]:
+    return [name for name in _list_all(folder) if name[0] != "."]
 
 
-def _all_listed(folder: Path) -> list[str]:
+def _list_all(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Leading an HA unit: from the address of a coordination store to a lease, and back.
+"""Leads an HA unit: acquires its lease in a coordination store, and resigns.
 
-Receives the address, the unit's name and what its state directory has seen; hands the lease of whoever is to write.
+Receives the store's address, the unit's name and the newest generation of its state directory; returns the lease.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError
 
-#: how long a candidate waits before it looks whether it is still wanted
-_PATIENCE_SECONDS = 0.5
+#: how long a candidate waits before it checks whether it is still wanted
+_ACQUIRE_SECONDS = 0.5
 
 
-def office(unit: str) -> str:
-    """Where the record of a unit's leader lies."""
+def leader_lease_path(unit: str) -> str:
+    """The path of the lease of a unit's leader."""
     return f"units/{unit}/leader"
 
 
 @contextlib.contextmanager
-def leading(
+def lead_unit(
     address: str,
     unit: str,
     *,
@@ -31,19 +31,21 @@ def leading(
     session_seconds: float = TIMEOUT_SECONDS,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Lease | None]:
-    """Lead a unit for the length of a block; waits until no other does. None when it is no longer `wanted`."""
-    store = store_at(address)
+    """Lead a unit during a `with` block; waits until no other engine leads. None when it is no longer `wanted`."""
+    store = open_store(address)
     try:
         while wanted():
-            session = store.session(session_seconds)
+            session = store.start_session(session_seconds)
             try:
                 lease = None
-                while lease is None and wanted() and session.held():
-                    lease = acquire(store, office(unit), session, above=above, seconds=_PATIENCE_SECONDS)
+                while lease is None and wanted() and session.is_held():
+                    lease = acquire(
+                        store, leader_lease_path(unit), session, above=above, seconds=_ACQUIRE_SECONDS
+                    )
                 if lease is None:
                     continue  # our own session ended while we waited
                 yield lease
-                if lease.held():
+                if lease.is_held():
                     with contextlib.suppress(ExternalError):
                         lease.resign()
                 return

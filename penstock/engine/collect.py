@@ -22,7 +22,7 @@ import numpy as np
 from penstock.epoch.report import SCAN, EpochReport
 from penstock.epoch.task_work import TaskWork
 from penstock.metrics import Registry, fold_epoch
-from penstock.scaling.fit import fitted
+from penstock.scaling.fit import fit_parts
 from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot
 from penstock.state.bucket_map import BucketMap
 
@@ -70,7 +70,7 @@ def speed_of(epochs: Sequence[Took]) -> Speed:
         return Speed()
     events, seconds, busy = np.asarray(epochs, dtype=np.float64).T
     large = 2 * events >= events.max()
-    parts = fitted(events, busy)
+    parts = fit_parts(events, busy)
     rate = float(events[large].sum() / max(seconds[large].sum(), 1e-9))
     return Speed(rate, parts.fixed)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.coordination.lease import leader
+from penstock.coordination.lease import read_lease
 from penstock.ha.unit import Unit
 from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
@@ -34,7 +34,7 @@ class Leader:
             remembered: Mapping[str, Any] = StateDirectory(Path(unit.record().directory)).existing()["logs"]
             return remembered
 
-        return Leader(lambda: leader(unit.store, unit.leader_path).generation, logs)
+        return Leader(lambda: read_lease(unit.store, unit.leader_path).generation, logs)
 
 
 @dataclass(frozen=True)

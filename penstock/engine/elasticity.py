@@ -33,7 +33,6 @@ from penstock.scaling.manager import Manager
 from penstock.scaling.measurements import VACANT
 from penstock.scaling.realise import (
     Arrived,
-    Ask,
     Event,
     Granted,
     Instruction,
@@ -46,6 +45,7 @@ from penstock.scaling.realise import (
     Refused,
     Release,
     Replaced,
+    RequestExecutors,
     Withdraw,
 )
 from penstock.scaling.settings import ElasticSettings
@@ -86,7 +86,7 @@ class Elasticity:
         self._cluster, self._remap, self._maps, self._plan, self._meter = cluster, remap, maps, plan, meter
         self._greet = greet
         self._past = Past(folder, meter.now)
-        self._loop = Loop.begun(settings, manager, self._past.costs(), self._past.record())
+        self._loop = Loop.start(settings, manager, self._past.costs(), self._past.record())
         self._placement: list[str] = []
         self._workers: Mapping[str, tuple[Worker, Place]] = {}
         self._spare: set[str] = set()
@@ -142,7 +142,7 @@ class Elasticity:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         if not self._thread.is_alive():
-            self._loop = replace(self._loop, orders=(), record=self._loop.record.cut_short())
+            self._loop = replace(self._loop, orders=(), record=self._loop.record.cut_short_open())
             with contextlib.suppress(OSError):  # the run has ended well without it
                 self._past.keep(self._loop.record, self._loop.costs)
 
@@ -204,7 +204,7 @@ class Elasticity:
                 continue
             awaited = len(self._seated - self._leaving) < self._working
             if first or awaited:
-                asked = any(order.stage in ("asked", "coming") for order in self._loop.orders)
+                asked = any(order.phase in ("requested", "coming") for order in self._loop.orders)
                 if asked and not first:
                     self._events.append(Arrived(name))
                     if self._asked_at is not None:
@@ -309,7 +309,7 @@ class Elasticity:
         self._moving = under_way
 
     def _cost(self, **seen: float | None) -> None:
-        self._loop = replace(self._loop, costs=self._loop.costs.seen(**seen))
+        self._loop = replace(self._loop, costs=self._loop.costs.add_measurement(**seen))
 
     def _withdraw(self, void: set[str]) -> None:
         """Give up what is under way: all of it, since each change was made of what the one before it leaves."""
@@ -341,7 +341,7 @@ class Elasticity:
             self._ask_for(tuple(move.sub_query for move in wanted), maps.placed(self._seats()))
         for one in instructions:
             match one:
-                case Ask(count):
+                case RequestExecutors(count):
                     self._ask(count)
                 case Release(executors):
                     self._release(executors)

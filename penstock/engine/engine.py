@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from penstock.coordination.leadership import leading
+from penstock.coordination.leadership import lead_unit
 from penstock.engine.collect import Meter, Worker
 from penstock.engine.duty import Duty
 from penstock.engine.elasticity import Elasticity
@@ -136,7 +136,7 @@ class Engine:
         if self.settings.coordination is None or self._fence is not None or self.seat.has_duty:
             return self._run_claimed(watch, for_seconds, tell)
         tell("waiting to lead")
-        with leading(
+        with lead_unit(
             self.settings.coordination,
             self.settings.unit or self.program.name,
             above=lambda: self.state.newest_generation,

@@ -21,9 +21,9 @@ from penstock.engine.recent_epochs import Recent
 from penstock.epoch.report import SCAN
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_engine
-from penstock.scaling.decisions import what
+from penstock.scaling.decisions import describe
 from penstock.scaling.measurements import Snapshot
-from penstock.scaling.progress import SHOWN_DEATHS, told
+from penstock.scaling.progress import SHOWN_DEATHS, describe_order
 from penstock.scaling.record import Entry
 
 #: decisions of the elastic loop that are told
@@ -102,8 +102,8 @@ def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
     loop, ahead = elasticity.loop, elasticity.ahead
     return {
         "resting": loop.resting,
-        "orders": [told(order, now) for order in loop.orders],
-        "deaths": [death.told(now) for death in loop.deaths[-SHOWN_DEATHS:]],
+        "orders": [describe_order(order, now) for order in loop.orders],
+        "deaths": [death.describe(now) for death in loop.deaths[-SHOWN_DEATHS:]],
         "rehearsing": list(elasticity.rehearsing),
         "leaving": list(elasticity.leaving),
         "decisions": [_entry(entry, now, ahead) for entry in loop.record.entries[-SHOWN_DECISIONS:]],
@@ -112,8 +112,8 @@ def _elastic(elasticity: Elasticity, now: float) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, now: float, ahead: float) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(entry.later(ahead).to_json())
-    return plain | {"what": what(entry.decision), "seconds_ago": round(max(now - entry.at, 0.0), 1)}
+    plain: dict[str, Any] = json.loads(entry.shift_clock(ahead).to_json())
+    return plain | {"what": describe(entry.decision), "seconds_ago": round(max(now - entry.at, 0.0), 1)}
 
 
 def _known(figure: float) -> float | None:

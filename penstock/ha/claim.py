@@ -12,34 +12,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.errors import ExternalError, UserError
-from penstock.ha.launch import Launch, keep_launch, launch_of
+from penstock.ha.launch import Launch, read_launch, write_launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.steering import settings_of
 from penstock.ha.unit import Unit, UnitRecord
 
 
-def claimed(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:
+def claim_unit(root: Path, launch: Launch, scheme: Scheme | None = None) -> Unit:
     """The unit on a state directory: the one that is there, as it is, or a new one."""
     root = root.resolve()
-    there = launch_of(root)
+    there = read_launch(root)
     if there is not None:
-        _refuse_another(root, there, launch)
+        _reject_other_unit(root, there, launch)
     known = there is not None and (there.unit, there.coordination) == (launch.unit, launch.coordination)
-    unit = Unit(root, launch, store_at(launch.coordination)) if known else Unit.made(root, launch)
-    first = (settings_of(launch).first_scheme if _controlled(launch) else scheme) or Scheme.active_standby
+    unit = Unit(root, launch, open_store(launch.coordination)) if known else Unit.create(root, launch)
+    first = (settings_of(launch).first_scheme if _is_controlled(launch) else scheme) or Scheme.active_standby
     try:
-        unit.begun(UnitRecord(first, str(unit.root)))
+        unit.create_record(UnitRecord(first, str(unit.root)))
     except BaseException:
         unit.close()
         raise
     return unit
 
 
-def asked(unit: Unit, scheme: Scheme | None) -> Callable[[], None]:
+def prepare_launch(unit: Unit, scheme: Scheme | None) -> Callable[[], None]:
     """Has what the unit's launch and a scheme say hold; for its coordinator, once that has the lease."""
-    launch, controlled = unit.launch, _controlled(unit.launch)
+    launch, controlled = unit.launch, _is_controlled(unit.launch)
 
     def change(now: UnitRecord) -> UnitRecord:
         every = now.checkpoint_every if controlled else 1
@@ -47,21 +47,21 @@ def asked(unit: Unit, scheme: Scheme | None) -> Callable[[], None]:
         return replace(now, phase="running", errors=(), controlled=controlled, checkpoint_every=every)
 
     def hold() -> None:
-        keep_launch(unit.root, launch)
+        write_launch(unit.root, launch)
         unit.change(change)
         if scheme is not None:
-            unit.switched(scheme)
+            unit.switch_scheme(scheme)
 
     return hold
 
 
-def _controlled(launch: Launch) -> bool:
+def _is_controlled(launch: Launch) -> bool:
     return "threshold_seconds" in launch.recovery
 
 
-def _refuse_another(root: Path, there: Launch, wanted: Launch) -> None:
+def _reject_other_unit(root: Path, there: Launch, wanted: Launch) -> None:
     """Refuse another application's directory, and one whose unit is up under another name or at another store."""
-    if _app(there) != _app(wanted):
+    if _app_name(there) != _app_name(wanted):
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
             f"the state directory {root} belongs to another application's unit",
@@ -73,16 +73,16 @@ def _refuse_another(root: Path, there: Launch, wanted: Launch) -> None:
     if "://" not in there.coordination and not Path(there.coordination).is_dir():
         return  # it was moved here, or its store is gone
     try:
-        store = store_at(there.coordination)
+        store = open_store(there.coordination)
     except ExternalError:
         return  # without its store no engine of it leads for long
     unit = Unit(root, there, store)
     try:
-        unit.refuse_up()
+        unit.require_down()
     finally:
         unit.close()
 
 
-def _app(launch: Launch) -> str:
+def _app_name(launch: Launch) -> str:
     """The part of a unit's name that is its application's; the rest is the directory's."""
     return launch.unit.rpartition("-")[0]

@@ -44,15 +44,15 @@ def decide(
     state: ControllerState, measurements: Iterable[Measurement], settings: ControllerSettings, now: float
 ) -> tuple[ControllerState, Decision]:
     """One turn."""
-    history = state.history.folded(measurements)
+    history = state.history.fold(measurements)
     if len(history.loads) < settings.warm_up_loads:
         state = replace(state, history=history)
-        return state, _warming(state, settings, now)
+        return state, _warm_up(state, settings, now)
     ahead = outlook(history.loads, settings.ahead_seconds)
-    best = {scheme: _best(scheme, settings, history, ahead) for scheme in settings.schemes}
-    current = _considered(state.scheme, state.checkpoint_every, settings, history, ahead)
+    best = {scheme: _choose_interval(scheme, settings, history, ahead) for scheme in settings.schemes}
+    current = _consider(state.scheme, state.checkpoint_every, settings, history, ahead)
     cooling = now - state.changed_at < settings.cool_down_seconds
-    chosen, reason = _chosen(list(best.values()), current, settings, cooling)
+    chosen, reason = _choose(list(best.values()), current, settings, cooling)
     decision = Decision(
         now,
         state.scheme,
@@ -61,9 +61,11 @@ def decide(
         chosen.checkpoint_every,
         reason,
         suits=chosen.estimate.seconds <= settings.threshold_seconds,
-        inputs=_inputs(history, ahead, settings),
+        inputs=_collect_inputs(history, ahead, settings),
         considered=tuple(
-            chosen if scheme is chosen.scheme else replace(one, rejected=_why(one, chosen, settings, cooling))
+            chosen
+            if scheme is chosen.scheme
+            else replace(one, rejected=_explain_rejection(one, chosen, settings, cooling))
             for scheme, one in best.items()
         ),
     )
@@ -76,18 +78,21 @@ def decide(
     return after, decision
 
 
-def _chosen(
+def _choose(
     best: list[Considered], current: Considered, settings: ControllerSettings, cooling: bool
 ) -> tuple[Considered, str]:
     threshold = settings.threshold_seconds
     allowed = [one for one in best if one.estimate.seconds <= threshold]
     if not allowed:
         fastest = min(best, key=lambda one: (one.estimate.seconds, one.cost))
-        told = f"no scheme is within {threshold:g} s; {fastest.scheme} is the fastest, {fastest.estimate.seconds:.1f} s"
+        seconds = fastest.estimate.seconds
+        fastest_reason = (
+            f"no scheme is within {threshold:g} s; {fastest.scheme} is the fastest, {seconds:.1f} s"
+        )
         # two that are about as slow are not worth going to and fro
         if current.estimate.seconds <= fastest.estimate.seconds * 1.05 and current.scheme in settings.schemes:
             return current, f"no scheme is within {threshold:g} s; {current.scheme} is about as fast as any"
-        return fastest, told
+        return fastest, fastest_reason
     free = threshold * (1.0 - settings.headroom)
     comfortable = [one for one in allowed if one.estimate.seconds <= free]
     if current.estimate.seconds > threshold or current.scheme not in settings.schemes:
@@ -111,7 +116,9 @@ def _chosen(
     )
 
 
-def _why(one: Considered, chosen: Considered, settings: ControllerSettings, cooling: bool) -> Rejected:
+def _explain_rejection(
+    one: Considered, chosen: Considered, settings: ControllerSettings, cooling: bool
+) -> Rejected:
     """Why a scheme was not chosen."""
     if one.estimate.seconds > settings.threshold_seconds:
         return Rejected.too_slow
@@ -126,10 +133,12 @@ def _why(one: Considered, chosen: Considered, settings: ControllerSettings, cool
     return Rejected.cooling if cooling else Rejected.saves_little
 
 
-def _best(scheme: Scheme, settings: ControllerSettings, history: History, ahead: Outlook) -> Considered:
+def _choose_interval(
+    scheme: Scheme, settings: ControllerSettings, history: History, ahead: Outlook
+) -> Considered:
     """A scheme with the interval that is cheapest within the threshold; with the shortest if none is."""
     choices = [
-        _considered(scheme, every, settings, history, ahead) for every in sorted(settings.checkpoint_choices)
+        _consider(scheme, every, settings, history, ahead) for every in sorted(settings.checkpoint_choices)
     ]
     if len(choices) == 1:
         return choices[0]
@@ -141,17 +150,17 @@ def _best(scheme: Scheme, settings: ControllerSettings, history: History, ahead:
     return choices[0]
 
 
-def _considered(
+def _consider(
     scheme: Scheme, every: int, settings: ControllerSettings, history: History, ahead: Outlook
 ) -> Considered:
-    reckoned = estimate(
+    estimated = estimate(
         scheme, every, settings.semantics, history, ahead, settings.margin, one_leader=settings.one_leader
     )
     taken = overhead(scheme, history.loads[-1], every, history.safe("manifest"))
-    return Considered(reckoned, taken, settings.weights.cost(taken))
+    return Considered(estimated, taken, settings.weights.cost(taken))
 
 
-def _warming(state: ControllerState, settings: ControllerSettings, now: float) -> Decision:
+def _warm_up(state: ControllerState, settings: ControllerSettings, now: float) -> Decision:
     seen = len(state.history.loads)
     return Decision(
         now,
@@ -165,7 +174,7 @@ def _warming(state: ControllerState, settings: ControllerSettings, now: float) -
     )
 
 
-def _inputs(history: History, ahead: Outlook, settings: ControllerSettings) -> dict[str, float]:
+def _collect_inputs(history: History, ahead: Outlook, settings: ControllerSettings) -> dict[str, float]:
     return {
         "threshold_seconds": settings.threshold_seconds,
         **vars(ahead),

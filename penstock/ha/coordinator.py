@@ -26,7 +26,7 @@ from typing import Protocol
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError
-from penstock.ha.needs import may_return, needs, next_secondary_at, takes_over
+from penstock.ha.needs import find_needs, find_returning, is_taking_over, next_secondary_time
 from penstock.ha.steering import Steering
 from penstock.ha.unit import NODE, Kind, Member, Unit, UnitRecord
 
@@ -96,12 +96,12 @@ class Coordinator:
         self._not_before = 0.0
         #: when secondaries were lost that nobody had asked to leave, while another engine led
         self._losses: dict[str, float] = {}
-        self._told_wait = 0.0
+        self._reported_wait = 0.0
         #: whether the last engine of ours that ended did so with an error
-        self._erred = False
-        self._store_away = False
-        self._told_leader: tuple[str | None, int] = (None, 0)
-        self._told_phase: dict[str, str] = {}
+        self._ended_with_error = False
+        self._store_unavailable = False
+        self._reported_leader: tuple[str | None, int] = (None, 0)
+        self._reported_phase: dict[str, str] = {}
         self._steering = Steering(unit, tell)
 
     def stop(self) -> None:
@@ -115,10 +115,10 @@ class Coordinator:
         the next one: the engines go on without it, or have ended too and are started again.
         """
         deadline = None if for_seconds is None else time.monotonic() + for_seconds
-        session = self._unit.store.session(self._unit.launch.lease_seconds)
+        session = self._unit.store.start_session(self._unit.launch.lease_seconds)
         while True:
             try:
-                ended = self._look_after(session, deadline)
+                ended = self._supervise(session, deadline)
             finally:
                 session.close()
             if ended is not None:
@@ -130,47 +130,47 @@ class Coordinator:
         """Another session, once the store is there."""
         while True:
             try:
-                return self._unit.store.session(self._unit.launch.lease_seconds)
+                return self._unit.store.start_session(self._unit.launch.lease_seconds)
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE" or self._stop.is_set():
                     raise
-                self._tell_store(away)
+                self._report_store(away)
             time.sleep(LOOK_SECONDS)
 
-    def _look_after(self, session: Session, deadline: float | None) -> UnitRecord | None:
+    def _supervise(self, session: Session, deadline: float | None) -> UnitRecord | None:
         """Lead the coordinators and look, again and again; None when the session has ended."""
         leads = False
         with contextlib.suppress(ExternalError):
-            self._unit.attend(session)
-        while session.held():
+            self._unit.register_coordinator(session)
+        while session.is_held():
             if deadline is not None and time.monotonic() >= deadline:
                 self._stop.set()
             try:
-                if not leads and not (leads := self._elected(session)):
-                    return self._unit.record() if session.held() else None
-                if self._begun() and (ended := self._look()) is not None:
+                if not leads and not (leads := self._elect(session)):
+                    return self._unit.record() if session.is_held() else None
+                if self._prepare() and (ended := self._look()) is not None:
                     return ended
-                self._tell_store(None)
+                self._report_store(None)
             except ExternalError as away:
                 if away.condition != "STORE_UNAVAILABLE":
                     raise
-                self._tell_store(away)
-            self._rest()
+                self._report_store(away)
+            self._wait()
         return None
 
-    def _tell_store(self, away: ExternalError | None) -> None:
+    def _report_store(self, away: ExternalError | None) -> None:
         """Tell that the coordination store is away, once, and that it is back."""
-        if away is not None and not self._store_away:
+        if away is not None and not self._store_unavailable:
             self._tell(f"{away.text()} Until it is back no engine is started.")
-        elif away is None and self._store_away:
+        elif away is None and self._store_unavailable:
             self._tell(f"the coordination store {self._unit.store.describe()} is back")
-        self._store_away = away is not None
+        self._store_unavailable = away is not None
 
-    def _elected(self, session: Session) -> bool:
+    def _elect(self, session: Session) -> bool:
         waiting = False
         if self._found is None:
             self._found = self._unit.record().phase
-        while session.held() and not (self._stop.is_set() and not self._children):
+        while session.is_held() and not (self._stop.is_set() and not self._children):
             lease: Lease | None = acquire(
                 self._unit.store, self._unit.coordinator_path, session, seconds=LOOK_SECONDS
             )
@@ -183,7 +183,7 @@ class Coordinator:
                 return False
         return False
 
-    def _begun(self) -> bool:
+    def _prepare(self) -> bool:
         """Whether what was asked of this coordinator holds. Engines that are to stop end first; when the unit came to
         its end while this coordinator stood by, that is its end as well."""
         if self._begin is None:
@@ -202,7 +202,7 @@ class Coordinator:
         self._begin, self._found = None, "running"
         return True
 
-    def _rest(self) -> None:
+    def _wait(self) -> None:
         """Rest until the next look; not when an engine that we have started ends: others wait for its lease."""
         handles = []
         try:
@@ -218,19 +218,19 @@ class Coordinator:
 
     def _look(self) -> UnitRecord | None:
         members = self._unit.members()
-        record = self._noticed(members)
+        record = self._record_changes(members)
         self._report(record, members)
         if self._stop.is_set() and record.phase == "running":
             record = self._unit.change(
                 lambda now: replace(now, phase="stopping") if now.phase == "running" else now
             )
-        record = self._awaited(record)
+        record = self._drop_pending(record)
         if record.phase != "running":
             for child in self._children.values():
                 child.poll()
             waiting = [name for name, child in self._children.items() if child.returncode is None]
             return None if members or waiting else self._unit.record()
-        if self._hopeless(record, members):
+        if self._is_hopeless(record, members):
             self._unit.change(lambda now: replace(now, phase="failed"))
             return None
         if self._steering.look(record, members) is not None:
@@ -238,18 +238,18 @@ class Coordinator:
         self._supply(record, members)
         return None
 
-    def _noticed(self, members: dict[str, Member]) -> UnitRecord:
+    def _record_changes(self, members: dict[str, Member]) -> UnitRecord:
         """Write down who has joined and who is lost."""
         now = time.time()
         lost = {name for name in self._seen if name not in members}
         for name, child in list(self._children.items()):
             if child.poll() is not None:
                 lost.add(name)
-                self._erred = child.returncode > 0
-                self._tell_end(name, child.returncode)
+                self._ended_with_error = child.returncode > 0
+                self._report_end(name, child.returncode)
                 del self._children[name]
                 if name in members:  # it is gone for certain: nobody has to wait until its lease runs out
-                    self._unit.store.end(members[name].session)
+                    self._unit.store.end_session(members[name].session)
         self._seen = {name: member for name, member in members.items() if name not in lost}
         self._known = {name: member for name, member in {**self._known, **members}.items() if member.seems_up}
 
@@ -279,14 +279,14 @@ class Coordinator:
         self._losses = dict.fromkeys(unasked, time.monotonic()) | self._losses
         return record
 
-    def _tell_end(self, name: str, code: int) -> None:
+    def _report_end(self, name: str, code: int) -> None:
         if code < 0:
             self._tell(f"engine {name} was ended by signal {-code}")
         elif code > 0:
             log = self._unit.log(name)
             self._tell(f"engine {name} ended with exit code {code}: {last_error(log)} (all of it: {log})")
 
-    def _awaited(self, record: UnitRecord) -> UnitRecord:
+    def _drop_pending(self, record: UnitRecord) -> UnitRecord:
         """Wait no longer for engines that will not come."""
         never = {*self._watch(self._unit, record)} & {*record.pending}
         if not never:
@@ -298,7 +298,7 @@ class Coordinator:
             )
         )
 
-    def _hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
+    def _is_hopeless(self, record: UnitRecord, members: dict[str, Member]) -> bool:
         """Whether nobody leads, engines end with errors, and starting further ones does not help. Who is up or on the
         way has its try, unless several in a row have come to lead and ended so."""
         if not record.errors or record.leader in members:
@@ -316,17 +316,19 @@ class Coordinator:
 
     def _supply(self, record: UnitRecord, members: dict[str, Member]) -> None:
         pending: dict[str, Kind] = {name: kind for name, (kind, _) in record.pending.items()}  # type: ignore[misc]
-        wanting = needs(record.scheme, record.leader, members, record.leaving, pending)
+        wanting = find_needs(record.scheme, record.leader, members, record.leaving, pending)
         if wanting.leave:
             self._unit.change(lambda now: replace(now, leaving=tuple(sorted({*now.leaving, *wanting.leave}))))
-        if takes_over(record, self._seen, time.time()):
+        if is_taking_over(record, self._seen, time.time()):
             return  # a start beside it would make it longer
-        if may_return(record, self._known, self._seen, time.time(), self._unit.launch.lease_seconds):
+        if find_returning(record, self._known, self._seen, time.time(), self._unit.launch.lease_seconds):
             return
         for kind in wanting.start:
-            if time.monotonic() < self._not_before or (record.leader in self._seen and self._waits()):
+            if time.monotonic() < self._not_before or (record.leader in self._seen and self._is_delayed()):
                 continue
-            self._not_before = time.monotonic() + (_PAUSE_SECONDS if record.errors or self._erred else 0.0)
+            self._not_before = time.monotonic() + (
+                _PAUSE_SECONDS if record.errors or self._ended_with_error else 0.0
+            )
             after = self._unit.change(
                 lambda now, kind=kind: replace(  # type: ignore[misc]
                     now,
@@ -335,24 +337,24 @@ class Coordinator:
                 )
             )
             name = f"e{after.started}"
-            self._tidy(after, members)
+            self._remove_unused(after, members)
             self._tell(f"starting engine {name} ({kind})")
             child = self._start(self._unit, name, kind)
             if child is not None:
                 self._children[name] = child
 
-    def _waits(self) -> bool:
+    def _is_delayed(self) -> bool:
         """Whether the next secondary waits, because too many were lost of late."""
         now = time.monotonic()
-        at = next_secondary_at(sorted(self._losses.values()), now)
-        if at > now and at != self._told_wait:
-            self._told_wait = at
+        at = next_secondary_time(sorted(self._losses.values()), now)
+        if at > now and at != self._reported_wait:
+            self._reported_wait = at
             self._tell(f"secondaries are lost again and again: the next is started in {at - now:.0f} s")
         return at > now
 
-    def _tidy(self, record: UnitRecord, members: dict[str, Member]) -> None:
+    def _remove_unused(self, record: UnitRecord, members: dict[str, Member]) -> None:
         """Remove the state of followers that are gone."""
-        out_of_sight = may_return(record, self._known, members, time.time())
+        out_of_sight = find_returning(record, self._known, members, time.time())
         used = {*members, *record.pending, *out_of_sight, os.path.basename(record.directory)}
         folder = self._unit.shared / "replicas"
         for name in os.listdir(folder) if folder.is_dir() else ():
@@ -361,14 +363,14 @@ class Coordinator:
 
     def _report(self, record: UnitRecord, members: dict[str, Member]) -> None:
         for name, member in members.items():
-            if self._told_phase.get(name) != member.phase:
+            if self._reported_phase.get(name) != member.phase:
                 self._tell(f"engine {name} (process {member.pid}): {member.phase}")
-                self._told_phase[name] = member.phase
-        for name in [name for name in self._told_phase if name not in members]:
+                self._reported_phase[name] = member.phase
+        for name in [name for name in self._reported_phase if name not in members]:
             self._tell(f"engine {name} is gone")
-            del self._told_phase[name]
-        if (record.leader, record.generation) != self._told_leader and record.leader is not None:
-            self._told_leader = record.leader, record.generation
+            del self._reported_phase[name]
+        if (record.leader, record.generation) != self._reported_leader and record.leader is not None:
+            self._reported_leader = record.leader, record.generation
             self._tell(f"engine {record.leader} leads (generation {record.generation})")
 
 

@@ -46,11 +46,11 @@ class CostWeights:
         for name in RESOURCES:
             weight = getattr(self, name)
             if isinstance(weight, bool) or not isinstance(weight, int | float):
-                raise _bad(f"the weight of {name} is {weight!r}, which is not a number")
+                raise _reject(f"the weight of {name} is {weight!r}, which is not a number")
             if not math.isfinite(weight) or weight < 0:
-                raise _bad(f"the weight of {name} is {weight:g}; weights are 0 or more")
+                raise _reject(f"the weight of {name} is {weight:g}; weights are 0 or more")
         if not self.total > 0 or not math.isfinite(self.total):
-            raise _bad(
+            raise _reject(
                 "all weights are 0, so every scheme would cost the same" if self.total == 0 else "too large"
             )
 
@@ -81,17 +81,17 @@ def weights_of(text: str) -> CostWeights:
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in RESOURCES:
-            raise _bad(f"{part.strip()!r} names no resource")
+            raise _reject(f"{part.strip()!r} names no resource")
         if name in given:
-            raise _bad(f"{name} is weighed twice")
+            raise _reject(f"{name} is weighed twice")
         try:
             given[name] = float(value)
         except ValueError:
-            raise _bad(f"the weight of {name} is {value!r}, which is not a number") from None
+            raise _reject(f"the weight of {name} is {value!r}, which is not a number") from None
     return CostWeights(**{name: given.get(name, 0.0) for name in RESOURCES})
 
 
-def _bad(why: str) -> UserError:
+def _reject(why: str) -> UserError:
     return UserError(
         "BAD_COST_WEIGHTS",
         f"these costs cannot be weighed: {why}",
@@ -153,14 +153,14 @@ def overhead(scheme: Scheme, load: Load, checkpoint_every: int, manifest_cpu_sec
     durable = checkpoint_use(load, checkpoint_every, manifest_cpu_seconds)
     whole = primary_use(load)
     return Use(
-        _share(second.cpu + durable.cpu, whole.cpu),
-        _share(second.memory + durable.memory, whole.memory),
-        _share(second.network + durable.network, whole.network),
+        _divide(second.cpu + durable.cpu, whole.cpu),
+        _divide(second.memory + durable.memory, whole.memory),
+        _divide(second.network + durable.network, whole.network),
         second.engines,
     )
 
 
-def _share(part: float, whole: float) -> float:
+def _divide(part: float, whole: float) -> float:
     if whole > 0:
         return part / whole
     return 0.0 if part <= 0 else 1.0

@@ -84,7 +84,7 @@ class ReportedLoad:
     work_seconds: float = 0.0
     run_growth: float = 1.0
 
-    def taking(self, at: float, cpu_cores: float, memory_bytes: float) -> Load:
+    def to_load(self, at: float, cpu_cores: float, memory_bytes: float) -> Load:
         """It as the load at an instant of another clock, with what the primary takes of its machine."""
         return Load(**{**asdict(self), "at": at}, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
 
@@ -141,7 +141,7 @@ class History:
         """What to reckon with."""
         return self.known.get(figure) or self.defaults[figure]
 
-    def folded(self, measurements: Iterable[Measurement]) -> History:
+    def fold(self, measurements: Iterable[Measurement]) -> History:
         """The history with these measurements too; those that are not numbers are passed over."""
         seen, ratios, loads = dict(self.seen), dict(self.ratios), self.loads
         figures, schemes = set(), set()

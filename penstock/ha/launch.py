@@ -39,7 +39,7 @@ class Launch:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def launch_of(root: Path) -> Launch | None:
+def read_launch(root: Path) -> Launch | None:
     """How the engines of the unit on a state directory are started; None where there is no unit."""
     path = root / SHARED / "unit.json"
     try:
@@ -52,7 +52,7 @@ def launch_of(root: Path) -> Launch | None:
         raise InternalError("STATE_DAMAGED", f"{path} is damaged", detail=repr(failure)) from failure
 
 
-def keep_launch(root: Path, launch: Launch) -> None:
+def write_launch(root: Path, launch: Launch) -> None:
     """Have a unit's engines be started with this from now on."""
     path = root / SHARED / "unit.json"
     try:

@@ -36,7 +36,7 @@ class Needs:
     leave: tuple[str, ...] = ()
 
 
-def takes_over(record: UnitRecord, members: Mapping[str, Member], now: float) -> bool:
+def is_taking_over(record: UnitRecord, members: Mapping[str, Member], now: float) -> bool:
     """Whether the leader is there, has just come to lead and is still on the way to its first results."""
     last = record.recoveries[-1] if record.recoveries else None
     return (
@@ -48,7 +48,7 @@ def takes_over(record: UnitRecord, members: Mapping[str, Member], now: float) ->
     )
 
 
-def may_return(
+def find_returning(
     record: UnitRecord,
     known: Mapping[str, Member],
     members: Mapping[str, Member],
@@ -69,7 +69,7 @@ def may_return(
     }
 
 
-def next_secondary_at(losses: Sequence[float], now: float) -> float:
+def next_secondary_time(losses: Sequence[float], now: float) -> float:
     """When the next secondary may be started, after those of a primary that is up were lost at these times."""
     recent = [at for at in losses if now - at < _WITHIN_SECONDS]
     waits = len(recent) - _AT_ONCE
@@ -78,7 +78,7 @@ def next_secondary_at(losses: Sequence[float], now: float) -> float:
     return recent[-1] + min(_FIRST_WAIT_SECONDS * 2.0 ** (waits - 1), _LONGEST_WAIT_SECONDS)
 
 
-def needs(
+def find_needs(
     scheme: Scheme,
     leader: str | None,
     members: Mapping[str, Member],

@@ -29,7 +29,7 @@ from pathlib import Path
 from penstock.coordination.contract import Store
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.coordinator import Launched, started
-from penstock.ha.placement import interleaved
+from penstock.ha.placement import choose_node
 from penstock.ha.unit import Kind, Unit, UnitRecord
 
 _UP, _ASKED, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
@@ -37,22 +37,24 @@ _UP, _ASKED, _PLACES = "nodes/up", "nodes/asked", "nodes/places"
 LOOK_SECONDS = 0.2
 
 
-def on_nodes(unit: Unit, name: str, kind: Kind, local: Launched = started) -> subprocess.Popen[bytes] | None:
+def start_on_node(
+    unit: Unit, name: str, kind: Kind, local: Launched = started
+) -> subprocess.Popen[bytes] | None:
     """Have an engine started on the node where it belongs; by ourselves where there are no nodes."""
     up = sorted(unit.store.members(_UP))
     if not up:
         return local(unit, name, kind)
     mine = unit.launch.unit
-    seen = _Seen.of(unit.store, mine, unit.record())
-    node = _chosen(seen, [_Seen.of(unit.store, *one) for one in _others(unit.store, mine)], up)
-    _take_back(unit.store, mine, seen.lost)
-    _keep_places(unit.store, mine, {**seen.there, name: node})
+    seen = _Location.of(unit.store, mine, unit.record())
+    node = _choose(seen, [_Location.of(unit.store, *one) for one in _others(unit.store, mine)], up)
+    _withdraw(unit.store, mine, seen.lost)
+    _save_places(unit.store, mine, {**seen.there, name: node})
     said = json.dumps({"state": str(unit.root), "engine": name, "kind": kind}).encode()
     unit.store.create(f"{_ASKED}/{node}/{mine}:{name}", said)
     return None
 
 
-def given_up(unit: Unit, record: UnitRecord) -> set[str]:
+def cancel_requests(unit: Unit, record: UnitRecord) -> set[str]:
     """The engines that were asked of nodes which are not up any more; of a unit that has ended, all. What was asked is
     taken back. To be called at every look: only who keeps watching the nodes sees that one has died."""
     up, runs = unit.store.members(_UP), record.phase == "running"
@@ -63,16 +65,16 @@ def given_up(unit: Unit, record: UnitRecord) -> set[str]:
     never = {
         name: node for name, node in places.items() if not runs or (name in record.pending and node not in up)
     }
-    _take_back(unit.store, mine, never)
+    _withdraw(unit.store, mine, never)
     # whoever is let go is not lost: its node is as good as before
     kept = {name: node for name, node in places.items() if runs and name not in record.leaving}
     if kept != places:
-        _keep_places(unit.store, mine, kept)
+        _save_places(unit.store, mine, kept)
     return {*never}
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Location:
     """Where the engines of a unit are."""
 
     #: the node of each engine that has joined or is about to; "" where its coordinator has started it
@@ -85,7 +87,7 @@ class _Seen:
     lost: Mapping[str, str]
 
     @staticmethod
-    def of(store: Store, unit: str, record: UnitRecord) -> _Seen:
+    def of(store: Store, unit: str, record: UnitRecord) -> _Location:
         said = {name: json.loads(one) for name, one in store.members(f"units/{unit}/members").items()}
         places = _places(store, unit)
         there = {name: str(one["node"]) for name, one in said.items()}
@@ -93,7 +95,7 @@ class _Seen:
         first = record.leader if record.leader in there else next(iter(there), None)
         leads = first in said and first == record.leader and said[first]["phase"] == "primary"
         lost = {name: node for name, node in places.items() if name not in there}
-        return _Seen(there, first, leads, lost)
+        return _Location(there, first, leads, lost)
 
     @property
     def home(self) -> str:
@@ -105,14 +107,14 @@ class _Seen:
         return [(self.home, node) for name, node in self.there.items() if name != self.first]
 
 
-def _chosen(mine: _Seen, others: Sequence[_Seen], up: Sequence[str]) -> str:
+def _choose(mine: _Location, others: Sequence[_Location], up: Sequence[str]) -> str:
     """The first engine goes where the fewest primaries are, a secondary by interleaving."""
-    shunned = {*mine.lost.values()}
+    avoided = {*mine.lost.values()}
     if mine.leads:
         there = [one for other in others for one in other.secondaries]
-        return interleaved(mine.home, there, up, shunned)
-    carried = Counter(other.home for other in others)
-    return min(up, key=lambda node: (node in shunned, carried[node], node))
+        return choose_node(mine.home, there, up, avoided)
+    load = Counter(other.home for other in others)
+    return min(up, key=lambda node: (node in avoided, load[node], node))
 
 
 def _others(store: Store, mine: str) -> Iterator[tuple[str, UnitRecord]]:
@@ -128,7 +130,7 @@ def _places(store: Store, unit: str) -> dict[str, str]:
     return {} if found is None else dict(json.loads(found.value))
 
 
-def _keep_places(store: Store, unit: str, places: Mapping[str, str]) -> None:
+def _save_places(store: Store, unit: str, places: Mapping[str, str]) -> None:
     path = f"{_PLACES}/{unit}"
     content = json.dumps({name: node for name, node in places.items() if node}).encode()
     before = store.get(path)
@@ -138,7 +140,7 @@ def _keep_places(store: Store, unit: str, places: Mapping[str, str]) -> None:
         store.replace(path, content, before.version)
 
 
-def _take_back(store: Store, unit: str, asked: Mapping[str, str]) -> None:
+def _withdraw(store: Store, unit: str, asked: Mapping[str, str]) -> None:
     for name, node in asked.items():
         path = f"{_ASKED}/{node}/{unit}:{name}"
         if (found := store.get(path)) is not None:
@@ -161,14 +163,14 @@ class Node:
 
     def run(self) -> None:
         """Start what is asked for until stopped; raises LEASE_LOST when others have seen us end."""
-        session = self._store.session()
+        session = self._store.start_session()
         try:
             if not session.join(_UP, self.name, b"{}"):
                 raise UserError(
                     "NODE_TAKEN", f"a node {self.name} is up already", hint="Give each a --name of its own."
                 )
             while not self._stop.wait(LOOK_SECONDS):
-                if not session.held():
+                if not session.is_held():
                     raise ExternalError("LEASE_LOST", f"the node {self.name} was taken for dead")
                 try:
                     self.look()
@@ -190,7 +192,7 @@ class Node:
         for asked, (unit, engine, child) in list(self._engines.items()):
             if child.poll() is not None:
                 if (member := unit.members().get(engine)) is not None:
-                    self._store.end(member.session)
+                    self._store.end_session(member.session)
                 del self._engines[asked]
                 unit.close()
 

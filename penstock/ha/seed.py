@@ -24,12 +24,12 @@ from penstock.state.run_file import read_run, unwritable
 _ATTEMPTS = 50
 
 
-def seeded(target: Path, leader: StateDirectory) -> int:
+def seed_state(target: Path, leader: StateDirectory) -> int:
     """Make `target` the state after the leader's newest manifest; returns its epoch, -1 before the first."""
     for _ in range(_ATTEMPTS):
         shutil.rmtree(target, ignore_errors=True)
         try:
-            return _copied(target, leader)
+            return _copy(target, leader)
         except FileNotFoundError:
             time.sleep(0.05)  # recycled under our hands: there is a newer one
         except OSError as failure:
@@ -45,20 +45,20 @@ def seeded(target: Path, leader: StateDirectory) -> int:
 def measured(target: Path, leader: StateDirectory) -> tuple[int, dict[str, float]]:
     """As `seeded`, and what that has measured."""
     began = time.perf_counter()
-    epoch = seeded(target, leader)
-    return epoch, rates(StateDirectory(target), time.perf_counter() - began)
+    epoch = seed_state(target, leader)
+    return epoch, compute_rates(StateDirectory(target), time.perf_counter() - began)
 
 
-def rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
+def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
     """What a seeding that took so long has measured, in bytes a second; nothing where there was little to seed."""
     size = seed.latest().state_bytes()
     if size <= 1 << 20:
         return {}
-    read = read_rate(seed)
+    read = measure_read_rate(seed)
     return {"sync": size / max(seconds, 1e-6)} | ({} if read is None else {"load": read})
 
 
-def read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
+def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
     """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
     began, read = time.perf_counter(), 0
     for run in sorted(state.latest().runs()):
@@ -70,7 +70,7 @@ def read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None
     return read / max(time.perf_counter() - began, 1e-6) if read >= 1 << 20 else None
 
 
-def _copied(target: Path, leader: StateDirectory) -> int:
+def _copy(target: Path, leader: StateDirectory) -> int:
     facts = leader.existing()
     epochs = leader.epochs()
     if epochs:
@@ -78,7 +78,7 @@ def _copied(target: Path, leader: StateDirectory) -> int:
         for run in manifest.runs():
             place = target / "runs" / run
             place.parent.mkdir(parents=True, exist_ok=True)
-            _linked(leader.runs / run, place)
+            _link(leader.runs / run, place)
         for folder in (target / "runs").glob("*"):
             sync_directory(folder)
         theirs = replace(manifest, generation=0)  # the leader's generations do not count in this directory
@@ -89,7 +89,7 @@ def _copied(target: Path, leader: StateDirectory) -> int:
     return epochs[-1] if epochs else -1
 
 
-def _linked(source: Path, target: Path) -> None:
+def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileNotFoundError:

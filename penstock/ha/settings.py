@@ -56,16 +56,16 @@ class ControllerSettings:
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
-                raise _bad(f"{name} is {value:g}; it is 0 or more")
+                raise _reject(f"{name} is {value:g}; it is 0 or more")
         for name in ("headroom", "least_saving"):
             if not 0 <= getattr(self, name) < 1:
-                raise _bad(f"{name} is {getattr(self, name):g}; it is a share from 0 to less than 1")
+                raise _reject(f"{name} is {getattr(self, name):g}; it is a share from 0 to less than 1")
         if not self.schemes:
-            raise _bad("no scheme is allowed")
+            raise _reject("no scheme is allowed")
         if not self.checkpoint_choices or min(self.checkpoint_choices) < 1:
-            raise _bad("a durable manifest every 0 epochs cannot be; 1 is the least")
+            raise _reject("a durable manifest every 0 epochs cannot be; 1 is the least")
         if self.warm_up_loads < 1:
-            raise _bad("at least one load must be measured before anything is decided")
+            raise _reject("at least one load must be measured before anything is decided")
 
     @property
     def first_scheme(self) -> Scheme:
@@ -73,5 +73,5 @@ class ControllerSettings:
         return min(self.schemes, key=list(Scheme).index)
 
 
-def _bad(why: str) -> UserError:
+def _reject(why: str) -> UserError:
     return UserError("BAD_HA_SETTINGS", f"the controller cannot work with these settings: {why}")

@@ -35,7 +35,7 @@ _USUAL_EPOCHS = 2
 #: one that has not caught up by then is one that is always so far behind, in seconds
 _CATCH_UP_SECONDS = 60.0
 #: changes that are kept for people
-_CHANGES_KEPT = 20
+_MAX_CHANGES = 20
 
 
 def settings_of(launch: Launch) -> ControllerSettings:
@@ -78,7 +78,7 @@ class Steering:
         #: engines that run the leader's epochs: since when, until they have caught up
         self._following: dict[str, float | None] = {}
         self._next_at = 0.0
-        self._said_at = 0.0
+        self._last_load_at = 0.0
         self._last: Decision | None = None
 
     def look(self, record: UnitRecord, members: Mapping[str, Member]) -> Decision | None:
@@ -87,21 +87,21 @@ class Steering:
         if now < self._next_at:
             return None
         self._next_at = now + self._turn_seconds
-        self.settings = replace(self.settings, semantics=self._strictest(record, members))
-        load = self._load(record, members, now)
+        self.settings = replace(self.settings, semantics=self._find_semantics(record, members))
+        load = self._measure_load(record, members, now)
         if load is not None:
             self._loads = (*self._loads[1 - LOADS_KEPT :], load)
         self._loads = tuple(one for one in self._loads if now - one.at < _STALE_SECONDS)
         if any(one.estimated_seconds is None for one in record.recoveries):
-            record = self._unit.change(lambda current: self._reckoned(current))
-        decision = self._decided(record, now)
+            record = self._unit.change(lambda current: self._add_estimates(current))
+        decision = self._decide(record, now)
         primary = members.get(record.leader or "")
         if record.controlled and decision.changed and primary is not None and primary.phase == "primary":
-            self._unit.switched(decision.chosen, checkpoint_every=decision.checkpoint_every)
+            self._unit.switch_scheme(decision.chosen, checkpoint_every=decision.checkpoint_every)
             self._tell(f"controller: {decision.told()}")
-            self._changes = [*self._changes[1 - _CHANGES_KEPT :], [now, decision.told()]]
+            self._changes = [*self._changes[1 - _MAX_CHANGES :], [now, decision.told()]]
         self._last = decision
-        self._unit.keep_controller(
+        self._unit.save_controller(
             {
                 "began": self._began,
                 "settings": {
@@ -131,9 +131,9 @@ class Steering:
             for one in record.recoveries
             if one.expected_seconds and one.failed_at is not None and one.first_result_after is not None
         ]
-        return begun(self.settings, 0.0).history.folded([*found, *self._loads])
+        return begun(self.settings, 0.0).history.fold([*found, *self._loads])
 
-    def _decided(self, record: UnitRecord, now: float) -> Decision:
+    def _decide(self, record: UnitRecord, now: float) -> Decision:
         changed_at = record.switches[-1][0] if record.switches else self._began
         settings = self.settings
         if not record.controlled:  # people have chosen
@@ -151,7 +151,7 @@ class Steering:
             suits=suits is None or suits.estimate.seconds <= settings.threshold_seconds,
         )
 
-    def _strictest(self, record: UnitRecord, members: Mapping[str, Member]) -> Semantics:
+    def _find_semantics(self, record: UnitRecord, members: Mapping[str, Member]) -> Semantics:
         """What to reckon with: epochs are repeated if one output wants them, whatever the others may lose."""
         asked = Semantics(self._unit.launch.recovery.get("semantics", "precise"))
         primary = members.get(record.leader or "")
@@ -162,24 +162,24 @@ class Steering:
 
     # -- what was reckoned with ------------------------------------------------------------------
 
-    def _reckoned(self, record: UnitRecord) -> UnitRecord:
+    def _add_estimates(self, record: UnitRecord) -> UnitRecord:
         """The record with what had been estimated beside every recovery."""
         return replace(
             record,
             recoveries=tuple(
-                one if one.estimated_seconds is not None else self._beside(one, record)
+                one if one.estimated_seconds is not None else self._add_estimate(one, record)
                 for one in record.recoveries
             ),
         )
 
-    def _beside(self, one: Recovery, record: UnitRecord) -> Recovery:
+    def _add_estimate(self, one: Recovery, record: UnitRecord) -> Recovery:
         """A recovery with the estimate of the last decision before it; else with one from what there is."""
         scheme = Scheme(one.scheme)
         known = None if self._last is None else self._last.of(scheme)
         if known is not None:
-            reckoned = known.estimate
+            estimated = known.estimate
         elif self._loads:
-            reckoned = estimate(
+            estimated = estimate(
                 scheme,
                 record.checkpoint_every,
                 self.settings.semantics,
@@ -190,24 +190,24 @@ class Steering:
             )
         else:
             return one
-        return replace(one, estimated_seconds=reckoned.seconds, expected_seconds=reckoned.step_seconds)
+        return replace(one, estimated_seconds=estimated.seconds, expected_seconds=estimated.step_seconds)
 
     # -- what the engines take -------------------------------------------------------------------
 
-    def _load(self, record: UnitRecord, members: Mapping[str, Member], now: float) -> Load | None:
+    def _measure_load(self, record: UnitRecord, members: Mapping[str, Member], now: float) -> Load | None:
         """What the primary did since the last look; None when it has said nothing new."""
         primary = members.get(record.leader or "")
-        cpu = {name: self._cores(member.pid, now) for name, member in members.items()}
+        cpu = {name: self._measure_cores(member.pid, now) for name, member in members.items()}
         if primary is None or primary.phase != "primary" or primary.load is None:
             return None
-        if primary.load.at == self._said_at:
+        if primary.load.at == self._last_load_at:
             return None
-        self._said_at = primary.load.at
+        self._last_load_at = primary.load.at
         cores = cpu[record.leader or ""]
         if cores is None:
             return None
         memory = self._used(primary.pid).memory_bytes + primary.cached_bytes
-        load = primary.load.taking(now, cores, memory)  # by our clock: theirs may be off
+        load = primary.load.to_load(now, cores, memory)  # by our clock: theirs may be off
         follow = {name for name, member in members.items() if member.phase == "following"}
         self._following = {name: since for name, since in self._following.items() if name in follow}
         others = [member.phase for name, member in members.items() if name != record.leader]
@@ -223,21 +223,21 @@ class Steering:
                     continue
                 behind = max(primary.epoch - member.epoch, 0)
                 load = replace(load, lag_seconds=behind * load.epoch_seconds)
-                if not self._caught_up(name, behind, now):
+                if not self._has_caught_up(name, behind, now):
                     load = replace(load, settling=True)
             elif (idle := cpu[name]) is not None:
                 used = self._used(member.pid).memory_bytes
                 load = replace(load, idle_cpu_cores=idle, idle_memory_bytes=used)
         return load
 
-    def _caught_up(self, name: str, behind: int, now: float) -> bool:
+    def _has_caught_up(self, name: str, behind: int, now: float) -> bool:
         """Whether a follower has come up with the primary since it began: then it is behind only as it usually is."""
         since = self._following.setdefault(name, now)
         if since is not None and (behind <= _USUAL_EPOCHS or now - since > _CATCH_UP_SECONDS):
             self._following[name] = since = None
         return since is None
 
-    def _cores(self, pid: int, now: float) -> float | None:
+    def _measure_cores(self, pid: int, now: float) -> float | None:
         """The cores that a process and what it started have used since the last look; None at the first."""
         used = self._used(pid).cpu_seconds
         before = self._cpu.get(pid)

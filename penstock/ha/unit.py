@@ -27,12 +27,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import Session, Store
 from penstock.coordination.lease import Lease, acquire
 from penstock.errors import ExternalError, UserError
 from penstock.ha.history import ReportedLoad
-from penstock.ha.launch import Launch, keep_launch, launch_of
+from penstock.ha.launch import Launch, read_launch, write_launch
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
@@ -142,7 +142,7 @@ class UnitRecord:
             }
         )
 
-    def measuring(self, **figures: float) -> UnitRecord:
+    def add_measurements(self, **figures: float) -> UnitRecord:
         """With these measurements too."""
         measured = dict(self.measured)
         for name, value in figures.items():
@@ -228,21 +228,21 @@ class Unit:
     def at(root: Path) -> Unit:
         """The unit that was started on a state directory."""
         root = root.resolve()
-        launch = launch_of(root)
+        launch = read_launch(root)
         if launch is None:
             raise UserError(
                 "NO_UNIT",
                 f"no HA unit was started on {root}",
                 hint="Start one with `penstock run APP --ha --state DIR`.",
             )
-        return Unit(root, launch, store_at(launch.coordination))
+        return Unit(root, launch, open_store(launch.coordination))
 
     @staticmethod
-    def made(root: Path, launch: Launch) -> Unit:
+    def create(root: Path, launch: Launch) -> Unit:
         """A unit on a state directory, started with this from now on. Whether it may be is for `ha.claim` to say."""
         root = root.resolve()
-        keep_launch(root, launch)
-        return Unit(root, launch, store_at(launch.coordination))
+        write_launch(root, launch)
+        return Unit(root, launch, open_store(launch.coordination))
 
     def replica(self, member: str) -> Path:
         """Where an engine that follows has its state."""
@@ -265,7 +265,7 @@ class Unit:
             )
         return UnitRecord.from_bytes(found.value)
 
-    def begun(self, first: UnitRecord) -> UnitRecord:
+    def create_record(self, first: UnitRecord) -> UnitRecord:
         """The record in force; this one if there is none."""
         self.store.create(self._record, first.to_bytes())
         return self.record()
@@ -286,12 +286,12 @@ class Unit:
 
     def forget(self) -> None:
         """Remove the record, for a unit that begins anew; refused while engines are up."""
-        self.refuse_up()
+        self.require_down()
         found = self.store.get(self._record)
         if found is not None:
             self.store.delete(self._record, found.version)
 
-    def switched(
+    def switch_scheme(
         self, scheme: Scheme, *, controlled: bool | None = None, checkpoint_every: int | None = None
     ) -> UnitRecord:
         """Ask for another scheme; and for another checkpoint interval, and whether the controller may change both."""
@@ -314,7 +314,7 @@ class Unit:
         found = self.store.get(self._controller)
         return {} if found is None else dict(json.loads(found.value))
 
-    def keep_controller(self, said: Mapping[str, Any]) -> None:
+    def save_controller(self, said: Mapping[str, Any]) -> None:
         """Keep what the controller knows; only the coordinator at work does."""
         content = json.dumps(said).encode()
         found = self.store.get(self._controller)
@@ -323,7 +323,7 @@ class Unit:
         else:
             self.store.replace(self._controller, content, found.version)
 
-    def committed(self) -> int:
+    def find_committed(self) -> int:
         """The last epoch that whoever leads is known to have committed, and so delivered; -1 before the first."""
         record = self.record()
         leads = self.members().get(record.leader or "")
@@ -332,10 +332,10 @@ class Unit:
         # whoever records an epoch has committed the one before
         return max(*kept[-1:], *(epoch - 1 for epoch in recorded[-1:]), said, -1)
 
-    def followable(self) -> bool:
+    def is_followable(self) -> bool:
         """Whether somebody has led, and committed an epoch that is in the unit's book."""
         epochs = self.agreed.epochs()
-        return bool(epochs) and self.record().leader is not None and self.committed() >= epochs[0]
+        return bool(epochs) and self.record().leader is not None and self.find_committed() >= epochs[0]
 
     # -- members ---------------------------------------------------------------------------------
 
@@ -353,20 +353,20 @@ class Unit:
         found = self.members().get(leads or "")
         return found if leads != other and found is not None and found.seems_up else None
 
-    def attend(self, session: Session) -> None:
+    def register_coordinator(self, session: Session) -> None:
         """Be known as a coordinator of the unit as long as a session lives."""
         me = {"pid": os.getpid(), "host": socket.gethostname()}
         session.join(self._coordinators, session.id, json.dumps(me).encode())
 
-    def up(self) -> list[str]:
+    def list_up(self) -> list[str]:
         """The engines that are up, and the coordinators."""
         engines = [name for name, member in self.members().items() if member.seems_up]
         others = [json.loads(said) for said in self.store.members(self._coordinators).values()]
         return engines + [f"coordinator {one['pid']}" for one in others if seems_up(one["pid"], one["host"])]
 
-    def refuse_up(self) -> None:
+    def require_down(self) -> None:
         """Raise UNIT_RUNNING while engines or coordinators are up."""
-        if up := self.up():
+        if up := self.list_up():
             raise ExternalError(
                 "UNIT_RUNNING",
                 f"of the unit on {self.root} there are up: {', '.join(up)}",

@@ -69,7 +69,7 @@ class EngineMember:
         self._program, self._settings = program, settings
         asked = unit.record().pending.get(name)
         self._asked_at = time.time() if asked is None else asked[1]
-        self._session = unit.store.session(unit.launch.lease_seconds)
+        self._session = unit.store.start_session(unit.launch.lease_seconds)
         self._voice = Voice(unit, self._session, name, kind)
         self._say = self._voice.say
         self._say(phase="starting")
@@ -116,7 +116,7 @@ class EngineMember:
         self._started(time.time() - self._asked_at)
 
     def _started(self, took: float) -> None:
-        self._unit.change(lambda now: now.measuring(start=took))
+        self._unit.change(lambda now: now.add_measurements(start=took))
         self._tell(f"ready after {took:.1f} s")
 
     # -- standing by -----------------------------------------------------------------------------
@@ -146,7 +146,11 @@ class EngineMember:
         try:
             return look()
         except ExternalError as away:
-            if away.condition != "STORE_UNAVAILABLE" or self._lease is not None or not self._session.held():
+            if (
+                away.condition != "STORE_UNAVAILABLE"
+                or self._lease is not None
+                or not self._session.is_held()
+            ):
                 raise
             time.sleep(LOOK_SECONDS)
 
@@ -163,7 +167,7 @@ class EngineMember:
 
     def _rejoin(self) -> None:
         """Stand in the unit again if our session has ended: without a lease nothing is lost with it."""
-        if not self._session.held():
+        if not self._session.is_held():
             self._session = rejoined(self._unit, self._session, self._voice, self._name)
             self._tell("its session had ended: it is in the unit again")
 
@@ -209,7 +213,7 @@ class EngineMember:
         def look() -> None:
             try:
                 while not over.is_set():
-                    if self._lease is not None and not self._lease.held():
+                    if self._lease is not None and not self._lease.is_held():
                         engine.stop()
                         self._lease.check()
                     elif self._lease is None:
@@ -271,7 +275,7 @@ class EngineMember:
             if first:
                 record, more = lead.resulted(record, report, engine.seat.comeback)
                 figures |= more
-            return record.measuring(**figures)
+            return record.add_measurements(**figures)
 
         with contextlib.suppress(ExternalError):  # a store that is away stops nobody whose lease lives
             self._unit.change(resulted)
@@ -289,7 +293,7 @@ class EngineMember:
         if load := self._gauge.load():
             self._say(load=load)
         if figures := self._gauge.figures():
-            self._unit.change(lambda now: now.measuring(**figures))
+            self._unit.change(lambda now: now.add_measurements(**figures))
 
     def _ended(self, run: Run, engine: Engine) -> None:
         """The engine came to its end without an error: all is read, or we are to leave."""
@@ -308,14 +312,14 @@ class EngineMember:
         own, code = self._unit.replica(self._name), self._program().code
         while True:
             self._say(phase="ready", directory=str(own), epoch=-1)
-            while self._is_other(code) or not self._unit.followable():  # whoever is up leads
+            while self._is_other(code) or not self._unit.is_followable():  # whoever is up leads
                 if (lease := self._acquired(own)) is not None:
                     self._lead(lease)
                     return
                 if self._dismissed(self._unit.record()):
                     return
             epoch, figures = measured(own, StateDirectory(Path(self._unit.record().directory)))
-            self._unit.change(lambda now, figures=figures: now.measuring(**figures))  # type: ignore[misc]
+            self._unit.change(lambda now, figures=figures: now.add_measurements(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)
             self._resync = False
@@ -327,7 +331,7 @@ class EngineMember:
                 holds=self._unit.record().scheme is not Scheme.active_replication,
             )
             engine = self._engine(own, duty, None)
-            engine.seat.committed = self._unit.committed()
+            engine.seat.committed = self._unit.find_committed()
             reporter = Reporter(engine.program, self._unit.agreed, self._say)
             try:
                 run = self._watched(engine, partial(self._beside, reporter))
@@ -356,7 +360,7 @@ class EngineMember:
         reporter.look()
         record = self._unit.record()
         done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.agreed.epochs()
-        engine.seat.committed = self._unit.committed()
+        engine.seat.committed = self._unit.find_committed()
         primary = self._unit.primary(self._name)
         behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None
         if (paused := pauses(self._voice.me.paused, behind)) != self._voice.me.paused:
@@ -390,7 +394,7 @@ class EngineMember:
         self._say(held=0)
         self._serve(engine)
         with contextlib.suppress(ExternalError):
-            self._unit.change(lambda now: now.measuring(deliver=took))
+            self._unit.change(lambda now: now.add_measurements(deliver=took))
 
     # -- the unit --------------------------------------------------------------------------------
 

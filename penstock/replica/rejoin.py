@@ -30,14 +30,14 @@ def rejoined(unit: Unit, former: Session, voice: Voice, name: str) -> Session:
             raise _lost(
                 name, "It was paused, or the store did not answer, and another was started in its place."
             )
-        session = unit.store.session(seconds)
+        session = unit.store.start_session(seconds)
     except ExternalError as away:
         if away.condition != "STORE_UNAVAILABLE":
             raise
         raise _lost(name, f"The coordination store {unit.store.describe()} does not answer.") from away
     deadline = time.monotonic() + _PATIENCE * seconds
     while not voice.move(session):
-        if time.monotonic() >= deadline or not session.held():
+        if time.monotonic() >= deadline or not session.is_held():
             session.close()
             raise _lost(
                 name, "It was paused, or the store did not answer, and its name in the unit is taken."

@@ -55,7 +55,7 @@ class Standby:
         follower = self._follower
         if follower.follow(directory):
             if rate := follower.read_rate:
-                self._unit.change(lambda now: now.measuring(load=rate))
+                self._unit.change(lambda now: now.add_measurements(load=rate))
             self._say(epoch=follower.epoch, cached_bytes=follower.cached_bytes)
         program = self._program()
         if facts.has_spans and isinstance(program, Fixed):  # which streams jobs read, their leader knows

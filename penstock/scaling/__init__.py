@@ -1,4 +1,4 @@
-"""The elastic loop: collect, evaluate, decide, realise. All of it is pure but its two ends, which the engine has."""
+"""The elastic loop: collect, evaluate, decide, realise. Pure, except for its two ends, which the engine implements."""
 
 from penstock.scaling.decide import Situation
 from penstock.scaling.decisions import Decision, Decommission, Move, Nothing, Provision

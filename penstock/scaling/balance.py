@@ -1,15 +1,15 @@
-"""Which buckets go where: the greedy rule, for balancing, for new executors and for those that leave. Pure.
+"""Assigns buckets to slices by a greedy rule: to balance, for new executors and for those that leave. Pure.
 
-Receives the load of each bucket and its slice, and what each slice can do; hands moves.
+Receives the load of each bucket and its slice, and the speed of each slice; returns moves.
 
-The rule: take the most and the least utilised slice; give the least one the bucket of the most one that lowers the
-deviation most; again, until a step gains too little. The seed gives the heaviest bucket; where that is more than the
-difference of the two slices it would only swap them, and the seed's rule stops. This one goes on.
+The rule: take the most and the least utilised slice; move the bucket from the first to the second that lowers the
+deviation most; repeat until a step gains too little. Always moving the heaviest bucket would stop early: where it is
+larger than the difference of the two slices, the move would only swap them.
 
 Invariants:
-- Every bucket has exactly one slice before and after, and is moved at most once; no move ends where it began.
-- The deviation of the slices' utilisation never grows by a step.
-- Slices of speed 0 are left alone by `balanced` (they get nothing, and have nothing or are emptied by `offloaded`).
+- Every bucket has exactly one slice before and after, and is moved at most once; no move ends where it started.
+- No step increases the deviation of the slices' utilisation.
+- `balance_slices` ignores slices of speed 0 (they receive nothing; `offload_slices` empties them).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from penstock.scaling.measurements import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """What slices have and can: the load of each bucket in cores, its slice, and each slice's speed."""
+    """The load of each bucket in cores, its slice, and each slice's speed."""
 
     bucket_load: Floats
     bucket_map: Ints
-    #: cores of a usual executor that each slice is worth; 0: it must not get anything
+    #: each slice's speed in cores of a usual executor; 0: it must not receive anything
     speed: Floats
 
     def utilisation(self) -> Floats:
-        """Of each slice that has an executor."""
+        """The utilisation of each slice that has an executor."""
         return self.all_utilisation()[self.speed > 0]
 
     def all_utilisation(self) -> Floats:
-        """Of every slice; of those without executor nought."""
+        """The utilisation of every slice; 0 for those without an executor."""
         load = np.bincount(self.bucket_map, self.bucket_load, minlength=self.speed.size)
         return np.divide(load, self.speed, out=np.zeros(self.speed.size), where=self.speed > 0)
 
@@ -55,21 +55,21 @@ class Slices:
         used = self.utilisation()
         return float(used.max()) if used.size else 0.0
 
-    def moved(self, moves: Moves) -> Slices:
-        """After moves."""
+    def apply_moves(self, moves: Moves) -> Slices:
+        """The slices after moves."""
         after = self.bucket_map.copy()
         for bucket, (_, to) in moves.items():
             after[bucket] = to
         return Slices(self.bucket_load, after, self.speed)
 
 
-def balanced(
+def balance_slices(
     slices: Slices, minimum_improvement: float = 0.0, most_moves: int | None = None
 ) -> dict[int, tuple[int, int]]:
-    """Moves that even out the slices.
+    """Choose moves that balance the slices.
 
-    A step is made while it takes at least `minimum_improvement` of the deviation, shared out over the slices: one
-    step touches two of them, so of a thousand slices it can never take 5 %.
+    A step must lower the deviation by at least `minimum_improvement` divided by the number of slices: one step
+    changes two slices, so with a thousand slices it can never lower it by 5 %.
     """
     live = np.flatnonzero(slices.speed > 0)
     if live.size < 2:
@@ -92,7 +92,7 @@ def balanced(
         changed = gives**2 + takes**2 - used[most_at] ** 2 - used[least_at] ** 2
         sums = total + gives + takes - used[most_at] - used[least_at]
         variance = (squares + changed) / count - (sums / count) ** 2
-        # never let the taker become busier than the giver was: an epoch is as long as its busiest slice
+        # the target must not become busier than the source was: an epoch is as long as its busiest slice
         variance = np.where((takes < used[most_at]) & (load > 0), variance, np.inf)
         best = int(np.argmin(variance))
         before = max(squares / count - (total / count) ** 2, 0.0)
@@ -103,11 +103,11 @@ def balanced(
         squares, total = squares + float(changed[best]), float(sums[best])
         used[most_at], used[least_at] = gives[best], takes[best]
         after[buckets[best]] = least_at
-    return _differences(slices.bucket_map, after)
+    return _diff_maps(slices.bucket_map, after)
 
 
-def offloaded(slices: Slices, leaving: Ints) -> dict[int, tuple[int, int]]:
-    """Moves that empty the leaving slices: heaviest bucket first, each to the slice least utilised by then."""
+def offload_slices(slices: Slices, leaving: Ints) -> dict[int, tuple[int, int]]:
+    """Choose moves that empty the leaving slices: heaviest bucket first, each to the least utilised slice."""
     after, speed = slices.bucket_map.copy(), slices.speed.copy()
     speed[leaving] = 0.0
     if not (speed > 0).any():
@@ -119,9 +119,9 @@ def offloaded(slices: Slices, leaving: Ints) -> dict[int, tuple[int, int]]:
         at = int(np.argmin(used))
         used[at] += max(slices.bucket_load[bucket], 1e-12) / speed[at]
         after[bucket] = at
-    return _differences(slices.bucket_map, after)
+    return _diff_maps(slices.bucket_map, after)
 
 
-def _differences(before: Ints, after: Ints) -> dict[int, tuple[int, int]]:
+def _diff_maps(before: Ints, after: Ints) -> dict[int, tuple[int, int]]:
     changed = np.flatnonzero(before != after)
     return {int(bucket): (int(before[bucket]), int(after[bucket])) for bucket in changed}

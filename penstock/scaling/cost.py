@@ -1,6 +1,6 @@
-"""What a change costs and gains, in seconds, and how many executors a load needs. Pure arithmetic.
+"""Estimates what a change costs and gains, in seconds, and how many executors a load needs. Pure.
 
-Receives loads, bytes and the settings; hands figures that a decision records beside its reason.
+Receives loads, bytes and the settings; returns values that a decision records beside its reason.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Costs:
-    """What changes have cost of late; the engine measures these, the simulator's model has them."""
+    """The recent costs of changes; the engine measures them, the simulator's model defines them."""
 
-    #: from asking for an executor to its first task
+    #: from requesting an executor to its first task
     start_seconds: float = 10.0
-    #: state an executor reads a second when it warms up for a bucket
+    #: state that an executor reads a second when it warms up for a bucket
     bytes_per_second: float = 100e6
-    #: how long an epoch is held up when a bucket map changes
+    #: how long an epoch is delayed when a bucket map changes
     pause_seconds: float = 0.3
 
-    def seen(
+    def add_measurement(
         self,
         start_seconds: float | None = None,
         bytes_per_second: float | None = None,
         pause_seconds: float | None = None,
     ) -> Costs:
-        """With what a change has cost now: half of each figure is the newest."""
+        """Add the measured costs of a change: each value becomes the mean of the old and the new one."""
         return Costs(
-            _halfway(self.start_seconds, start_seconds),
-            _halfway(self.bytes_per_second, bytes_per_second),
-            _halfway(self.pause_seconds, pause_seconds),
+            _average(self.start_seconds, start_seconds),
+            _average(self.bytes_per_second, bytes_per_second),
+            _average(self.pause_seconds, pause_seconds),
         )
 
     def to_json(self) -> str:
@@ -54,19 +54,19 @@ class Costs:
         return found if possible else Costs()
 
     def move_seconds(self, state_bytes: float, readers: int) -> float:
-        """How long a move of so much state to so many executors takes; work goes on meanwhile."""
+        """How long a move of so much state to so many executors takes; processing continues meanwhile."""
         return state_bytes / (self.bytes_per_second * max(readers, 1)) + self.pause_seconds
 
 
-def _halfway(before: float, now: float | None) -> float:
+def _average(before: float, now: float | None) -> float:
     return before if now is None else (before + now) / 2
 
 
 def needed_executors(load: float, waiting: float, cores_each: float, settings: ElasticSettings) -> int:
-    """How many executors bring the input to the target utilisation and the backlog to nought in time.
+    """How many executors bring the input to the target utilisation and drain the backlog in time.
 
-    The room between target and upper utilisation is there for a backlog too: only what does not fit into it needs
-    more executors, so that a backlog does not leave too large a fleet behind.
+    The margin between target and upper utilisation may serve the backlog too: only what exceeds it needs more
+    executors, so that a backlog does not leave a fleet that is too large.
     """
     for_input = load / (settings.target_utilisation * cores_each)
     for_both = (load + waiting / settings.drain_seconds) / (settings.upper_utilisation * cores_each)
@@ -74,10 +74,10 @@ def needed_executors(load: float, waiting: float, cores_each: float, settings: E
 
 
 def provision_gain(load: float, cores: float, settings: ElasticSettings) -> float:
-    """Seconds of work above the target that would come up within the horizon, on each core."""
+    """Seconds of work above the target that would accumulate within the horizon, on each core."""
     return max(load / cores - settings.target_utilisation, 0.0) * settings.horizon_seconds
 
 
 def move_gain(busiest_before: float, busiest_after: float, settings: ElasticSettings) -> float:
-    """Seconds by which the epochs of the horizon get shorter: each is as long as its busiest slice."""
+    """Seconds by which the epochs of the horizon become shorter: each is as long as its busiest slice."""
     return max(busiest_before - busiest_after, 0.0) * settings.horizon_seconds

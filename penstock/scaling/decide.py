@@ -1,13 +1,14 @@
-"""What to do about it: the deciding stage, after StreamCloud's elastic manager. Pure.
+"""Decides what to change, after StreamCloud's elastic manager. Pure.
 
-Receives a `Situation` (history, settings, costs, the past); hands one `Decision`.
+Receives a `Situation` (history, settings, costs, the past); returns one `Decision`.
 
-In this order: too small a fleet grows to the target utilisation in one step; a slow worker's buckets go elsewhere;
-buckets are balanced; too large a fleet shrinks. Each only if it gains more within the horizon than it costs.
+In this order: scale out a fleet that is too small to the target utilisation, in one step; move buckets off slow
+workers; balance buckets; scale in a fleet that is too large. Each only if it gains more within the horizon than it
+costs.
 
 Invariants:
-- Nothing is decided in the cool-down, and nothing that would leave the budget (`restrained`, for every manager).
-- What did not help is not decided again while circumstances are the same.
+- Nothing is decided in the cool-down or beyond the budget (`limit_decision`, for every manager).
+- A change that did not help is not repeated in the same circumstances.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.scaling.balance import balanced
+from penstock.scaling.balance import balance_slices
 from penstock.scaling.cost import Costs, move_gain, needed_executors, provision_gain
 from penstock.scaling.decisions import (
     Decision,
@@ -26,19 +27,19 @@ from penstock.scaling.decisions import (
     Provision,
     kind_of,
 )
-from penstock.scaling.evaluate import Condition, Evaluation, Judged, evaluate, slices_of
+from penstock.scaling.evaluate import Assessment, Condition, Evaluation, build_slices, evaluate
 from penstock.scaling.history import History
 from penstock.scaling.measurements import Floats, Snapshot, slice_executors
 from penstock.scaling.record import Record
 from penstock.scaling.settings import ElasticSettings
 
-#: a fleet is not made smaller if this much more load would need all of it
-_DOUBT = 0.1
+#: a fleet is not scaled in if this much more load would need all of it
+_SAFETY_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """Everything a manager may know."""
+    """Everything a manager can know."""
 
     snapshot: Snapshot
     history: History
@@ -48,13 +49,13 @@ class Situation:
 
     @property
     def cooling_seconds(self) -> float:
-        """How much of the cool-down is left."""
+        """The rest of the cool-down."""
         last = self.past.last_change_at
         return 0.0 if last is None else max(last + self.settings.cool_down_seconds - self.snapshot.at, 0.0)
 
     @property
     def room(self) -> int:
-        """How many executors the budget still has."""
+        """How many more executors the budget allows."""
         return max(self.settings.most_executors - self.snapshot.fleet.size, 0)
 
 
@@ -64,19 +65,19 @@ def decide(now: Situation) -> Decision:
         return Nothing(f"cooling down for another {now.cooling_seconds:.0f} s")
     evaluation = evaluate(now.history, now.settings)
     blocked: Nothing | None = None
-    for wish in (_least, _grow, _leave_slow, _even_out, _shrink):
+    for wish in (_restore_minimum, _grow, _avoid_slow_workers, _balance, _shrink):
         wanted = wish(now, evaluation)
         if wanted is None:
             continue
-        decision = restrained(wanted, now)
+        decision = limit_decision(wanted, now)
         if not isinstance(decision, Nothing):
             return decision
         blocked = blocked or decision
     return blocked or Nothing(evaluation.fleet.reason, evaluation.fleet.figures)
 
 
-def restrained(decision: Decision, now: Situation) -> Decision:
-    """A decision held to cool-down, budget, largest step and experience, whoever made it."""
+def limit_decision(decision: Decision, now: Situation) -> Decision:
+    """Limit a manager's decision to the cool-down, the budget, the largest step and what is worth trying."""
     if isinstance(decision, Nothing):
         return decision
     if now.cooling_seconds > 0:
@@ -84,7 +85,7 @@ def restrained(decision: Decision, now: Situation) -> Decision:
     fleet, settings = now.snapshot.fleet, now.settings
     if isinstance(decision, Provision):
         if decision.count < 1:
-            return Nothing(f"{decision.reason}; {decision.count} executors are none", decision.inputs)
+            return Nothing(f"{decision.reason}; {decision.count} executors are not a change", decision.inputs)
         count = min(decision.count, now.room, settings.largest_step)
         if count < 1:
             most = settings.most_executors
@@ -94,21 +95,21 @@ def restrained(decision: Decision, now: Situation) -> Decision:
         known = [name for name in decision.executors if name in fleet.ids]
         count = min(len(known), settings.largest_step, fleet.size - settings.least_executors)
         if count < 1:
-            return Nothing(f"{decision.reason}; the fleet has its least size", decision.inputs)
+            return Nothing(f"{decision.reason}; the fleet has its minimum size", decision.inputs)
         decision = replace(decision, executors=tuple(known[:count]))
     elif isinstance(decision, Move):
-        decision = replace(decision, buckets=_possible(decision, now.snapshot))
+        decision = replace(decision, buckets=_select_possible(decision, now.snapshot))
         if not decision.buckets:
-            return Nothing(f"{decision.reason}; no bucket can go elsewhere", decision.inputs)
+            return Nothing(f"{decision.reason}; no bucket can move", decision.inputs)
     else:
         raise TypeError(f"{decision!r} is not a decision")
-    before = now.past.in_vain(decision, now.snapshot.at, settings)
+    before = now.past.find_failed_attempt(decision, now.snapshot.at, settings)
     if before is not None:
         return Nothing(f"{kind_of(decision)} {before.outcome} last time: {before.why}", decision.inputs)
     return decision
 
 
-def _possible(move: Move, snapshot: Snapshot) -> dict[int, tuple[int, int]]:
+def _select_possible(move: Move, snapshot: Snapshot) -> dict[int, tuple[int, int]]:
     one = snapshot.sub_queries.get(move.sub_query)
     if one is None:
         return {}
@@ -123,40 +124,40 @@ def _possible(move: Move, snapshot: Snapshot) -> dict[int, tuple[int, int]]:
     }
 
 
-def _least(now: Situation, _: Evaluation) -> Decision | None:
-    """Executors that have died are replaced up to the least size."""
+def _restore_minimum(now: Situation, _: Evaluation) -> Decision | None:
+    """Replace executors that failed, up to the minimum size."""
     size, least = now.snapshot.fleet.size, now.settings.least_executors
     if size >= least:
         return None
     return Provision(
-        least - size, f"{size} executors are fewer than the least, {least}", {"executors": float(size)}
+        least - size, f"{size} executors are fewer than the minimum, {least}", {"executors": float(size)}
     )
 
 
 def _grow(now: Situation, evaluation: Evaluation) -> Decision | None:
-    judged, fleet = evaluation.fleet, now.snapshot.fleet
-    if judged.condition != Condition.over:
+    assessed, fleet = evaluation.fleet, now.snapshot.fleet
+    if assessed.condition != Condition.over:
         return None
-    load, waiting = judged.figures["load_cores"], judged.figures["waiting_core_seconds"]
+    load, waiting = assessed.figures["load_cores"], assessed.figures["waiting_core_seconds"]
     needed = needed_executors(load, waiting, fleet.cores_each, now.settings)
     useful = useful_executors(now.snapshot)
-    inputs = dict(judged.figures) | {"needed_executors": float(needed)}
-    if needed > fleet.size and (stuck := _too_heavy(now)) is not None:
-        return Nothing(f"{judged.reason}; {stuck}", inputs)
+    inputs = dict(assessed.figures) | {"needed_executors": float(needed)}
+    if needed > fleet.size and (stuck := _find_bottleneck(now)) is not None:
+        return Nothing(f"{assessed.reason}; {stuck}", inputs)
     if min(needed, useful) <= fleet.size:
         if needed <= fleet.size:
-            return None  # enough of them, unevenly used: balancing's business
-        return Nothing(f"{judged.reason}; there are only buckets for {useful} executors", inputs)
+            return None  # enough executors, unevenly used: left to balancing
+        return Nothing(f"{assessed.reason}; there are only buckets for {useful} executors", inputs)
     gain = provision_gain(load + waiting / now.settings.drain_seconds, fleet.all_cores, now.settings)
     cost = now.costs.start_seconds + now.costs.pause_seconds
     inputs |= {"gain_seconds": gain, "cost_seconds": cost}
     if gain <= cost:
-        return Nothing(f"{judged.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
-    return Provision(min(needed, useful) - fleet.size, judged.reason, inputs)
+        return Nothing(f"{assessed.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
+    return Provision(min(needed, useful) - fleet.size, assessed.reason, inputs)
 
 
-def _too_heavy(now: Situation) -> str | None:
-    """Why no executor could help: one bucket alone is more than a slice can do, and all wait for it."""
+def _find_bottleneck(now: Situation) -> str | None:
+    """Find a bucket that alone overloads its slice, so that more executors cannot help."""
     for name, one in now.snapshot.sub_queries.items():
         load = now.history.smoothed[name].bucket_load
         total = float(load.sum())
@@ -173,18 +174,18 @@ def _too_heavy(now: Situation) -> str | None:
 
 
 def useful_executors(snapshot: Snapshot) -> int:
-    """More than these would have no bucket of any sub-query."""
+    """The most executors that could have a bucket of some stage."""
     most = max((one.bucket_map.size for one in snapshot.sub_queries.values()), default=0)
     return max(int(most // snapshot.fleet.cores_each), 1) if most else 1_000_000
 
 
 def _shrink(now: Situation, evaluation: Evaluation) -> Decision | None:
-    judged, fleet, settings = evaluation.fleet, now.snapshot.fleet, now.settings
-    if judged.condition != Condition.under:
+    assessed, fleet, settings = evaluation.fleet, now.snapshot.fleet, now.settings
+    if assessed.condition != Condition.under:
         return None
-    load = judged.figures["load_cores"]
+    load = assessed.figures["load_cores"]
     needed = needed_executors(load, 0.0, fleet.cores_each, settings)
-    if needed_executors(load * (1 + _DOUBT), 0.0, fleet.cores_each, settings) >= fleet.size:
+    if needed_executors(load * (1 + _SAFETY_SHARE), 0.0, fleet.cores_each, settings) >= fleet.size:
         return None  # a little more of the same load would need all of them
     count = min(fleet.size - max(needed, settings.least_executors), settings.largest_step)
     if count < 1:
@@ -195,18 +196,18 @@ def _shrink(now: Situation, evaluation: Evaluation) -> Decision | None:
     moving = now.costs.move_seconds(float(held[leaving].sum()), fleet.size - count)
     cost = count * now.costs.start_seconds + (fleet.size - count) * now.costs.pause_seconds + moving
     gain = count * settings.horizon_seconds
-    inputs = dict(judged.figures) | {
+    inputs = dict(assessed.figures) | {
         "needed_executors": float(needed),
         "gain_seconds": gain,
         "cost_seconds": cost,
     }
     if gain <= cost:
-        return Nothing(f"{judged.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
-    return Decommission(tuple(fleet.ids[at] for at in leaving), judged.reason, inputs)
+        return Nothing(f"{assessed.reason}; but it would cost {cost:.0f} s to gain {gain:.0f} s", inputs)
+    return Decommission(tuple(fleet.ids[at] for at in leaving), assessed.reason, inputs)
 
 
 def executor_loads(now: Situation) -> tuple[Floats, Floats]:
-    """The load in cores and the bytes of state of each executor, over all sub-queries."""
+    """The load in cores and the bytes of state of each executor, over all stages."""
     ids = now.snapshot.fleet.ids
     load, held = np.zeros(len(ids)), np.zeros(len(ids))
     for name, one in now.snapshot.sub_queries.items():
@@ -220,22 +221,22 @@ def executor_loads(now: Situation) -> tuple[Floats, Floats]:
     return load, held
 
 
-def _leave_slow(now: Situation, evaluation: Evaluation) -> Decision | None:
-    return _moved(now, evaluation.of(Condition.slow_worker))
+def _avoid_slow_workers(now: Situation, evaluation: Evaluation) -> Decision | None:
+    return _choose_move(now, evaluation.of(Condition.slow_worker))
 
 
-def _even_out(now: Situation, evaluation: Evaluation) -> Decision | None:
-    return _moved(now, evaluation.of(Condition.imbalanced))
+def _balance(now: Situation, evaluation: Evaluation) -> Decision | None:
+    return _choose_move(now, evaluation.of(Condition.imbalanced))
 
 
-def _moved(now: Situation, judged: list[tuple[str, Judged]]) -> Decision | None:
-    """The first move that is worth it."""
+def _choose_move(now: Situation, assessed: list[tuple[str, Assessment]]) -> Decision | None:
+    """Choose the first move whose gain exceeds its cost."""
     refused: Nothing | None = None
-    for name, found in judged:
+    for name, found in assessed:
         one, settings = now.snapshot.sub_queries[name], now.settings
-        slices = slices_of(one, now.history.smoothed[name], now.snapshot.fleet.ids, settings)
-        moves = balanced(slices, settings.minimum_improvement)
-        after = slices.moved(moves)
+        slices = build_slices(one, now.history.smoothed[name], now.snapshot.fleet.ids, settings)
+        moves = balance_slices(slices, settings.minimum_improvement)
+        after = slices.apply_moves(moves)
         before = slices.deviation()
         gain = move_gain(slices.busiest(), after.busiest(), settings)
         state = float(one.bucket_bytes[list(moves)].sum()) if moves else 0.0

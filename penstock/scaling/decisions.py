@@ -1,4 +1,4 @@
-"""What can be decided: a closed set of frozen values, each with its reason and the figures it rests on."""
+"""Defines the decisions: a closed set of frozen values, each with its reason and the values it is based on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Moves = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Provision:
-    """Get this many more executors; then move buckets to them."""
+    """Start this many more executors; then move buckets to them."""
 
     count: int
     reason: str
@@ -22,7 +22,7 @@ class Provision:
 
 @dataclass(frozen=True)
 class Decommission:
-    """Move all buckets off these executors; then let them go."""
+    """Move all buckets off these executors; then release them."""
 
     executors: tuple[str, ...]
     reason: str
@@ -31,7 +31,7 @@ class Decommission:
 
 @dataclass(frozen=True)
 class Move:
-    """Give buckets of a sub-query to other slices."""
+    """Move buckets of a stage to other slices."""
 
     sub_query: str
     buckets: Moves
@@ -41,7 +41,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Leave everything as it is."""
+    """Change nothing."""
 
     reason: str
     inputs: Inputs = field(default_factory=dict)
@@ -55,15 +55,15 @@ def kind_of(decision: Decision) -> str:
     return type(decision).__name__.lower()
 
 
-def about(decision: Decision) -> tuple[object, ...]:
-    """What a decision would change: two with the same are the same attempt, whatever their figures."""
+def subject_of(decision: Decision) -> tuple[object, ...]:
+    """What a decision would change: decisions with the same subject are the same attempt, whatever their inputs."""
     if isinstance(decision, Move):
         return "move", decision.sub_query
     return (kind_of(decision),)
 
 
-def what(decision: Decision) -> str:
-    """What is decided, in words."""
+def describe(decision: Decision) -> str:
+    """Describe what is decided."""
     if isinstance(decision, Provision):
         return f"{decision.count} more executor{'s' * (decision.count > 1)}"
     if isinstance(decision, Decommission):
@@ -75,13 +75,13 @@ def what(decision: Decision) -> str:
     return "nothing"
 
 
-def told(decision: Decision) -> str:
-    """One line for people: what, and why."""
-    return f"{what(decision)}: {decision.reason}"
+def explain(decision: Decision) -> str:
+    """Describe what is decided and why, in one line."""
+    return f"{describe(decision)}: {decision.reason}"
 
 
 def to_plain(decision: Decision) -> dict[str, Any]:
-    """The decision as JSON takes it."""
+    """The decision as plain values for JSON."""
     plain: dict[str, Any] = {"decision": kind_of(decision), "reason": decision.reason}
     plain["inputs"] = {name: float(f"{value:.4g}") for name, value in decision.inputs.items()}
     if isinstance(decision, Provision):
@@ -95,7 +95,7 @@ def to_plain(decision: Decision) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Decision:
-    """The decision that `to_plain` has told."""
+    """The decision that `to_plain` has encoded."""
     reason, inputs = plain["reason"], plain["inputs"]
     match plain["decision"]:
         case "provision":

@@ -1,9 +1,10 @@
-"""Measurements over time, as a pure fold: what is remembered of the snapshots so far.
+"""Folds snapshots into a history of measurements. Pure.
 
-Receives one `Snapshot` after another; hands means over a window, over the patience, and smoothed loads of buckets.
+Receives one `Snapshot` after another; returns means over the window and over `patience_seconds`, and smoothed loads of
+buckets.
 
 Invariants:
-- `History.add` changes nothing; it hands a new history. What was measured of a cold engine is forgotten with the next.
+- `History.add` returns a new history. Measurements of a cold engine are dropped with the next snapshot.
 - *Load* is in cores: the task seconds a second that the present input needs, whatever the fleet is. Unlike a
   utilisation it does not stop at 1 when the fleet is too small, and does not change with the fleet.
 """
@@ -18,7 +19,7 @@ import numpy as np
 
 from penstock.scaling.measurements import Floats, Measured, Snapshot, slice_executors
 
-#: when more than this share of the work has gone to other buckets, the means forget what was before
+#: when more than this share of the work has shifted to other buckets, the means forget faster
 SHIFTED = 0.1
 
 
@@ -30,28 +31,28 @@ class Sample:
     period_seconds: float
     #: cores that the input of the period needs
     load: float
-    #: core seconds that lie in the backlog
+    #: core seconds in the backlog
     waiting: float
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Means of a sub-query that forget with a half-life of half the window, faster when keys have shifted."""
+    """Moving averages of a stage with a half-life of half the window, shorter when keys have shifted."""
 
     #: cores each bucket keeps busy
     bucket_load: Floats
     bucket_bytes: Floats
-    #: the executors that `slowness` speaks of
+    #: the executors of `slowness`
     executors: tuple[str, ...]
-    #: of each executor: how many times the usual task seconds an event it needs
+    #: each executor's task seconds an event, as a multiple of the usual
     slowness: Floats
-    #: task seconds an event when something was last worked on
+    #: task seconds an event when events were last processed
     cost_seconds: float
-    #: whether the newest period is like the mean: moves are planned on nothing else
+    #: whether the newest period is like the mean: moves are planned only then
     settled: bool = True
 
-    def slow(self, factor: float) -> dict[str, float]:
-        """The executors that need at least `factor` times the usual."""
+    def find_slow(self, factor: float) -> dict[str, float]:
+        """Find the executors that need at least `factor` times the usual."""
         return {
             self.executors[at]: float(self.slowness[at]) for at in np.flatnonzero(self.slowness >= factor)
         }
@@ -59,7 +60,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What is remembered; begins empty."""
+    """The measurements so far; starts empty."""
 
     window_seconds: float
     patience_seconds: float
@@ -77,19 +78,21 @@ class History:
         )
         kept = self.samples[first:] if first is not None else ()
         smoothed = {
-            name: _smoothed(self.smoothed.get(name), one, self._fresh(snapshot.period_seconds), snapshot)
+            name: _smooth(
+                self.smoothed.get(name), one, self._newest_weight(snapshot.period_seconds), snapshot
+            )
             for name, one in snapshot.sub_queries.items()
         }
-        samples = (*kept, _sample(snapshot, smoothed))
+        samples = (*kept, _take_sample(snapshot, smoothed))
         return History(self.window_seconds, self.patience_seconds, snapshot, samples, smoothed)
 
-    def _fresh(self, period_seconds: float) -> float:
-        """How much of a smoothed value the newest period is."""
+    def _newest_weight(self, period_seconds: float) -> float:
+        """The weight of the newest period in a smoothed value."""
         return 1.0 - float(0.5 ** (2 * period_seconds / self.window_seconds))
 
     @property
-    def whole(self) -> bool:
-        """Whether the patience is covered."""
+    def is_complete(self) -> bool:
+        """Whether the history covers `patience_seconds`."""
         if not self.samples:
             return False
         first = self.samples[0]
@@ -126,27 +129,27 @@ class History:
         parts = [loads[low:high] for low, high in pairwise(edges)]
         return tuple(sum(part) / len(part) for part in parts if part)
 
-    def rising(self) -> bool:
+    def is_rising(self) -> bool:
         """Whether the load has grown by more than a tenth in the newest period: a bad moment to size a fleet."""
         return len(self.samples) > 1 and self.samples[-1].load > 1.1 * self.samples[-2].load
 
-    def waiting(self) -> float:
+    def waiting_core_seconds(self) -> float:
         """Core seconds in the backlog now."""
         return self.samples[-1].waiting if self.samples else 0.0
 
 
-def _sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
+def _take_sample(snapshot: Snapshot, smoothed: Mapping[str, Smoothed]) -> Sample:
     costs = [(one, smoothed[name].cost_seconds) for name, one in snapshot.sub_queries.items()]
     load = sum(one.input_rate * cost + one.fixed_seconds / one.period_seconds for one, cost in costs)
     waiting = sum(one.backlog_events * cost for one, cost in costs)
     return Sample(snapshot.at, snapshot.period_seconds, load, waiting)
 
 
-def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Snapshot) -> Smoothed:
+def _smooth(before: Smoothed | None, one: Measured, fresh: float, snapshot: Snapshot) -> Smoothed:
     load = one.bucket_seconds / one.period_seconds
     ids = snapshot.fleet.ids
     slowness = _slowness(one, ids)
-    # of one that stands still the cost is not known: it is what it was
+    # the cost of a stage that processes nothing is not known: keep the last one
     cost = one.cost_seconds if one.processing_rate > 0 else before.cost_seconds if before else 0.0
     if before is None or before.bucket_load.size != load.size:
         return Smoothed(load, one.bucket_bytes, ids, slowness, cost)
@@ -154,7 +157,7 @@ def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Sn
     if before.executors is not ids and before.executors != ids:
         known = dict(zip(before.executors, before.slowness, strict=True))
         earlier = np.array([known.get(name, 1.0) for name in ids])
-    apart = _apart(load, before.bucket_load)
+    apart = _shifted_share(load, before.bucket_load)
     if apart > SHIFTED:
         fresh = max(fresh, 0.7)
     return Smoothed(
@@ -167,8 +170,8 @@ def _smoothed(before: Smoothed | None, one: Measured, fresh: float, snapshot: Sn
     )
 
 
-def _apart(load: Floats, usual: Floats) -> float:
-    """How much of the work is in other buckets than usual: 0 none, 1 all of it."""
+def _shifted_share(load: Floats, usual: Floats) -> float:
+    """The share of the work that is in other buckets than usual: 0 none, 1 all of it."""
     total, before = float(load.sum()), float(usual.sum())
     if total <= 0 or before <= 0:
         return 0.0
@@ -176,7 +179,7 @@ def _apart(load: Floats, usual: Floats) -> float:
 
 
 def _slowness(one: Measured, ids: tuple[str, ...]) -> Floats:
-    """Of each executor: its task seconds an event over the usual ones; 1 where nothing can be said."""
+    """Each executor's task seconds an event over the usual ones; 1 where unknown."""
     slowness = np.ones(len(ids))
     owner = slice_executors(one.placement, ids)[one.bucket_map] if one.bucket_map.size else np.zeros(0, int)
     here = owner >= 0
@@ -186,7 +189,7 @@ def _slowness(one: Measured, ids: tuple[str, ...]) -> Floats:
     if worked.size < 2:
         return slowness
     cost = seconds[worked] / events[worked]
-    # of two, the faster one is the usual
+    # of two executors, the faster one is the reference
     middle = worked.size // 2 if worked.size > 2 else 0
     usual = np.partition(cost, middle)[middle]
     slowness[worked] = cost / usual

@@ -1,7 +1,7 @@
-"""The place for the user's own judgement: a manager is asked every period what to do.
+"""Defines managers: the user's own decisions. A manager decides in every period.
 
-Receives a `Situation`: the measurements, their history, the settings, the past; hands decisions. What a manager hands
-is held to the cool-down, the budget and the largest step like the default's; it cannot break anything.
+Receives a `Situation`: the measurements, their history, the settings, the past; returns decisions. A manager's
+decisions are limited by the cool-down, the budget and the largest step like the default's.
 
 A manager that adds one executor whenever more than five seconds of work wait:
 
@@ -11,7 +11,7 @@ A manager that adds one executor whenever more than five seconds of work wait:
                 return [Provision(1, "work waits")]
             return []
 
-`simulate(..., manager=Simple())` tries it on a day of load.
+`simulate_scaling(..., manager=Simple())` tries it on a day of load.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Manager(Protocol):
     """Measurements in, decisions out."""
 
     def decide(self, now: Situation) -> Sequence[Decision]:
-        """What to do now; nothing at all is fine. Several are carried out together if they do not collide."""
+        """Decide what to change now; an empty list is fine. Several are executed together if they do not conflict."""
 
 
 class DefaultManager:
-    """StreamCloud's rules, as `decide` has them."""
+    """StreamCloud's rules, as `decide` implements them."""
 
     def decide(self, now: Situation) -> Sequence[Decision]:
         """One decision at a time."""

@@ -1,10 +1,10 @@
-"""What is measured of a running engine in a period: a typed snapshot for the elastic loop.
+"""Defines the measurements of a running engine in a period: a typed snapshot for the elastic loop.
 
-Receives, at the engine's end, counts and times of a period; returns a `Snapshot` to the pure stages.
+Receives an engine's counts and times of a period; returns a `Snapshot` to the loop.
 
 Invariants:
 - A bucket belongs to exactly one slice; a slice lies on one executor, or on none (it is vacant and has no buckets).
-- Arrays of a sub-query have one place a bucket (or one a slice where their name says so) and are never changed.
+- Arrays of a stage have one element a bucket (or one a slice where their name says so) and are never changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VACANT = ""
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One sub-query in one period."""
+    """One stage in one period."""
 
     sub_query: str
     period_seconds: float
@@ -35,13 +35,13 @@ class Measured:
     input_rate: float
     processing_rate: float
     backlog_events: float
-    #: task seconds spent in the period, what no bucket is charged with included
+    #: task seconds spent in the period, including what is charged to no bucket
     busy_seconds: float
     #: task seconds spent on each bucket
     bucket_seconds: Floats
-    #: events of each bucket that were worked on
+    #: processed events of each bucket
     bucket_events: Floats
-    #: state held for each bucket
+    #: state of each bucket
     bucket_bytes: Floats
     #: the slice of each bucket
     bucket_map: Ints
@@ -49,7 +49,7 @@ class Measured:
     placement: tuple[str, ...]
     #: bytes that were exchanged to it, a second
     exchange_bytes: float = 0.0
-    #: events a second that can be done while work waits, 0 if that is not known; None: what was done now
+    #: events a second that can be processed while there is a backlog, 0 if not known; None: the present rate
     speed: float | None = None
     #: how much of `busy_seconds` does not depend on the number of events
     fixed_seconds: float = 0.0
@@ -61,7 +61,7 @@ class Measured:
 
     @cached_property
     def cost_seconds(self) -> float:
-        """Task seconds an event, beside those that are fixed."""
+        """Task seconds an event, without the fixed ones."""
         return (self.busy_seconds - self.fixed_seconds) / max(
             self.processing_rate * self.period_seconds, 1e-9
         )
@@ -73,8 +73,8 @@ class Measured:
 
     @property
     def backlog_seconds(self) -> float:
-        """How long what waits takes at its speed; of a sub-query that stands still, at a thousandth of its input's.
-        NaN where the speed is not known."""
+        """How long the backlog takes at the present speed; for a stage that processes nothing, at a thousandth of its
+        input rate. NaN where the speed is not known."""
         if self.speed is not None and self.backlog_events:
             return self.backlog_events / self.speed if self.speed > 0 else math.nan
         return self.backlog_events / max(self.processing_rate, self.input_rate * 1e-3, 1e-9)
@@ -94,7 +94,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The executors that work, in columns, and the names of those that are spare."""
+    """The active executors, in columns, and the names of spare ones."""
 
     ids: tuple[str, ...]
     cores: Ints
@@ -104,12 +104,12 @@ class Fleet:
 
     @property
     def size(self) -> int:
-        """Executors that work."""
+        """The number of active executors."""
         return len(self.ids)
 
     @cached_property
     def all_cores(self) -> int:
-        """Cores of those that work."""
+        """The cores of the active executors."""
         return int(self.cores.sum())
 
     @property
@@ -128,7 +128,7 @@ class Snapshot:
     sub_queries: Mapping[str, Measured]
     epoch_seconds: float = 0.0
     epoch_target_seconds: float = 1.0
-    #: False while only the first, cold epochs have been seen: nothing is to be concluded from it
+    #: False while only the first, cold epochs were measured: not to be used for decisions
     warm: bool = True
 
     @property
@@ -143,7 +143,7 @@ class Snapshot:
 
     @property
     def backlog_seconds(self) -> float:
-        """The longest backlog of any sub-query."""
+        """The longest backlog of any stage."""
         return max((one.backlog_seconds for one in self.sub_queries.values()), default=0.0)
 
 
@@ -154,6 +154,6 @@ def _live(placement: tuple[str, ...]) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def slice_executors(placement: tuple[str, ...], ids: tuple[str, ...]) -> Ints:
-    """The place among `ids` of each slice's executor; -1 where it has none of these."""
+    """The index in `ids` of each slice's executor; -1 where it has none of these."""
     place = {name: at for at, name in enumerate(ids)}
     return np.array([place.get(name, -1) for name in placement], dtype=np.int64)

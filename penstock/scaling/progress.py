@@ -1,6 +1,6 @@
-"""What an order that is under way waits for, and who has died, in words. Pure.
+"""Describes what an order waits for, and which executors failed. Pure.
 
-Receives orders, deaths and the time; hands lines for people.
+Receives orders, failures and the time; returns lines for people.
 """
 
 from __future__ import annotations
@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.scaling.decisions import what
-from penstock.scaling.realise import Event, Lost, Order, Replaced, Stage
+from penstock.scaling.decisions import describe
+from penstock.scaling.realise import Event, Lost, Order, OrderPhase, Replaced
 
-#: so many deaths are remembered, and so many shown
+#: how many failures are remembered, and how many shown
 MOST_DEATHS, SHOWN_DEATHS = 50, 5
 
 
 @dataclass(frozen=True)
 class Death:
-    """An executor that died, and who came in its place."""
+    """An executor that failed, and its replacement."""
 
     executor: str
     at: float
-    #: whether another was expected to come unasked
+    #: whether a replacement was expected without a request
     replaced: bool = False
     by: str = ""
     by_at: float = 0.0
 
-    def told(self, at: float) -> str:
-        """One line for people."""
-        died = f"executor {self.executor} died {_ago(at, self.at)}; its buckets went to others"
+    def describe(self, at: float) -> str:
+        """Describe the failure in one line."""
+        died = f"executor {self.executor} failed {_ago(at, self.at)}; its buckets moved to others"
         if self.by:
-            return f"{died}; executor {self.by} took its place {self.by_at - self.at:.0f} s later"
-        return f"{died}; another in its place has not come" if self.replaced else died
+            return f"{died}; executor {self.by} replaced it {self.by_at - self.at:.0f} s later"
+        return f"{died}; its replacement has not arrived" if self.replaced else died
 
 
-def with_deaths(deaths: Sequence[Death], events: Sequence[Event], at: float) -> tuple[Death, ...]:
-    """With those that have died and those that were replaced now; the oldest first."""
+def add_deaths(deaths: Sequence[Death], events: Sequence[Event], at: float) -> tuple[Death, ...]:
+    """Add the executors that failed or were replaced now; the oldest first."""
     found = list(deaths)
     for event in events:
         if isinstance(event, Lost):
@@ -47,33 +47,33 @@ def with_deaths(deaths: Sequence[Death], events: Sequence[Event], at: float) -> 
     return tuple(found[-MOST_DEATHS:])
 
 
-def told(order: Order, at: float) -> str:
-    """One line for people: what is changed, and what that waits for."""
-    again = f" ({_times(order.tries)}{f': {order.why}' if order.why else ''})" if order.tries else ""
-    return f"{what(order.decision)}: {_waits(order, at)}{again}"
+def describe_order(order: Order, at: float) -> str:
+    """Describe an order in one line: what it changes, and what it waits for."""
+    again = f" ({_describe_tries(order.tries)}{f': {order.why}' if order.why else ''})" if order.tries else ""
+    return f"{describe(order.decision)}: {_describe_wait(order, at)}{again}"
 
 
-def _waits(order: Order, at: float) -> str:
+def _describe_wait(order: Order, at: float) -> str:
     ago = _ago(at, order.since)
     names = ", ".join(order.executors)
-    match order.stage:
-        case Stage.asked:
-            return f"waits for the cluster's answer, asked {ago}"
-        case Stage.coming:
+    match order.phase:
+        case OrderPhase.requested:
+            return f"waits for the cluster's response, requested {ago}"
+        case OrderPhase.coming:
             first, last = len(order.executors) + 1, order.wanted
             which = f"executor {last}" if first == last else f"executors {first} to {last}"
-            return f"waits for {which} of {last}, asked {ago}"
-        case Stage.moving:
-            return f"waits for buckets of {', '.join(sorted(order.pending))} to have moved, begun {ago}"
-        case Stage.leaving:
-            return f"waits for executor {names} to end, let go {ago}"
-        case Stage.undoing:
-            return f"is undone: waits for executor {names} to be empty and end, begun {ago}"
+            return f"waits for {which} of {last}, requested {ago}"
+        case OrderPhase.moving:
+            return f"waits for buckets of {', '.join(sorted(order.pending))} to have moved, started {ago}"
+        case OrderPhase.leaving:
+            return f"waits for executor {names} to end, released {ago}"
+        case OrderPhase.undoing:
+            return f"is undone: waits for executor {names} to be empty and end, started {ago}"
         case _:
-            return str(order.stage)
+            return str(order.phase)
 
 
-def _times(tries: int) -> str:
+def _describe_tries(tries: int) -> str:
     return "tried again" if tries == 1 else f"tried again {tries} times"
 
 

@@ -200,7 +200,7 @@ class Decided(BaseModel):
 
 
 class ElasticFacts(BaseModel):
-    """The elastic loop: why it rests, what it sees through, which executors died, what it decided last."""
+    """The elastic loop: why it rests, what it sees through, which executors failed, what it decided last."""
 
     resting: str | None
     orders: list[str]

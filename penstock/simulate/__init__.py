@@ -1,7 +1,7 @@
-"""Simulates what the deciding code does with days of load, in seconds: models of a cluster and of an engine that fails.
+"""Simulates scaling and fault-tolerance decisions under days of load, in seconds, on models of a cluster and an engine.
 
-`simulate_scaling` turns the elastic loop, `simulate_failures` the fault-tolerance controller; both execute the same
-pure code as a real engine. `draw_sheet` and its charts are what every SVG chart of Penstock is drawn with.
+`simulate_scaling` runs the elastic loop, `simulate_failures` the fault-tolerance controller; both execute the same
+pure code as a real engine. `draw_sheet` draws every SVG chart of Penstock.
 """
 
 from penstock.simulate.charts import Bars, Curve, Curves, Lanes, Mark, Shares, draw_sheet

@@ -1,4 +1,4 @@
-"""Axes of a chart: where a number lies along one, and which round numbers are shown beside it. Pure.
+"""Computes the axes of a chart: the position of a number, and the round numbers for the ticks. Pure.
 
 Receives the range of the numbers; returns a `Scale`, which turns numbers into shares (0..1) of the axis.
 """
@@ -23,7 +23,7 @@ _LEAST = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """An axis: known numbers with their shares, linear in between, and the numbers to show with their texts."""
+    """An axis: known numbers with their shares, linear in between, and the ticks with their labels."""
 
     known: Floats
     shares: Floats
@@ -31,7 +31,7 @@ class Scale:
     logarithmic: bool = False
 
     def place(self, values: Numbers) -> Floats:
-        """The share of the axis of each value; a value outside lies at the end, one that is not a number nowhere."""
+        """The share of the axis of each value; a value outside lies at the end, NaN stays NaN."""
         numbers = np.asarray(values, dtype=np.float64)
         if self.logarithmic:
             numbers = np.log10(np.maximum(numbers, _LEAST))
@@ -44,7 +44,7 @@ def scale_values(values: Sequence[float], *, percent: bool = False, most: float 
     greatest = most or max([*values, _LEAST])
     ticks = round_numbers(greatest)
     if most is None and not percent and greatest > 0.97 * ticks[-1]:
-        ticks.append(ticks[-1] + ticks[1])  # a line along the upper edge would be taken for the edge
+        ticks.append(ticks[-1] + ticks[1])  # a line along the upper edge would look like the edge
     shown = tuple((tick, f"{tick:.0%}" if percent else show_number(tick)) for tick in ticks)
     return Scale(np.array([0.0, max(ticks[-1], greatest)]), np.array([0.0, 1.0]), shown)
 
@@ -94,7 +94,7 @@ def _logarithmic(low: float, high: float, ticks: Sequence[float] | None) -> Scal
 
 
 def round_numbers(most: float) -> list[float]:
-    """A few round numbers from 0 to at least `most`."""
+    """Choose a few round numbers from 0 to at least `most`."""
     raw = most / 4
     size = 10 ** math.floor(math.log10(raw))
     step = next(size * times for times in (1, 2, 2.5, 5, 10) if size * times >= raw * 0.999)
@@ -102,7 +102,7 @@ def round_numbers(most: float) -> list[float]:
 
 
 def round_times(last: float) -> list[float]:
-    """Round times from 0 to `last`, in seconds."""
+    """Choose round times from 0 to `last`, in seconds."""
     for step in _SECONDS:
         if last / step <= _MOST_INSTANTS:
             return [float(step * count) for count in range(int(last / step + 1e-6) + 1)]
@@ -110,7 +110,7 @@ def round_times(last: float) -> list[float]:
 
 
 def _round_between(low: float, high: float) -> list[float]:
-    """Round values between two powers of ten: as few as show the scale, at least three where there are so many."""
+    """Choose round values between two powers of ten: few, but at least three where there are so many."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     found: list[float] = []
     for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), [n / 10 for n in range(10, 100)]):

@@ -1,6 +1,6 @@
-"""Draws charts as one SVG: curves over numbers or time, lanes of what was the case when, stacked shares, bars. Pure.
+"""Draws charts as one SVG: curves over numbers or time, lanes of states over time, stacked shares, bars. Pure.
 
-Receives charts of plain numbers; returns SVG text without outside references. The same numbers give the same text.
+Receives charts of plain numbers; returns SVG text without external references. The same numbers give the same text.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LETTER = 6.1
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A line through points; what is not a number is left out."""
+    """A line through points; NaN is left out."""
 
     name: str
     values: Numbers
     colour: str
     dashed: bool = False
     dots: bool = False
-    #: stays until it changes, instead of going straight to the next value
+    #: keeps each value until the next, instead of a straight line between them
     steps: bool = False
 
 
@@ -64,11 +64,11 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """What was the case when: a lane for each name, filled while it was."""
+    """States over time: a lane for each name, filled while the state holds."""
 
     title: str
     at: Numbers
-    #: place of the lane at every instant
+    #: index of the lane at every instant
     places: Numbers
     names: Sequence[str]
     colours: Sequence[str]
@@ -102,7 +102,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at an instant, drawn through all charts of a sheet."""
+    """An instant, drawn through all charts of a sheet."""
 
     at: float
     kind: str
@@ -137,7 +137,7 @@ class _Area:
 
 
 def draw_sheet(title: str, charts: Sequence[Chart], marks: Sequence[Mark] = ()) -> str:
-    """The charts below each other; the marks go through all of them, whose axes must then be the same time."""
+    """Draw the charts below each other; marks go through all of them, which must then share one time axis."""
     left = max(_left_margin(chart) for chart in charts)
     y = _TOP + (24 if marks else 0)
     first, foot, parts = y + _HEAD, y, []
@@ -161,13 +161,13 @@ def draw_sheet(title: str, charts: Sequence[Chart], marks: Sequence[Mark] = ()) 
 
 
 def bars(title: str, unit: str, values: Mapping[str, float], ours: str, limits: Sequence[str] = ()) -> str:
-    """A sheet with one bar for each name; `ours` and the `limits` in colours of their own."""
+    """Draw a sheet with one bar for each name; `ours` and the `limits` in colours of their own."""
     colours = {name: _OURS if name == ours else _LIMIT if name in limits else _THEIRS for name in values}
     return draw_sheet(title, [Bars("", unit, values, colours)])
 
 
 def curves(title: str, across: str, up: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """A sheet with one line for each name over two logarithmic axes; all lines have values at the same numbers."""
+    """Draw a sheet with one line for each name over two logarithmic axes."""
     at = sorted({x for line in lines.values() for x, _ in line})
     drawn = [
         Curve(name, [dict(line).get(x, math.nan) for x in at], _COLOURS[number % len(_COLOURS)], dots=True)
@@ -183,7 +183,7 @@ short = axis.shorten
 
 
 def _left_margin(chart: Chart) -> float:
-    """Room for the names at the left of a chart."""
+    """The space for the names at the left of a chart."""
     if isinstance(chart, Lanes | Bars):
         names = chart.names if isinstance(chart, Lanes) else chart.values
         return 16 + _LETTER * max(map(len, names))
@@ -191,7 +191,7 @@ def _left_margin(chart: Chart) -> float:
 
 
 def _draw_chart(chart: Chart, left: float, y: float) -> tuple[list[str], float]:
-    """A chart whose head starts at y, and where its numbers end."""
+    """Draw a chart whose head starts at y; returns also where it ends."""
     parts = [_text(left, y + 14, chart.title, bold=True)] if chart.title else []
     top = y + _HEAD
     for line in _wrap(_legend_of(chart)):
@@ -212,7 +212,7 @@ def _draw_chart(chart: Chart, left: float, y: float) -> tuple[list[str], float]:
 
 
 def _legend_of(chart: Chart) -> list[tuple[str, str, str]]:
-    """(kind, name, colour) of everything that needs a name; one thing alone needs none."""
+    """(kind, name, colour) of every entry of the legend; a single one needs no legend."""
     if isinstance(chart, Curves):
         lines = [("dashed" if c.dashed else "line", c.name, c.colour) for c in chart.curves if c.name]
         dots = [("dot", name, colour) for name, colour in dict.fromkeys((d[2], d[3]) for d in chart.dots)]
@@ -223,7 +223,7 @@ def _legend_of(chart: Chart) -> list[tuple[str, str, str]]:
 
 
 def _wrap(names: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
-    """The names of a legend in as many lines as they need."""
+    """Wrap the names of a legend into lines."""
     lines: list[list[tuple[str, str, str]]] = []
     room = 0.0
     for name in names:
@@ -330,7 +330,7 @@ def _draw_curves(chart: Curves, area: _Area) -> list[str]:
         if curve.dots:
             parts += [_dot(x, y, curve.colour, 2.6) for x, y in zip(xs, ys, strict=True) if y == y]
     for name, y in heights:
-        # a white shadow first, so that it can be read where it crosses a line
+        # a white shadow first, so that it is readable where it crosses a line
         text = _text(area.right - 4, y - 3, name, anchor="end", colour=chart.level_colour, size=10)
         parts += [
             text.replace(f'fill="{chart.level_colour}"', 'fill="white" stroke="white" stroke-width="3"'),
@@ -359,7 +359,7 @@ def _path(xs: Floats, ys: Floats, steps: bool) -> str:
 
 
 def _thin_out(values: Floats) -> npt.NDArray[np.int64]:
-    """Fewer points of the same look: the least and the greatest of every stretch, in their order, and a gap."""
+    """Thin out points: keep the least and the greatest of every stretch, in their order, and gaps."""
     stretch = math.ceil(2 * values.size / _POINTS)
     if stretch <= 2:
         return np.arange(values.size)
@@ -416,7 +416,7 @@ def _draw_shares(chart: Shares, area: _Area) -> list[str]:
 def _draw_bars(chart: Bars, area: _Area) -> list[str]:
     scale = axis.scale_decades([*chart.values.values()])
     room = 20 + _LETTER * (5 + len(chart.unit))
-    share = 1 - room / _WIDE  # the number of the greatest bar stands beside it
+    share = 1 - room / _WIDE  # the number of the greatest bar is beside it
     parts = []
     for at, shown in scale.ticks:
         x = area.left + share * (float(area.x(scale, [at])[0]) - area.left)

@@ -1,11 +1,11 @@
 """Models a cluster that executes one stage, for the elastic loop to scale. Seeded.
 
-Receives the rate and the buckets' shares of each period, and instructions; returns snapshots and events like an engine.
+Receives the rate and the buckets' shares of each period, and instructions; returns an engine's snapshots and events.
 
 Work is a fluid. As in Penstock's engine all buckets are fed from one log, and an epoch ends when its busiest slice
-does: so the backlog is one, and the speed of all is the speed of the busiest slice. Executors take a while to come,
-may never come, may die in a move or at any time, and may be slow. A move takes as long as its bytes need to be read;
-work goes on meanwhile, and the switch holds it up for a moment.
+does: so there is one backlog, and the busiest slice limits the rate. Executors take a while to start, may never start,
+may fail during a move or at any time, and may be slow. A move takes as long as reading its bytes; processing continues
+meanwhile, and pauses briefly for the switch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from penstock.scaling.cost import Costs
 from penstock.scaling.measurements import VACANT, Fleet, Floats, Measured, Snapshot, slice_executors
 from penstock.scaling.realise import (
     Arrived,
-    Ask,
     Event,
     Granted,
     Instruction,
@@ -31,6 +30,7 @@ from penstock.scaling.realise import (
     MoveFailed,
     Refused,
     Release,
+    RequestExecutors,
     Withdraw,
 )
 
@@ -39,30 +39,30 @@ SUB_QUERY = "q1"
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How the model's cluster is."""
+    """The parameters of the model."""
 
     buckets: int = 256
     cores: int = 1
-    #: events a second that one core can do
+    #: events a second that one core can process
     core_rate: float = 10_000.0
     state_bytes: float = 200e6
     costs: Costs = field(default_factory=Costs)
-    #: how much the time an executor takes to come varies (standard deviation of its logarithm)
+    #: how much an executor's start time varies (standard deviation of its logarithm)
     start_spread: float = 0.2
-    #: how much the time measured of a bucket varies
+    #: how much the measured time of a bucket varies
     measuring_noise: float = 0.03
-    #: chance that an executor that was granted never comes
+    #: probability that a granted executor never starts
     never_comes: float = 0.0
-    #: chance that a worker dies in a move
+    #: probability that a worker fails during a move
     dies_in_move: float = 0.0
-    #: chance that any one executor dies within an hour
+    #: probability that an executor fails within an hour
     dies_an_hour: float = 0.0
-    #: executors the cluster really has
+    #: executors that the cluster has
     most: int = 1_000_000
-    #: how many of the first executors are slow, and how much
+    #: how many of the first executors are slow, and by which factor
     slow_executors: int = 0
     slowness: float = 3.0
-    #: how long work stands still when an executor dies
+    #: how long processing stops when an executor fails
     recovery_seconds: float = 2.0
 
 
@@ -75,7 +75,7 @@ class ModelCluster:
         self.backlog = 0.0
         self.lost = 0
         self._random = np.random.default_rng([seed, 3])
-        self._named = 0
+        self._last_number = 0
         self._placement: list[str] = []
         self._ids: list[str] = []
         self._slow: dict[str, float] = {}
@@ -86,7 +86,7 @@ class ModelCluster:
         self._moving: list[tuple[float, MoveBuckets, str | None]] = []
         self._pause = 0.0
         self._events: list[Event] = []
-        self._known: tuple[tuple[str, ...], tuple[str, ...], Floats] | None = None
+        self._placement_cache: tuple[tuple[str, ...], tuple[str, ...], Floats] | None = None
         for _ in range(executors):
             self._join(self._new_name())
         for name in self._ids[: settings.slow_executors]:
@@ -96,23 +96,23 @@ class ModelCluster:
 
     @property
     def size(self) -> int:
-        """Executors that work."""
+        """Active executors."""
         return len(self._ids)
 
     @property
     def all_size(self) -> int:
-        """Those that work, that are spare, and that are on their way."""
+        """Executors that are active, spare or starting."""
         return len(self._ids) + len(self._spare) + len(self._coming)
 
     # ------------------------------------------------------------ time
 
     def advance(self, period: float, rate: float, shares: Floats) -> Snapshot:
-        """Let a period pass, and measure it."""
+        """Simulate a period and measure it."""
         self.at += period
-        self._deaths(period)
-        self._arrivals()
-        self._switches()
-        placement, ids, slowness = self._facts()
+        self._kill_executors(period)
+        self._add_arrivals()
+        self._apply_moves()
+        placement, ids, slowness = self._cached_placement()
         cost = 1.0 / self.settings.core_rate
         unit = shares * slowness[self.bucket_map] * cost
         slices = np.bincount(self.bucket_map, unit, minlength=len(placement))
@@ -144,21 +144,21 @@ class ModelCluster:
         fleet = Fleet(ids, np.full(len(ids), cores), cpu, np.zeros(len(ids)), tuple(self._spare))
         return Snapshot(self.at, period, fleet, {SUB_QUERY: measured}, done / max(able, 1e-9), 1.0)
 
-    def _facts(self) -> tuple[tuple[str, ...], tuple[str, ...], Floats]:
-        if self._known is None:
+    def _cached_placement(self) -> tuple[tuple[str, ...], tuple[str, ...], Floats]:
+        if self._placement_cache is None:
             slowness = np.array([self._slow.get(name, 1.0) for name in self._placement])
-            self._known = tuple(self._placement), tuple(self._ids), slowness
-        return self._known
+            self._placement_cache = tuple(self._placement), tuple(self._ids), slowness
+        return self._placement_cache
 
     # ------------------------------------------------------------ executors
 
     def _new_name(self) -> str:
-        self._named += 1
-        return f"executor-{self._named}"
+        self._last_number += 1
+        return f"executor-{self._last_number}"
 
     def _join(self, name: str) -> None:
         self._ids.append(name)
-        self._known = None
+        self._placement_cache = None
         for _ in range(self.settings.cores):
             if VACANT in self._placement:
                 self._placement[self._placement.index(VACANT)] = name
@@ -167,7 +167,7 @@ class ModelCluster:
 
     def _leave(self, name: str) -> None:
         self._ids.remove(name)
-        self._known = None
+        self._placement_cache = None
         vacated = [at for at, executor in enumerate(self._placement) if executor == name]
         for at in vacated:
             self._placement[at] = VACANT
@@ -185,7 +185,7 @@ class ModelCluster:
         self._pause += self.settings.recovery_seconds
         self._events.append(Lost(name))
 
-    def _deaths(self, period: float) -> None:
+    def _kill_executors(self, period: float) -> None:
         if self.settings.dies_an_hour:
             for name in list(self._ids):
                 if len(self._ids) > 1 and self._random.random() < self.settings.dies_an_hour * period / 3600:
@@ -197,7 +197,7 @@ class ModelCluster:
             when = self.at + self.settings.costs.start_seconds * float(late)
             self._coming.append((when, self._new_name(), spare))
 
-    def _arrivals(self) -> None:
+    def _add_arrivals(self) -> None:
         due = [one for one in self._coming if one[0] <= self.at]
         self._coming = [one for one in self._coming if one[0] > self.at]
         for _, name, spare in due:
@@ -214,7 +214,7 @@ class ModelCluster:
 
     # ------------------------------------------------------------ moves
 
-    def _switches(self) -> None:
+    def _apply_moves(self) -> None:
         due = [one for one in self._moving if one[0] <= self.at]
         self._moving = [one for one in self._moving if one[0] > self.at]
         for _, move, victim in due:
@@ -232,10 +232,10 @@ class ModelCluster:
             self._pause += self.settings.costs.pause_seconds
             self._events.append(Moved(move.sub_query))
 
-    def carry_out(self, instruction: Instruction) -> None:
-        """Begin what an instruction says."""
-        if isinstance(instruction, Ask):
-            self._ask(instruction.count)
+    def execute(self, instruction: Instruction) -> None:
+        """Start executing an instruction."""
+        if isinstance(instruction, RequestExecutors):
+            self._provision(instruction.count)
         elif isinstance(instruction, MoveBuckets):
             moved = len(instruction.moves) * self.settings.state_bytes / self.settings.buckets
             targets = {self._placement[to] for _, to in instruction.moves.values()}
@@ -255,7 +255,7 @@ class ModelCluster:
         elif isinstance(instruction, KeepSpare):
             self._keep_spare = instruction.count
 
-    def _ask(self, count: int) -> None:
+    def _provision(self, count: int) -> None:
         warm, self._spare = self._spare[:count], self._spare[count:]
         given = min(count - len(warm), max(self.settings.most - self.all_size - len(warm), 0))
         if not warm and not given:
@@ -268,7 +268,7 @@ class ModelCluster:
         for _ in range(given):
             self._start(spare=False)
 
-    def happened(self) -> Sequence[Event]:
+    def take_events(self) -> Sequence[Event]:
         """Events since the last call."""
         events, self._events = self._events, []
         return events

@@ -1,6 +1,6 @@
-"""Models an engine that fails: how long things truly take, with noise that the controller does not know. Seeded.
+"""Models an engine that fails: the true durations, with noise that the controller does not know. Seeded.
 
-Receives rates, state sizes and failures; returns what an engine would measure, and the steps of its recoveries.
+Receives rates, state sizes and failures; returns an engine's measurements and the steps of its recoveries.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from penstock.ha.schemes import SCHEMES, Scheme, Semantics, Step, steps
 
 @dataclass(frozen=True)
 class Truth:
-    """Middle values of what the controller has to find out by measuring."""
+    """Median values of what the controller has to learn by measuring."""
 
-    #: a lease lives this long after the last heartbeat, and heartbeats come this far apart
+    #: a lease expires this long after the last heartbeat; the interval of heartbeats
     lease_seconds: float = 2.0
     heartbeat_seconds: float = 0.5
     start_seconds: float = 12.0
@@ -29,12 +29,12 @@ class Truth:
     fetch_bytes_per_second: float = 150e6
     manifest_cpu_seconds: float = 0.03
     epoch_seconds: float = 1.0
-    #: an epoch under more load than fits takes longer, up to this
+    #: an overloaded epoch takes longer, up to this
     longest_epoch_seconds: float = 5.0
     most_events_per_second: float = 250_000.0
     cores: float = 4.0
     event_bytes: float = 200.0
-    #: results and changed state, of each byte of input
+    #: bytes of results and of changed state for each byte of input
     output_share: float = 0.05
     run_share: float = 0.25
     engine_bytes: float = 1.4e9
@@ -47,12 +47,12 @@ class Truth:
         for one in fields(self):
             value = getattr(self, one.name)
             if not math.isfinite(value) or value < 0 or (value == 0 and one.name != "noise"):
-                raise UserError("BAD_MODEL", f"the model's {one.name} is {value:g}, which cannot be")
+                raise UserError("BAD_MODEL", f"the model's {one.name} is {value:g}, which is not possible")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """A failure and what became of it."""
+    """A failure and its recovery."""
 
     at: float
     scheme: Scheme
@@ -61,7 +61,7 @@ class Recovery:
     #: what the controller estimated at that moment
     estimated_seconds: float
     step_seconds: dict[str, float]
-    kept: bool
+    within_threshold: bool
 
 
 class EngineModel:
@@ -72,7 +72,7 @@ class EngineModel:
         self._random = np.random.default_rng([seed, 99])
 
     def load(self, at: float, rate: float, state_bytes: float) -> Load:
-        """What the primary does at a rate."""
+        """The primary's load at a rate."""
         truth = self.truth
         done = min(rate, truth.most_events_per_second)
         fill = rate / truth.most_events_per_second
@@ -95,13 +95,13 @@ class EngineModel:
             lag_seconds=0.1 * epoch,
         )
 
-    def seen(self, load: Load) -> Load:
-        """The load as it is measured: the speed is never seen quite as it is."""
+    def measure_load(self, load: Load) -> Load:
+        """Measure the load: the measured throughput differs a little from the true one."""
         speed = load.most_events_per_second * math.exp(-abs(self._random.normal(0.0, 0.03)))
         return Load(**{**vars(load), "most_events_per_second": speed})
 
-    def brought_up(self, scheme: Scheme) -> tuple[list[Measurement], float]:
-        """What bringing up a secondary measures, and how long it takes."""
+    def start_secondary(self, scheme: Scheme) -> tuple[list[Measurement], float]:
+        """Start a secondary; returns its measurements and how long it takes."""
         truth = self.truth
         start, wire = self._noisy(truth.start_seconds), self._noisy(truth.wire_seconds)
         measured: list[Measurement] = [
@@ -115,22 +115,22 @@ class EngineModel:
         return measured, (start + wire) if SCHEMES[scheme].up else 0.0
 
     def switch_seconds(self, before: Scheme, after: Scheme, load: Load) -> float:
-        """How long it takes until a scheme protects as it should; until then the one before does."""
-        held, asked = SCHEMES[before], SCHEMES[after]
+        """How long it takes until a scheme protects fully; until then the previous one does."""
+        old, new = SCHEMES[before], SCHEMES[after]
         seconds = 0.0
-        if asked.up and not held.up:
+        if new.up and not old.up:
             seconds += self._noisy(self.truth.start_seconds)
-        has_state, wants_state = (f.follows_runs or f.runs_epochs for f in (held, asked))
+        has_state, wants_state = (f.follows_runs or f.runs_epochs for f in (old, new))
         if wants_state and not has_state:
             seconds += load.state_bytes / self.truth.load_bytes_per_second * self._noisy(1.0)
-        if asked.runs_epochs and not held.runs_epochs:
+        if new.runs_epochs and not old.runs_epochs:
             seconds += load.epoch_seconds
         return seconds
 
-    def failed(
+    def recover(
         self, scheme: Scheme, checkpoint_every: int, semantics: Semantics, load: Load
     ) -> dict[str, float]:
-        """How long each step of a recovery takes, for a failure at any moment between two durable manifests."""
+        """Recover from a failure at a random moment between two durable manifests; how long each step takes."""
         truth = self.truth
         since = self._random.uniform(0.0, checkpoint_every) * load.epoch_seconds
         again = since + load.epoch_seconds

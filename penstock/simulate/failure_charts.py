@@ -1,4 +1,4 @@
-"""Draws simulated failures: schemes over time, overhead against threshold, by state, by costs, by semantics.
+"""Draws simulated failures: schemes over time, and overhead by threshold, state size, costs and semantics.
 
 Receives a run or a sweep's rows; returns SVG text.
 """
@@ -17,16 +17,21 @@ from penstock.simulate.sweeps import Row
 COLOURS = dict(zip(ORDER, ("#9b2c2c", "#dd6b20", "#d69e2e", "#38a169", "#3182ce", "#805ad5"), strict=True))
 _RESOURCE_COLOURS = dict(zip(RESOURCES, ("#c53030", "#2b6cb0", "#2f855a", "#805ad5"), strict=True))
 _TITLES = {scheme: SCHEMES[scheme].title for scheme in ORDER}
-_KEPT, _OVER, _LINE = "#2f855a", "#e53e3e", "#1a365d"
+_WITHIN, _OVER, _LINE = "#2f855a", "#e53e3e", "#1a365d"
 
 
-def over_time(done: FailureResult, title: str) -> str:
-    """Load, state, scheme and recoveries of one run."""
+def draw_over_time(done: FailureResult, title: str) -> str:
+    """Draw load, state, scheme and recoveries of one run."""
     series, threshold = done.series, done.run.settings.threshold_seconds
     at = series.at
-    dots = [(recovery.at, _KEPT if recovery.kept else _OVER) for recovery in done.recoveries]
+    dots = [(recovery.at, _WITHIN if recovery.within_threshold else _OVER) for recovery in done.recoveries]
     measured = [
-        (r.at, r.seconds, "measured, within" if r.kept else "measured, over", _KEPT if r.kept else _OVER)
+        (
+            r.at,
+            r.seconds,
+            "measured, within" if r.within_threshold else "measured, over",
+            _WITHIN if r.within_threshold else _OVER,
+        )
         for r in done.recoveries
     ]
     charts: list[Chart] = [
@@ -64,8 +69,8 @@ def over_time(done: FailureResult, title: str) -> str:
     return draw_sheet(title, charts)
 
 
-def against_threshold(rows: Sequence[Row], title: str) -> str:
-    """Overhead of every resource over the threshold, a chart for each cost model."""
+def draw_overhead(rows: Sequence[Row], title: str) -> str:
+    """Draw the overhead of every resource over the threshold, a chart for each cost model."""
     charts = []
     for costs in dict.fromkeys(row["costs"] for row in rows):
         part = [row for row in rows if row["costs"] == costs]
@@ -86,8 +91,8 @@ def against_threshold(rows: Sequence[Row], title: str) -> str:
     return draw_sheet(title, charts)
 
 
-def in_schemes(rows: Sequence[Row], by: str, title: str) -> str:
-    """Time spent in each scheme over the threshold, a chart for each kind of row."""
+def draw_time_in_schemes(rows: Sequence[Row], by: str, title: str) -> str:
+    """Draw the time spent in each scheme over the threshold, a chart for each kind of row."""
     kinds = list(dict.fromkeys(row[by] for row in rows))
     charts = []
     for place, kind in enumerate(kinds):
@@ -107,8 +112,8 @@ def in_schemes(rows: Sequence[Row], by: str, title: str) -> str:
     return draw_sheet(title, charts)
 
 
-def by_state(rows: Sequence[Row], title: str) -> str:
-    """The least threshold that saves a resource, over the state's size."""
+def draw_by_state_size(rows: Sequence[Row], title: str) -> str:
+    """Draw the least threshold that saves a resource, over the state size."""
     lines = []
     for name, colour in _RESOURCE_COLOURS.items():
         least = [row["least_threshold_seconds"][name] for row in rows]
@@ -134,16 +139,16 @@ def by_state(rows: Sequence[Row], title: str) -> str:
     return draw_sheet(title, [chart, estimates])
 
 
-def by_interval(rows: Sequence[Row], title: str) -> str:
-    """Recovery time and overhead over the number of epochs between durable manifests."""
+def draw_by_interval(rows: Sequence[Row], title: str) -> str:
+    """Draw recovery time and overhead over the checkpoint interval."""
     schemes = [scheme for scheme in ORDER if any(row["scheme"] == scheme for row in rows)]
 
-    def lines(figure: str, resource: str | None = None, dashed: bool = False, more: str = "") -> list[Curve]:
+    def lines(column: str, resource: str | None = None, dashed: bool = False, more: str = "") -> list[Curve]:
         return [
             Curve(
                 _TITLES[scheme] + more,
                 [
-                    row[figure] if resource is None else row[figure][resource]
+                    row[column] if resource is None else row[column][resource]
                     for row in rows
                     if row["scheme"] == scheme
                 ],

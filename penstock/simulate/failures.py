@@ -1,8 +1,8 @@
 """Simulates the fault-tolerance controller on the model of an engine that fails. Deterministic for a seed.
 
-Receives a load, settings and failures; returns series, recoveries, decisions and figures.
+Receives a load, settings and failures; returns series, recoveries, decisions and a summary.
 
-Does not simulate: a failure while another is being recovered from, or before the new secondary is up.
+Does not simulate a failure during another recovery, or before the new secondary is up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ORDER = tuple(Scheme)
 
 @dataclass(frozen=True)
 class FailureRun:
-    """What is simulated."""
+    """The parameters of a run."""
 
     trace: str = "day"
     settings: ControllerSettings = field(default_factory=ControllerSettings)
@@ -40,11 +40,11 @@ class FailureRun:
     period_seconds: float = 10.0
     mean_rate: float = 100_000.0
     state_bytes: float = 50e6
-    #: how far back the state reaches, and what it has become at the end, as a multiple
+    #: how far back the state reaches, and by which factor it grows until the end
     window_seconds: float = 600.0
     growth: float = 1.0
     kills: int = 20
-    #: failures are at least this far apart: by then a new secondary is up
+    #: failures are at least this far apart, so that a new secondary is up
     kill_gap_seconds: float = 180.0
     seed: int = 1
     #: stay in this scheme, without the controller
@@ -53,12 +53,12 @@ class FailureRun:
 
 @dataclass(frozen=True, eq=False)
 class FailureSeries:
-    """What was so in every period."""
+    """The values of every period."""
 
     at: Floats
     rate: Floats
     state_bytes: Floats
-    #: place of the scheme in `ORDER`
+    #: index of the scheme in `ORDER`
     scheme: Floats
     checkpoint_every: Floats
     estimated_seconds: Floats
@@ -72,7 +72,7 @@ class FailureSeries:
 
 @dataclass(frozen=True, eq=False)
 class FailureResult:
-    """What happened."""
+    """The result of a run."""
 
     run: FailureRun
     series: FailureSeries
@@ -87,8 +87,8 @@ class FailureResult:
         counts = Counter(self.series.scheme.astype(int).tolist())
         return {str(scheme): counts[place] / self.series.at.size for place, scheme in enumerate(ORDER)}
 
-    def figures(self) -> dict[str, Any]:
-        """The run in numbers. Shares are of what constant active replication takes."""
+    def summarize(self) -> dict[str, Any]:
+        """Summarize the run. Shares are of what constant active replication takes."""
         series, recoveries = self.series, self.recoveries
         cost, active = float(series.cost.mean()), float(series.active_cost.mean())
         ratios = [r.estimated_seconds / r.seconds for r in recoveries if r.seconds > 0]
@@ -96,7 +96,7 @@ class FailureResult:
             "hours": round(series.at.size * self.run.period_seconds / 3600, 4),
             "threshold_seconds": self.run.settings.threshold_seconds,
             "recoveries": len(recoveries),
-            "kept": sum(recovery.kept for recovery in recoveries),
+            "kept": sum(recovery.within_threshold for recovery in recoveries),
             "worst_recovery_seconds": max((r.seconds for r in recoveries), default=0.0),
             "least_estimate_over_measured": min(ratios, default=1.0),
             "switches": sum(decision.switched for decision in self.decisions),
@@ -113,12 +113,12 @@ class FailureResult:
 
 
 def simulate_failures(run: FailureRun) -> FailureResult:
-    """Turn the controller through the whole load."""
-    return _Simulation(run).whole()
+    """Run the controller over the whole load."""
+    return _Simulation(run).run_all()
 
 
 class _Simulation:
-    """One run. What protects now is not always what was decided: a better secondary must first be brought up."""
+    """One run. The scheme that protects may lag behind the decided one: a better secondary must start first."""
 
     def __init__(self, run: FailureRun) -> None:
         self.run = run
@@ -127,21 +127,21 @@ class _Simulation:
             raise UserError("BAD_SIMULATION", "a run needs a length and a period above 0")
         self.rates = draw_rates(run.trace, run.hours * 3600, period, run.mean_rate, run.seed)
         self.states = follow_rates(self.rates, period, run.state_bytes, run.window_seconds, run.growth)
-        self.kills = list(_kills(run, self.rates.size * period))
+        self.kills = list(_draw_kills(run, self.rates.size * period))
         self.model = EngineModel(run.truth, run.seed)
         self.state = begun(run.settings, 0.0)
         if run.constant is not None:
             self.state = replace(self.state, scheme=run.constant)
-        self.measured, _ = self.model.brought_up(self.state.scheme)
-        #: the scheme that protects, its interval, and when what was decided takes its place
+        self.measured, _ = self.model.start_secondary(self.state.scheme)
+        #: the scheme that protects, its interval, and when the decided scheme replaces it
         self.scheme, self.every = self.state.scheme, self.state.checkpoint_every
         self.ready_at = 0.0
         self.recoveries: list[Recovery] = []
         self.decisions: list[Decision] = []
         self.unsuited = 0
 
-    def whole(self) -> FailureResult:
-        """All periods."""
+    def run_all(self) -> FailureResult:
+        """Simulate all periods."""
         run, settings = self.run, self.run.settings
         plain, taken_of, active_of = (np.zeros((rows, self.rates.size)) for rows in (8, 4, 4))
         first = min(settings.checkpoint_choices)
@@ -149,11 +149,11 @@ class _Simulation:
         for place in range(self.rates.size):
             at = place * run.period_seconds
             load = self.model.load(at, float(self.rates[place]), float(self.states[place]))
-            self.measured.append(self.model.seen(load))
-            estimated = self._turn(at, load)
+            self.measured.append(self.model.measure_load(load))
+            estimated = self._advance(at, load)
             while self.kills and self.kills[0] < at + run.period_seconds:
-                self._fail(self.kills.pop(0), load)
-            # what was decided is paid for from then on, also while it is being brought up
+                self._kill_primary(self.kills.pop(0), load)
+            # the decided scheme is paid for at once, also while its secondary starts
             taken = overhead(self.state.scheme, load, self.state.checkpoint_every, cpu)
             active = overhead(Scheme.active_replication, load, first, cpu)
             taken_of[:, place], active_of[:, place] = taken, active
@@ -173,7 +173,7 @@ class _Simulation:
         )
         return FailureResult(run, series, tuple(self.recoveries), tuple(self.decisions), self.unsuited)
 
-    def _turn(self, at: float, load: Load) -> float:
+    def _advance(self, at: float, load: Load) -> float:
         """Measure, decide, start a switch. Returns the estimate of the scheme that protects now."""
         if at >= self.ready_at:
             self.scheme, self.every = self.state.scheme, self.state.checkpoint_every
@@ -190,7 +190,7 @@ class _Simulation:
             if not decision.switched and at >= self.ready_at:
                 self.every = self.state.checkpoint_every
         else:
-            self.state = replace(self.state, history=self.state.history.folded(self.measured))
+            self.state = replace(self.state, history=self.state.history.fold(self.measured))
         self.measured = []
         return self._estimate().seconds
 
@@ -199,10 +199,10 @@ class _Simulation:
         ahead = outlook(history.loads, settings.ahead_seconds)
         return estimate(self.scheme, self.every, settings.semantics, history, ahead, settings.margin)
 
-    def _fail(self, at: float, load: Load) -> None:
-        """Kill the primary; the survivor takes over and a new secondary is brought up."""
+    def _kill_primary(self, at: float, load: Load) -> None:
+        """Kill the primary; the secondary is promoted and a new secondary starts."""
         settings, estimated = self.run.settings, self._estimate()
-        took = self.model.failed(self.scheme, self.every, settings.semantics, load)
+        took = self.model.recover(self.scheme, self.every, settings.semantics, load)
         seconds = sum(took.values())
         self.recoveries.append(
             Recovery(
@@ -212,21 +212,21 @@ class _Simulation:
                 seconds,
                 estimated.seconds,
                 took,
-                kept=seconds <= settings.threshold_seconds,
+                within_threshold=seconds <= settings.threshold_seconds,
             )
         )
         self.measured.append(Recovered(self.scheme, estimated.step_seconds, seconds))
-        # the lease runs out in every scheme, also where no result has to wait for it
-        seen = {Step.detect.value: self.model.truth.lease_seconds, **took}
+        # the lease expires in every scheme, also where no result waits for it
+        durations = {Step.detect.value: self.model.truth.lease_seconds, **took}
         for step in (Step.detect, Step.wire, Step.deliver):
-            if step.value in seen:
-                self.measured.append(Measured(step.value, seen[step.value]))
-        more, _ = self.model.brought_up(self.scheme)
+            if step.value in durations:
+                self.measured.append(Measured(step.value, durations[step.value]))
+        more, _ = self.model.start_secondary(self.scheme)
         self.measured += more
 
 
-def _kills(run: FailureRun, seconds: float) -> Iterator[float]:
-    """When the primary is killed: at random, but never during another recovery."""
+def _draw_kills(run: FailureRun, seconds: float) -> Iterator[float]:
+    """Draw the times of the kills: at random, but never during another recovery."""
     room = seconds - run.kills * run.kill_gap_seconds
     if run.kills < 0 or (run.kills and room <= 0):
         raise UserError(

@@ -14,7 +14,7 @@ from penstock.errors import UserError
 
 
 def read_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:
-    """The points of a file, ascending; `names`: what could be given instead of a file."""
+    """The points of a file, ascending; `names`: the traces that need no file."""
     if not path.is_file():
         raise UserError(
             "NO_SUCH_TRACE",
@@ -30,20 +30,20 @@ def read_points(path: Path, names: Sequence[str]) -> list[tuple[float, float]]:
         try:
             at, rate = float(row[0]), float(row[1])
         except (ValueError, IndexError):
-            raise not_a_trace(path, f"row {number} is not two numbers: {','.join(row)[:80]!r}") from None
+            raise bad_trace(path, f"row {number} is not two numbers: {','.join(row)[:80]!r}") from None
         if not (math.isfinite(at) and math.isfinite(rate)) or rate < 0:
-            raise not_a_trace(
-                path, f"row {number} has a rate or a time that cannot be: {','.join(row)[:80]!r}"
+            raise bad_trace(
+                path, f"row {number} has a rate or a time that is not possible: {','.join(row)[:80]!r}"
             )
         if points and at <= points[-1][0]:
-            raise not_a_trace(path, f"row {number} is not later than the row before it")
+            raise bad_trace(path, f"row {number} is not later than the row before it")
         points.append((at, rate))
     if len(points) < 2:
-        raise not_a_trace(path, f"it has {len(points)} rows")
+        raise bad_trace(path, f"it has {len(points)} rows")
     return [(at - points[0][0], rate) for at, rate in points]
 
 
-def not_a_trace(path: Path, why: str) -> UserError:
+def bad_trace(path: Path, why: str) -> UserError:
     """The error for a file that is not a load."""
     return UserError(
         "BAD_TRACE",

@@ -13,22 +13,22 @@ import numpy as np
 
 from penstock.errors import UserError
 from penstock.simulate.axis import Floats
-from penstock.simulate.load_file import not_a_trace, read_points
+from penstock.simulate.load_file import bad_trace, read_points
 
-#: forms whose parameters are given
+#: forms with parameters
 FORMS = ("steady", "sine", "spike", "step", "ramp")
 #: loads that are drawn at random around a mean
 DRAWN = ("steady", "day", "spikes", "walk")
-#: the longest file that is replayed by its own length, in seconds
+#: the longest file that can be replayed, in seconds
 _LONGEST_SECONDS = 31 * 86_400.0
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The middle rate, the form around it, and noise on it.
+    """A mean rate, the form around it, and noise.
 
     sine: `swing` (0..1) around the rate, `cycles` times in all. spike: `factor` times the rate, reached within
-    `rise_seconds` from `at_share` of the time on, for `for_share` of it. step: the same and for good. ramp: from the
+    `rise_seconds` from `at_share` of the time on, for `for_share` of it. step: the same, but permanent. ramp: from the
     rate to `factor` times it in the first half, and back in the second.
     """
 
@@ -41,18 +41,18 @@ class Trace:
     rise_seconds: float = 30.0
     at_share: float = 0.25
     for_share: float = 0.25
-    #: of a file: instants in seconds, and the rates from each on
+    #: of a file: instants in seconds, and the rate at each
     points: tuple[tuple[float, float], ...] = ()
 
     def rates(self, seconds: float, period: float, seed: int) -> Floats:
-        """The rate of every period of a run of so many seconds."""
+        """The rate of every period of a run of `seconds`."""
         at: Floats = (np.arange(max(round(seconds / period), 1), dtype=np.float64) + 0.5) * period
-        rates = self._form(at, seconds) * self.rate
+        rates = self._draw_form(at, seconds) * self.rate
         if self.noise:
             rates = rates * (1 + self.noise * np.random.default_rng([seed, 1]).standard_normal(at.size))
         return np.maximum(rates, 0.0)
 
-    def _form(self, at: Floats, seconds: float) -> Floats:
+    def _draw_form(self, at: Floats, seconds: float) -> Floats:
         if self.points:
             instants, rates = np.array(self.points).T
             shares: Floats = np.interp(at, instants, rates) / self.rate
@@ -72,13 +72,13 @@ class Trace:
 
 
 def find_trace(text: str, first: Trace | None = None) -> Trace:
-    """A trace by its name, or from a CSV file of `time,rate`, in seconds and events a second."""
+    """Find a trace by its name, or read it from a CSV file of `time,rate`, in seconds and events a second."""
     first = first or Trace()
     if text in FORMS:
         return replace(first, name=text)
     path = Path(text)
     points = tuple(read_points(path, FORMS))
-    # the middle rate of a file is its mean, so that what is sized by it fits
+    # the rate of a file is its mean, so that sizes derived from it fit
     mean = float(np.mean([rate for _, rate in points]))
     return replace(first, name=path.name, points=points, rate=max(mean, 1e-9))
 
@@ -87,8 +87,8 @@ def find_trace(text: str, first: Trace | None = None) -> Trace:
 
 
 def draw_rates(trace: str, seconds: float, period: float, mean_rate: float, seed: int) -> Floats:
-    """The rate of every period. day: a valley at night, noise on it. spikes: quiet, with sudden bursts that die down.
-    walk: a random walk that is drawn back to the mean. A file's own length and rates are taken instead."""
+    """Draw the rate of every period. day: low at night, with noise. spikes: quiet, with sudden bursts that decay.
+    walk: a mean-reverting random walk. The name of a file: its own length and rates."""
     if trace not in DRAWN:
         instants, read = _replay(Path(trace))
         at = np.arange(0.0, instants[-1], period)
@@ -119,7 +119,7 @@ def draw_rates(trace: str, seconds: float, period: float, mean_rate: float, seed
 def follow_rates(
     rates: Floats, period: float, mean_bytes: float, window_seconds: float, growth: float = 1.0
 ) -> Floats:
-    """State that follows the load as that of a sliding window does; it may grow, or shrink, on top of that."""
+    """Draw state sizes that follow the load as a sliding window's state does, and may grow or shrink besides."""
     window = max(min(round(window_seconds / period), rates.size), 1)
     padded = np.concatenate([np.full(window - 1, rates[0]), rates])
     followed = np.convolve(padded, np.ones(window) / window, mode="valid")
@@ -131,9 +131,9 @@ def follow_rates(
 def _replay(path: Path) -> tuple[Floats, Floats]:
     points = read_points(path, DRAWN)
     if points[-1][0] > _LONGEST_SECONDS:
-        raise not_a_trace(path, "it is longer than a month")
+        raise bad_trace(path, "it is longer than a month")
     if not any(rate for _, rate in points):
-        raise not_a_trace(path, "no event ever comes")
+        raise bad_trace(path, "it has no events")
     instants, rates = np.array(points).T
     return instants, rates
 
@@ -141,21 +141,21 @@ def _replay(path: Path) -> tuple[Floats, Floats]:
 # ---------------------------------------------------------------- shares of buckets
 
 
-#: how the buckets' shares look at a share (0..1) of the run
+#: the buckets' shares at a share (0..1) of the run
 Spread = Callable[[float], Floats]
 SPREADS = ("even", "zipf", "moving-mean", "moving-deviation", "hot-key")
 
 
 def find_spread(name: str, buckets: int, seed: int, periods: int = 5) -> Spread:
-    """Shares of the buckets over time.
+    """Find the buckets' shares over time by name.
 
-    zipf: a few buckets have much. moving-mean: even at first, then a normal distribution whose mean moves to
-    another place in each of the periods. moving-deviation: one that gets narrower. hot-key: one bucket has a fifth.
+    zipf: a few buckets have most of the load. moving-mean: even at first, then a normal distribution whose mean moves
+    in each of the periods. moving-deviation: one that gets narrower. hot-key: one bucket has a fifth.
     """
     if name not in SPREADS:
         raise UserError("NO_SUCH_SPREAD", f"there is no spread {name!r}", hint=f"Use {', '.join(SPREADS)}.")
     random = np.random.default_rng([seed, 2])
-    # keys are hashed: each bucket gets a few more or fewer of them
+    # keys are hashed: each bucket has a few more or fewer of them
     hashed = random.gamma(200.0, size=buckets)
     if name == "zipf":
         hashed = random.permutation(hashed * np.arange(1, buckets + 1) ** -0.8)
@@ -164,11 +164,11 @@ def find_spread(name: str, buckets: int, seed: int, periods: int = 5) -> Spread:
     even = hashed / hashed.sum()
     if not name.startswith("moving"):
         return lambda _: even
-    parts = [even, *(_bell(even, at, name) for at in range(1, periods))]
+    parts = [even, *(_draw_bell(even, at, name) for at in range(1, periods))]
     return lambda share: parts[min(int(share * periods), periods - 1)]
 
 
-def _bell(even: Floats, period: int, name: str) -> Floats:
+def _draw_bell(even: Floats, period: int, name: str) -> Floats:
     place = np.arange(even.size) / even.size
     if name == "moving-mean":
         middle, wide = 0.2 * period, 0.16

@@ -1,6 +1,6 @@
 """Simulates the elastic loop on the model of a cluster: a day of load in seconds. Deterministic for a seed.
 
-Receives a trace, the settings, the model's settings and a manager; returns series and figures.
+Receives a trace, the settings, the model's settings and a manager; returns series and a summary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Report = Callable[[float], None]
 
 @dataclass(frozen=True)
 class ScalingRun:
-    """What is simulated."""
+    """The parameters of a run."""
 
     trace: Trace = field(default_factory=Trace)
     settings: ElasticSettings = field(default_factory=ElasticSettings)
@@ -45,12 +45,12 @@ class ScalingRun:
 
 @dataclass(frozen=True, eq=False)
 class ScalingSeries:
-    """What was so in every period."""
+    """The values of every period."""
 
     at: Floats
     rate: Floats
     processed: Floats
-    #: those that work
+    #: active executors
     executors: Floats
     spare: Floats
     utilisation: Floats
@@ -60,13 +60,13 @@ class ScalingSeries:
 
 @dataclass(frozen=True, eq=False)
 class ScalingResult:
-    """What happened."""
+    """The result of a run."""
 
     run: ScalingRun
     series: ScalingSeries
     record: Record
     lost_executors: int
-    #: the loop is still executing something
+    #: whether orders are still under way
     unfinished: bool
 
     @property
@@ -74,8 +74,8 @@ class ScalingResult:
         """Decisions that were started."""
         return [entry for entry in self.record.entries if entry.outcome != Outcome.dry_run]
 
-    def figures(self) -> dict[str, float]:
-        """The run in numbers."""
+    def summarize(self) -> dict[str, float]:
+        """Summarize the run."""
         series, period = self.series, self.run.period_seconds
         kinds = Counter(kind_of(entry.decision) for entry in self.changes)
         outcomes = Counter(str(entry.outcome) for entry in self.changes)
@@ -112,8 +112,8 @@ def simulate_scaling(
     seconds, period = run.hours * 3600, run.period_seconds
     rates = run.trace.rates(seconds, period, run.seed)
     spread = find_spread(run.spread, run.model.buckets, run.seed)
-    cluster = ModelCluster(run.model, first_size(run, rates), run.seed)
-    loop = Loop.begun(run.settings, manager, run.model.costs)
+    cluster = ModelCluster(run.model, choose_start_size(run, rates), run.seed)
+    loop = Loop.start(run.settings, manager, run.model.costs)
     rows = np.zeros((8, rates.size))
     for at, rate in enumerate(rates):
         snapshot = cluster.advance(period, float(rate), spread(at / rates.size))
@@ -129,18 +129,18 @@ def simulate_scaling(
             one.backlog_seconds,
         )
         if run.elastic:
-            loop, instructions = loop.turn(snapshot, cluster.happened())
+            loop, instructions = loop.turn(snapshot, cluster.take_events())
             if loop.failure is not None:
                 raise UserError("MANAGER_FAILED", loop.resting, where=f"period {at}") from loop.failure
             for instruction in instructions:
-                cluster.carry_out(instruction)
+                cluster.execute(instruction)
         if report is not None and at % 64 == 0:
             report(at / rates.size)
     return ScalingResult(run, ScalingSeries(*rows), loop.record, cluster.lost, bool(loop.orders))
 
 
-def first_size(run: ScalingRun, rates: Floats) -> int:
-    """Executors at the start: as given, or what the first minutes' load needs."""
+def choose_start_size(run: ScalingRun, rates: Floats) -> int:
+    """Choose the number of executors at the start: as given, or what the first minutes' load needs."""
     if run.start is not None:
         return run.start
     first = float(rates[: max(int(120 / run.period_seconds), 1)].mean())

@@ -1,13 +1,13 @@
-"""Draws a simulated run of the elastic loop: load, executors, utilisation, imbalance, backlog, and its decisions.
+"""Draws a simulated run of the elastic loop: load, executors, utilisation, imbalance, backlog and decisions.
 
-Receives one run, and perhaps another to compare it with; returns SVG text.
+Receives a run, and optionally another for comparison; returns SVG text.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.scaling.decisions import Move, kind_of, told
+from penstock.scaling.decisions import Move, explain, kind_of
 from penstock.scaling.record import Entry, Outcome
 from penstock.simulate.charts import Curve, Curves, Mark, draw_sheet
 from penstock.simulate.scaling import ScalingResult
@@ -20,7 +20,7 @@ _FAILED = "#e53e3e"
 def draw_scaling(
     one: ScalingResult, title: str, other: ScalingResult | None = None, names: tuple[str, str] = ("", "")
 ) -> str:
-    """The run, and the other one dashed beside it."""
+    """Draw the run, and the other one dashed beside it."""
     settings = one.run.settings
     runs = [(one, names[0] or "this run", _MAIN, False)]
     if other is not None:
@@ -77,7 +77,7 @@ def draw_scaling(
 
 def _mark(entry: Entry) -> Mark:
     kind = kind_of(entry.decision)
-    text = f"{told(entry.decision)} ({entry.outcome})"
+    text = f"{explain(entry.decision)} ({entry.outcome})"
     if entry.outcome in (Outcome.failed, Outcome.undone):
         return Mark(entry.at, f"{kind} {entry.outcome}", _FAILED, text)
     if entry.outcome == Outcome.dry_run:

@@ -1,6 +1,6 @@
-"""Simulates the same run with one thing varied: threshold, state size, cost model, semantics, checkpoint interval.
+"""Simulates the same run with one parameter varied: threshold, state size, costs, semantics or checkpoint interval.
 
-Receives a run; returns rows of plain figures, for charts and JSON.
+Receives a run; returns rows of plain values, for charts and JSON.
 """
 
 from __future__ import annotations
@@ -21,41 +21,45 @@ INTERVALS = (1, 2, 5, 10, 20, 30, 60)
 SAVED = 0.95
 
 
-def by_threshold(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
-    """Overhead and time in each scheme for every threshold."""
+def sweep_thresholds(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+    """Simulate every threshold: overhead, and time in each scheme."""
     return [
         _row(_threshold(run, threshold), threshold_seconds=threshold, costs=_name(run))
         for threshold in thresholds
     ]
 
 
-def by_costs(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
-    """The same for every preset of weights."""
+def sweep_costs(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+    """Simulate every threshold with every preset of weights."""
     return [
         row
         for weights in PRESETS.values()
-        for row in by_threshold(replace(run, settings=replace(run.settings, weights=weights)), thresholds)
+        for row in sweep_thresholds(replace(run, settings=replace(run.settings, weights=weights)), thresholds)
     ]
 
 
-def by_semantics(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
-    """The same for precise and gap recovery."""
+def sweep_semantics(run: FailureRun, thresholds: Sequence[float] = THRESHOLDS) -> list[Row]:
+    """Simulate every threshold with precise and gap recovery."""
     return [
         {"semantics": str(semantics), **row}
         for semantics in (Semantics.precise, Semantics.gap)
-        for row in by_threshold(replace(run, settings=replace(run.settings, semantics=semantics)), thresholds)
+        for row in sweep_thresholds(
+            replace(run, settings=replace(run.settings, semantics=semantics)), thresholds
+        )
     ]
 
 
-def by_state(run: FailureRun, states: Sequence[float] = STATES, most_seconds: float = 60.0) -> list[Row]:
-    """For every state size, the least threshold that saves each resource; None if none up to the most does."""
+def sweep_state_sizes(
+    run: FailureRun, states: Sequence[float] = STATES, most_seconds: float = 60.0
+) -> list[Row]:
+    """Find, for every state size, the least threshold that saves each resource; None if none does."""
     rows: list[Row] = []
     for state_bytes in states:
         least: dict[str, float | None] = dict.fromkeys(RESOURCES)
         threshold = 0.5
         while threshold <= most_seconds and None in least.values():
-            told = _threshold(replace(run, state_bytes=state_bytes), threshold).figures()
-            for name, share in told["resource_shares"].items():
+            summary = _threshold(replace(run, state_bytes=state_bytes), threshold).summarize()
+            for name, share in summary["resource_shares"].items():
                 if least[name] is None and share <= SAVED:
                     least[name] = threshold
             threshold += 0.5 if threshold < 10 else 1.0
@@ -77,10 +81,10 @@ def by_state(run: FailureRun, states: Sequence[float] = STATES, most_seconds: fl
     return rows
 
 
-def by_interval(
+def sweep_intervals(
     run: FailureRun, schemes: Sequence[Scheme], intervals: Sequence[int] = INTERVALS
 ) -> list[Row]:
-    """Recovery time and overhead of constant schemes for every number of epochs between durable manifests."""
+    """Simulate constant schemes with every checkpoint interval: recovery time and overhead."""
     rows = []
     for scheme in schemes:
         for every in intervals:
@@ -103,8 +107,8 @@ def by_interval(
     return rows
 
 
-def constants(run: FailureRun) -> list[Row]:
-    """Every scheme for good, on the same load and the same failures."""
+def simulate_constant_schemes(run: FailureRun) -> list[Row]:
+    """Simulate every scheme without the controller, on the same load and the same failures."""
     return [
         _row(simulate_failures(replace(run, constant=scheme)), scheme=str(scheme))
         for scheme in run.settings.schemes
@@ -116,7 +120,7 @@ def _threshold(run: FailureRun, threshold: float) -> FailureResult:
 
 
 def _row(done: FailureResult, **more: object) -> Row:
-    return {**more, **{name: value for name, value in done.figures().items() if name not in more}}
+    return {**more, **{name: value for name, value in done.summarize().items() if name not in more}}
 
 
 def _name(run: FailureRun) -> str:

@@ -71,7 +71,7 @@ def count_on(_: Connection, opened: Opened, address: str, path: str) -> None:
 
 
 def be_member(there: Connection, opened: Opened, address: str, path: str) -> None:
-    session = opened(address).session(SESSION_SECONDS)
+    session = opened(address).start_session(SESSION_SECONDS)
     assert session.join(path, "child", b"here")
     there.send(session.id)
     there.recv()
@@ -81,7 +81,7 @@ def hold(there: Connection, opened: Opened, address: str, path: str, ahead: floa
     real = time.time
     time.time = lambda: real() + ahead
     store = opened(address)
-    session: Session = store.session(SESSION_SECONDS)
+    session: Session = store.start_session(SESSION_SECONDS)
     lease: Lease | None = acquire(store, path, session, seconds=DEADLINE_SECONDS)
     assert lease is not None
     there.send(lease.generation)
@@ -97,7 +97,7 @@ def hold(there: Connection, opened: Opened, address: str, path: str, ahead: floa
 def observe(there: Connection, opened: Opened, address: str, session: str) -> None:
     store = opened(address)
     while True:
-        there.send(store.alive(session))
+        there.send(store.is_alive(session))
         there.recv()
 
 

@@ -186,31 +186,31 @@ class CoordinationContract(LeaseContract):
     # -- sessions and members --------------------------------------------------------------------
 
     def test_a_session_lives_until_it_is_closed(self, store: Store, other: Store) -> None:
-        session = store.session(SESSION_SECONDS)
+        session = store.start_session(SESSION_SECONDS)
         deadline = time.monotonic() + 2 * SESSION_SECONDS
         while time.monotonic() < deadline:
-            assert session.held()
-            assert other.alive(session.id)
+            assert session.is_held()
+            assert other.is_alive(session.id)
             time.sleep(0.05)
         session.close()
-        assert not session.held()
-        until(lambda: not other.alive(session.id))
+        assert not session.is_held()
+        until(lambda: not other.is_alive(session.id))
         session.close()
 
     def test_a_session_whose_process_is_known_to_be_gone_ends_at_once(
         self, store: Store, other: Store
     ) -> None:
-        session = store.session(5 * SESSION_SECONDS)
-        assert other.alive(session.id)
-        other.end(session.id)
-        assert not other.alive(session.id)
-        assert not store.alive(session.id)
-        until(lambda: not session.held())  # had it been wrong, its process would find out
-        other.end(session.id)
+        session = store.start_session(5 * SESSION_SECONDS)
+        assert other.is_alive(session.id)
+        other.end_session(session.id)
+        assert not other.is_alive(session.id)
+        assert not store.is_alive(session.id)
+        until(lambda: not session.is_held())  # had it been wrong, its process would find out
+        other.end_session(session.id)
         session.close()
 
     def test_members_come_and_go_with_their_sessions(self, store: Store, other: Store, path: str) -> None:
-        one, two = store.session(LONG_SECONDS), other.session(LONG_SECONDS)
+        one, two = store.start_session(LONG_SECONDS), other.start_session(LONG_SECONDS)
         assert other.members(path) == {}
         assert one.join(path, "a", b"first")
         assert two.join(path, "b", b"second")
@@ -232,18 +232,18 @@ class CoordinationContract(LeaseContract):
         member = child(be_member, path)
         session = member.says()
         assert store.members(path) == {"child": b"here"}
-        assert store.alive(session)
+        assert store.is_alive(session)
         member.kill()
         until(lambda: store.members(path) == {})
-        assert not store.alive(session)
-        ours = store.session(LONG_SECONDS)
+        assert not store.is_alive(session)
+        ours = store.start_session(LONG_SECONDS)
         assert ours.join(path, "child", b"again")
         ours.close()
 
     def test_an_observer_that_was_paused_itself_does_not_end_a_living_session(
         self, store: Store, child: Callable[..., Child]
     ) -> None:
-        session = store.session(SESSION_SECONDS)
+        session = store.start_session(SESSION_SECONDS)
         observer = child(observe, session.id)
         assert observer.says() is True
         observer.signal(signal.SIGSTOP)
@@ -251,5 +251,5 @@ class CoordinationContract(LeaseContract):
         observer.signal(signal.SIGCONT)
         observer.asks("look")
         assert observer.says() is True
-        assert session.held()
+        assert session.is_held()
         session.close()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from penstock.coordination.contract import Store
-from penstock.coordination.lease import acquire, leader
+from penstock.coordination.lease import acquire, read_lease
 from penstock.errors import ExternalError
 from penstock.testing.coordination_children import DEADLINE_SECONDS, SESSION_SECONDS, Child, hold
 from penstock.testing.coordination_given import LONG_SECONDS, StoreGiven
@@ -25,30 +25,30 @@ class LeaseContract(StoreGiven):
     def test_generations_rise_from_holder_to_holder(self, store: Store, other: Store, path: str) -> None:
         generations = []
         for turn in range(5):
-            session = (store, other)[turn % 2].session(LONG_SECONDS)
+            session = (store, other)[turn % 2].start_session(LONG_SECONDS)
             lease = acquire((store, other)[turn % 2], path, session, seconds=DEADLINE_SECONDS)
             assert lease is not None
             lease.check()
             generations.append(lease.generation)
             if turn % 2:
                 lease.resign()
-                assert not lease.held()
+                assert not lease.is_held()
             session.close()
         assert generations == [1, 2, 3, 4, 5]
 
     def test_a_generation_is_above_what_the_place_has_seen(self, store: Store, path: str) -> None:
-        session = store.session(LONG_SECONDS)
+        session = store.start_session(LONG_SECONDS)
         lease = acquire(store, path, session, above=lambda: 41)
         assert lease is not None
         assert lease.generation == 42
         session.close()
 
     def test_one_holds_an_office_and_another_waits(self, store: Store, other: Store, path: str) -> None:
-        first, second = store.session(LONG_SECONDS), other.session(LONG_SECONDS)
+        first, second = store.start_session(LONG_SECONDS), other.start_session(LONG_SECONDS)
         held = acquire(store, path, first)
         assert held is not None
         assert acquire(other, path, second, seconds=0.2) is None
-        assert leader(other, path).session == first.id
+        assert read_lease(other, path).session == first.id
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(acquire, other, path, second, seconds=DEADLINE_SECONDS)
             held.resign()
@@ -67,7 +67,7 @@ class LeaseContract(StoreGiven):
 
         def reign(_: int) -> None:
             store = self.opened(address)
-            session = store.session(LONG_SECONDS)
+            session = store.start_session(LONG_SECONDS)
             while len(held) < most:
                 lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
                 assert lease is not None
@@ -87,7 +87,7 @@ class LeaseContract(StoreGiven):
     ) -> None:
         holder = child(hold, path)
         assert holder.says() == 1
-        session = store.session(LONG_SECONDS)
+        session = store.start_session(LONG_SECONDS)
         assert acquire(store, path, session) is None
         holder.kill()
         lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
@@ -101,14 +101,14 @@ class LeaseContract(StoreGiven):
         holder = child(hold, path)
         assert holder.says() == 1
         holder.signal(signal.SIGSTOP)
-        session = store.session(LONG_SECONDS)
+        session = store.start_session(LONG_SECONDS)
         lease = acquire(store, path, session, seconds=DEADLINE_SECONDS)
         assert lease is not None
         assert lease.generation == 2
         holder.signal(signal.SIGCONT)
         holder.asks("check")
         assert holder.says() == "FENCED"
-        assert lease.held()
+        assert lease.is_held()
         session.close()
 
     def test_a_clock_an_hour_off_is_harmless(
@@ -117,7 +117,7 @@ class LeaseContract(StoreGiven):
         """Wall clocks are not looked at: a holder in another hour keeps its office, and an observer lets it."""
         holders = {f"{path}/{hours}": child(hold, f"{path}/{hours}", hours * 3600.0) for hours in (-1, 1)}
         assert [holder.says() for holder in holders.values()] == [1, 1]
-        session = store.session(LONG_SECONDS)
+        session = store.start_session(LONG_SECONDS)
         with ThreadPoolExecutor(2) as pool:
             watched = [
                 pool.submit(acquire, store, one, session, seconds=2 * SESSION_SECONDS) for one in holders
@@ -128,6 +128,6 @@ class LeaseContract(StoreGiven):
             assert holder.says() == "held"
         for holder in holders.values():
             holder.kill()
-        for office in holders:
-            assert acquire(store, office, session, seconds=DEADLINE_SECONDS) is not None
+        for leader_lease_path in holders:
+            assert acquire(store, leader_lease_path, session, seconds=DEADLINE_SECONDS) is not None
         session.close()

@@ -47,8 +47,10 @@ def test_a_show_that_does_not_go_on_or_ends_is_told(tmp_path: Path) -> None:
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     root = tmp_path / "state"
-    made = Unit.made(root, Launch(unit_name("any", root), str(tmp_path / "store"), "app.sql", str(tmp_path)))
-    made.begun(UnitRecord(Scheme.passive_cold, str(root)))
+    made = Unit.create(
+        root, Launch(unit_name("any", root), str(tmp_path / "store"), "app.sql", str(tmp_path))
+    )
+    made.create_record(UnitRecord(Scheme.passive_cold, str(root)))
     return made
 
 

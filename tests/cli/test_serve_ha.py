@@ -268,11 +268,11 @@ def test_engines_that_keep_no_results_are_not_served(
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(APP)
     root = tmp_path / "state"
-    unit = Unit.made(
+    unit = Unit.create(
         root, Launch(unit_name("numbers", root), str(tmp_path / "store"), "app.py", str(tmp_path))
     )
-    unit.begun(UnitRecord(Scheme.passive_cold, str(root)))
-    session = unit.store.session(60)
+    unit.create_record(UnitRecord(Scheme.passive_cold, str(root)))
+    session = unit.store.start_session(60)
     unit.join(session, "e1", Member(os.getpid(), socket.gethostname(), "passive", since=time.time()))
     code, text = said(
         capsys, "serve", "app.py", "--ha", "--state", "state", "--listen", "127.0.0.1:0", "--no-ui"

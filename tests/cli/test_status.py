@@ -103,8 +103,8 @@ def test_decisions_are_shown_with_their_reasons() -> None:
         "pid": 1,
         "backlog": {"clicks": 1_200},
         "elastic": {
-            "orders": ["2 more executors: waits for executor 2 of 2, asked 12 s ago"],
-            "deaths": ["executor 3 died 4 s ago; its buckets went to others"],
+            "orders": ["2 more executors: waits for executor 2 of 2, requested 12 s ago"],
+            "deaths": ["executor 3 failed 4 s ago; its buckets moved to others"],
             "resting": "",
             "decisions": [
                 {
@@ -119,8 +119,8 @@ def test_decisions_are_shown_with_their_reasons() -> None:
         },
     }
     shown = at_width(120, said)
-    assert "under way: 2 more executors: waits for executor 2 of 2, asked 12 s ago" in shown
-    assert "executor 3 died 4 s ago" in shown
+    assert "under way: 2 more executors: waits for executor 2 of 2, requested 12 s ago" in shown
+    assert "executor 3 failed 4 s ago" in shown
     assert "1:15  2 more executors  work waits  helped (backlog 0 s)" in shown
 
 

@@ -33,8 +33,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, s
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     root = tmp_path / "state"
-    made = Unit.made(root, Launch(unit_name("a b", root), str(tmp_path / "store"), "app.sql", str(tmp_path)))
-    made.begun(UnitRecord(Scheme.passive_cold, str(root)))
+    made = Unit.create(
+        root, Launch(unit_name("a b", root), str(tmp_path / "store"), "app.sql", str(tmp_path))
+    )
+    made.create_record(UnitRecord(Scheme.passive_cold, str(root)))
     return made
 
 
@@ -76,7 +78,7 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     unit.change(
         lambda now: UnitRecord(
             Scheme.deployed, now.directory, recoveries=(recovery,), generation=2, leader="e2"
-        ).measuring(detect=2.0)
+        ).add_measurements(detect=2.0)
     )
     code, text = said(capsys, "ha", "status", "--state", str(unit.root))
     assert code == 0
@@ -96,8 +98,8 @@ def test_a_unit_without_engines_is_shown_with_its_history(
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"] == "stopped"
     )
-    session = unit.store.session(60.0)
-    unit.attend(session)
+    session = unit.store.start_session(60.0)
+    unit.register_coordinator(session)
     assert (
         json.loads(said(capsys, "ha", "status", "--state", str(unit.root), "--json")[1])["phase"]
         == "stopping"
@@ -127,7 +129,7 @@ def test_a_record_is_read_as_it_was_written(unit: Unit) -> None:
         errors=(("e0", 3, "[X] y", 4),),
         recoveries=(Recovery("e0", "e1", 1, "deployed", 3.0),),
         switches=((1.0, "a", "b"),),
-    ).measuring(start=1.5)
+    ).add_measurements(start=1.5)
     assert UnitRecord.from_bytes(full.to_bytes()) == full
 
 
@@ -165,8 +167,8 @@ def test_people_take_the_choice_and_give_it_back(tmp_path: Path, capsys: pytest.
     root = tmp_path / "state"
     asked = {"threshold_seconds": 10.0}
     launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
-    unit = Unit.made(root, launch)
-    unit.begun(UnitRecord(Scheme.active_replication, str(root), controlled=True))
+    unit = Unit.create(root, launch)
+    unit.create_record(UnitRecord(Scheme.active_replication, str(root), controlled=True))
     code, _ = said(capsys, "ha", "switch", "passive-cold", "--state", str(root))
     assert code == 0
     assert unit.record().scheme is Scheme.passive_cold
@@ -186,7 +188,7 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
     root = tmp_path / "state"
     asked = {"threshold_seconds": 10.0, "semantics": "gap"}
     launch = Launch(unit_name("c", root), str(tmp_path / "store"), "app.py", str(tmp_path), recovery=asked)
-    unit = Unit.made(root, launch)
+    unit = Unit.create(root, launch)
     lost = Recovery(
         "e1",
         "e2",
@@ -199,7 +201,7 @@ def test_status_shows_what_the_controller_thinks_and_what_a_recovery_lost(
         semantics="gap",
         outcome={"lost_epochs": 3},
     )
-    unit.begun(
+    unit.create_record(
         UnitRecord(
             Scheme.active_replication, str(root), controlled=True, recoveries=(lost,), checkpoint_every=5
         )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import penstock as ps
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import Session, Store
-from penstock.coordination.leadership import office
+from penstock.coordination.leadership import leader_lease_path
 from penstock.coordination.lease import Lease, acquire
 from penstock.engine.engine import Engine
 from penstock.errors import PenstockError
@@ -49,10 +49,12 @@ class Blind:
 
 def leading(folder: Path, session_seconds: float) -> tuple[Store, Session, Lease]:
     """A lease on the state below a folder."""
-    store = store_at(str(folder / "coordination"))
-    session = store.session(session_seconds)
+    store = open_store(str(folder / "coordination"))
+    session = store.start_session(session_seconds)
     directory = StateDirectory(folder / "state")
-    lease = acquire(store, office(UNIT), session, above=lambda: directory.newest_generation, seconds=60)
+    lease = acquire(
+        store, leader_lease_path(UNIT), session, above=lambda: directory.newest_generation, seconds=60
+    )
     assert lease is not None
     return store, session, lease
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators, coordinator
 from penstock.catalogue.master_placement import Roster, carrier
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.files import FileStore
 from penstock.errors import PenstockError
 
@@ -32,7 +32,7 @@ def join(where: str) -> Iterator[Join]:
 
     def begin(name: str) -> Coordinators:
         me = Coordinator(name, f"http://127.0.0.1/{name}")
-        joined.append(Coordinators(store_at(where), "state", me, timeout_seconds=10.0))
+        joined.append(Coordinators(open_store(where), "state", me, timeout_seconds=10.0))
         return joined[-1].__enter__()
 
     yield begin
@@ -70,7 +70,7 @@ def test_one_whose_session_ended_comes_back(tmp_path: Path) -> None:
         assert one.wait_joined(WAIT)
         before = session()
         assert before is not None
-        store.end(before)  # as others do who have not seen it for too long
+        store.end_session(before)  # as others do who have not seen it for too long
         _until(lambda: session() not in (None, before))
         _until(lambda: store.members("jobs/state/coordinators").keys() == {"one"})
 
@@ -85,7 +85,7 @@ def test_a_name_that_is_alive_is_not_taken(join: Join) -> None:
 
 
 def test_a_store_that_is_away_is_told_and_all_masters_stay_here(tmp_path: Path) -> None:
-    store, told = store_at(str(tmp_path / "store")), list[PenstockError]()
+    store, told = open_store(str(tmp_path / "store")), list[PenstockError]()
     (tmp_path / "store").rename(tmp_path / "away")
     (tmp_path / "store").write_text("not a directory")
     alone = Coordinators(store, "state", Coordinator("one", ""), timeout_seconds=1.0, problem=told.append)

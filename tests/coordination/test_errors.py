@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.files import FileStore
-from penstock.coordination.lease import acquire, leader
+from penstock.coordination.lease import acquire, read_lease
 from penstock.errors import InternalError, UserError
 
 
@@ -18,15 +18,15 @@ def test_a_store_on_zookeeper_needs_its_package(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(UserError, match=r"MISSING_PACKAGE.*penstock\[zookeeper\]"):
-        store_at("zk://127.0.0.1:1/penstock")
+        open_store("zk://127.0.0.1:1/penstock")
 
 
 @pytest.mark.parametrize("record", [b"no JSON", b"[]", b'{"generation": "many", "session": null}'])
 def test_the_record_of_a_lease_that_cannot_be_read_is_told(record: bytes, tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.create("office", record)
-    session = store.session(60.0)
-    for attempt in (lambda: leader(store, "office"), lambda: acquire(store, "office", session)):
+    session = store.start_session(60.0)
+    for attempt in (lambda: read_lease(store, "office"), lambda: acquire(store, "office", session)):
         with pytest.raises(InternalError, match="LEASE_DAMAGED"):
             attempt()
     session.close()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.coordination import contract, files
-from penstock.coordination.address import store_at
-from penstock.coordination.contract import HOLDER_PART
+from penstock.coordination.address import open_store
+from penstock.coordination.contract import HOLDER_SHARE
 from penstock.coordination.files import FileStore
 from penstock.coordination.lease import acquire
 from penstock.errors import ExternalError, UserError
@@ -65,33 +65,33 @@ def test_a_session_ends_for_its_holder_before_it_ends_for_others(
         monkeypatch.setattr(module, "clock", turned)
     store = FileStore(tmp_path)
     session = files.FileSession(store, 1000.0)  # its own signs of life come far too late for this test
-    assert store.alive(session.id)
-    turned.turn(1000.0 * HOLDER_PART - 1)
-    assert session.held()
+    assert store.is_alive(session.id)
+    turned.turn(1000.0 * HOLDER_SHARE - 1)
+    assert session.is_held()
     turned.turn(2)
-    assert not session.held()
-    assert store.alive(session.id)
+    assert not session.is_held()
+    assert store.is_alive(session.id)
     turned.turn(1000.0)
-    assert not store.alive(session.id)
+    assert not store.is_alive(session.id)
     turned.turn(-3000.0)
-    assert not session.held()  # what is over stays over
-    assert not session._beat()
+    assert not session.is_held()  # what is over stays over
+    assert not session._send_heartbeat()
     session.close()
 
 
 def test_a_sign_of_life_after_the_end_revives_nothing(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    session = store.session(0.3)
+    session = store.start_session(0.3)
     os.unlink(tmp_path / "sessions" / session.id)  # as an observer does that saw it stand still
     assert session.ended.wait(60)
-    assert not session.held()
-    assert not store.alive(session.id)
+    assert not session.is_held()
+    assert not store.is_alive(session.id)
     session.close()
 
 
 def test_a_holder_goes_on_while_its_lease_lives_when_the_store_is_away_and_then_stops(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store")
-    session = store.session(5.0)
+    session = store.start_session(5.0)
     lease = acquire(store, "office", session)
     assert lease is not None
     shutil.move(tmp_path / "store", tmp_path / "away")
@@ -110,16 +110,16 @@ def test_a_holder_goes_on_while_its_lease_lives_when_the_store_is_away_and_then_
 def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
     """A file system unmounted for a moment: no session ends, and no second store is begun in its place."""
     store = FileStore(tmp_path / "store")
-    session = store.session(30.0)
+    session = store.start_session(30.0)
     lease = acquire(store, "office", session)
     assert lease is not None
     os.rename(tmp_path / "store", tmp_path / "away")
     for attempt in (
         lambda: store.get("office"),
         lambda: store.create("office", b""),
-        lambda: store.alive(session.id),
-        lambda: session._beat(),
-        lambda: store.session(30.0),
+        lambda: store.is_alive(session.id),
+        lambda: session._send_heartbeat(),
+        lambda: store.start_session(30.0),
         lambda: session.join("group", "name", b""),
     ):
         with pytest.raises(ExternalError) as away:
@@ -127,20 +127,20 @@ def test_a_store_that_is_away_is_not_an_empty_one(tmp_path: Path) -> None:
         assert away.value.condition == "STORE_UNAVAILABLE"
     assert not (tmp_path / "store").exists()
     os.rename(tmp_path / "away", tmp_path / "store")
-    assert session._beat()
+    assert session._send_heartbeat()
     lease.check()
     session.close()
 
 
 def test_an_office_given_away_by_hand_is_noticed(store: FileStore) -> None:
-    session, other = store.session(5.0), store.session(30.0)
+    session, other = store.start_session(5.0), store.start_session(30.0)
     lease = acquire(store, "office", session)
     assert lease is not None
     record = store.get("office")
     assert record is not None
     assert store.replace("office", b'{"generation": 9, "session": null}', record.version)
     deadline = contract.clock() + 60
-    while lease.held() and contract.clock() < deadline:
+    while lease.is_held() and contract.clock() < deadline:
         session.ended.wait(0.02)
     with pytest.raises(ExternalError) as lost:
         lease.check()
@@ -153,8 +153,8 @@ def test_an_office_given_away_by_hand_is_noticed(store: FileStore) -> None:
 
 
 def test_an_address_names_a_store(tmp_path: Path) -> None:
-    assert store_at(str(tmp_path / "a")).describe() == str(tmp_path / "a")
-    assert store_at(f"file://{tmp_path}/b").describe() == f"{tmp_path}/b"
+    assert open_store(str(tmp_path / "a")).describe() == str(tmp_path / "a")
+    assert open_store(f"file://{tmp_path}/b").describe() == f"{tmp_path}/b"
     with pytest.raises(UserError) as refused:
-        store_at("redis://here")
+        open_store("redis://here")
     assert refused.value.condition == "BAD_ADDRESS"

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from penstock.coordination.files import FileStore
-from penstock.coordination.leadership import leading, office
-from penstock.coordination.lease import leader
+from penstock.coordination.leadership import lead_unit, leader_lease_path
+from penstock.coordination.lease import read_lease
 
 
 def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Path) -> None:
@@ -15,11 +15,11 @@ def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Pa
 
     def second() -> None:
         second_waits.set()
-        with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
+        with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
             assert lease is not None
             order.append(lease.generation)
 
-    with leading(str(tmp_path), "unit", above=lambda: 6, session_seconds=30.0) as lease:
+    with lead_unit(str(tmp_path), "unit", above=lambda: 6, session_seconds=30.0) as lease:
         assert lease is not None
         thread = threading.Thread(target=second)
         thread.start()
@@ -28,22 +28,24 @@ def test_one_leads_the_next_waits_and_leads_when_the_first_has_done(tmp_path: Pa
         order.append(lease.generation)
     thread.join(20)  # long before the session of the first could have run out
     assert order == [7, 8]
-    assert leader(FileStore(tmp_path), office("unit")).session is None
+    assert read_lease(FileStore(tmp_path), leader_lease_path("unit")).session is None
 
 
 def test_whoever_is_not_wanted_any_more_does_not_wait_on(tmp_path: Path) -> None:
-    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
+    with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=30.0) as lease:
         assert lease is not None
         asked = iter([True, True, True])
-        with leading(str(tmp_path), "unit", above=lambda: 0, wanted=lambda: next(asked, False)) as other:
+        with lead_unit(str(tmp_path), "unit", above=lambda: 0, wanted=lambda: next(asked, False)) as other:
             assert other is None
 
 
 def test_who_was_fenced_leaves_the_office_to_the_other(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    with leading(str(tmp_path), "unit", above=lambda: 0, session_seconds=5.0) as lease:
+    with lead_unit(str(tmp_path), "unit", above=lambda: 0, session_seconds=5.0) as lease:
         assert lease is not None
-        record = store.get(office("unit"))
+        record = store.get(leader_lease_path("unit"))
         assert record is not None
-        assert store.replace(office("unit"), b'{"generation": 5, "session": "another"}', record.version)
-    assert leader(store, office("unit")).generation == 5
+        assert store.replace(
+            leader_lease_path("unit"), b'{"generation": 5, "session": "another"}', record.version
+        )
+    assert read_lease(store, leader_lease_path("unit")).generation == 5

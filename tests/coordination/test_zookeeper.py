@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.lease import acquire
 from penstock.coordination.zookeeper import ZooKeeperStore
 from penstock.errors import ExternalError
@@ -29,8 +29,8 @@ def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
 
 
 def test_a_lease_outlives_a_short_absence(server: ZooKeeperServer) -> None:
-    store = store_at(f"zk://{server.hosts}/penstock")
-    session = store.session(60.0)  # a busy machine takes its time to start a server
+    store = open_store(f"zk://{server.hosts}/penstock")
+    session = store.start_session(60.0)  # a busy machine takes its time to start a server
     lease = acquire(store, "office", session, seconds=10)
     assert lease is not None
     server.stop()
@@ -38,15 +38,15 @@ def test_a_lease_outlives_a_short_absence(server: ZooKeeperServer) -> None:
     server.start()
     waited = store.wait("office", -1, 30)
     assert waited is not None
-    assert session.held()
-    assert lease.held()
+    assert session.is_held()
+    assert lease.is_held()
     session.close()
     store.close()
 
 
 def test_a_lease_outlives_no_long_absence(server: ZooKeeperServer) -> None:
-    store = store_at(f"zk://{server.hosts}/penstock")
-    session = store.session(8.0)
+    store = open_store(f"zk://{server.hosts}/penstock")
+    session = store.start_session(8.0)
     lease = acquire(store, "office", session, seconds=30)
     assert lease is not None
     os.kill(server.pid, signal.SIGSTOP)  # answers nobody
@@ -59,7 +59,7 @@ def test_a_lease_outlives_no_long_absence(server: ZooKeeperServer) -> None:
     finally:
         os.kill(server.pid, signal.SIGCONT)
     session.close()
-    again = store.session(8.0)
+    again = store.start_session(8.0)
     following = acquire(store, "office", again, seconds=60)
     assert following is not None
     assert following.generation == lease.generation + 1

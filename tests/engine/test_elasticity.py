@@ -109,7 +109,7 @@ def test_one_that_comes_for_one_that_died_gets_its_buckets_back_without_a_decisi
     del playground.workers_["2"]
     playground.turn(times=2)
     assert playground.owners() == {"1"}
-    assert "in place of 2, which died" in playground.loop.loop.resting
+    assert "should replace 2, which failed" in playground.loop.loop.resting
     playground.come("7")
     playground.turn(times=3)
     assert playground.owners() == {"1", "7"}
@@ -271,7 +271,7 @@ def test_an_engine_that_has_just_begun_is_not_judged_by_its_first_epochs(playgro
         assert said is not None
         assert not said.warm
         assert math.isnan(said.backlog_seconds)
-        assert "just begun" in playground.loop.loop.resting
+        assert "just started" in playground.loop.loop.resting
     playground.turn(busy=1.0)
     said = playground.meter.latest
     assert said is not None

@@ -85,13 +85,13 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_every_decision_is_read_back_as_it_was(decision: Provision | Decommission | Move) -> None:
-    record = Record().added(decision, 10.0).over(0, Outcome.failed, 12.0, "no", 3.0)
+    record = Record().add(decision, 10.0).set_end(0, Outcome.failed, 12.0, "no", 3.0)
     (entry,) = Record.from_lines(record.lines(1_000.0), 1_000.0, now=50.0).entries
     assert entry == replace(record.entries[0], backlog_seconds=0.0)
 
 
 def test_an_entry_from_the_future_is_of_now() -> None:
-    record = Record().added(Provision(1, "because"), 10.0).over(0, Outcome.failed, 12.0, "no", 0.0)
+    record = Record().add(Provision(1, "because"), 10.0).set_end(0, Outcome.failed, 12.0, "no", 0.0)
     (entry,) = Record.from_lines(record.lines(1_000.0), 0.0, now=50.0).entries
     assert max(entry.at, entry.outcome_at, entry.changed_at) == 50.0
 

@@ -65,7 +65,7 @@ def test_the_cost_of_an_interval_is_reckoned_with_it() -> None:
         gauge.add(report)
     reported = gauge.load()
     assert reported is not None
-    load = reported.taking(0.0, cpu_cores=1.0, memory_bytes=1e9)
+    load = reported.to_load(0.0, cpu_cores=1.0, memory_bytes=1e9)
     assert load.run_growth == pytest.approx(0.5)
     manifest = checkpoint_bytes(replace(load, run_bytes=0.0), 1)
     # a millionth of the state changes twice: what the power says is what is written

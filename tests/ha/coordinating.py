@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from penstock.ha.coordinator import Coordinator
-from penstock.ha.nodes import given_up, on_nodes
+from penstock.ha.nodes import cancel_requests, start_on_node
 from penstock.ha.unit import Unit
 
 
@@ -19,4 +19,4 @@ def said(line: str) -> None:
 
 
 if __name__ == "__main__":
-    Coordinator(Unit.at(Path(sys.argv[1])), on_nodes, said, given_up).run()
+    Coordinator(Unit.at(Path(sys.argv[1])), start_on_node, said, cancel_requests).run()

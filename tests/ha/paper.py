@@ -36,12 +36,12 @@ class World:
         now: float = 1_000.0,
     ) -> None:
         launch = Launch("paper", str(folder / "store"), "app.py", str(folder), recovery=recovery)
-        self.unit = Unit.made(folder / "state", launch)
+        self.unit = Unit.create(folder / "state", launch)
         controlled = "threshold_seconds" in recovery
         first = UnitRecord(
             Scheme.active_replication, str(folder), controlled=controlled, leader="e1", generation=1
         )
-        self.unit.begun(replace(first, **(record or {})))
+        self.unit.create_record(replace(first, **(record or {})))
         self.now = now
         self.load = dict(LOAD)
         #: by how much the primary's clock is ahead of ours
@@ -75,7 +75,7 @@ class World:
         return decision
 
     def measured(self, **figures: float) -> None:
-        self.unit.change(lambda now: now.measuring(**figures))
+        self.unit.change(lambda now: now.add_measurements(**figures))
 
     @property
     def record(self) -> UnitRecord:

@@ -20,7 +20,7 @@ from penstock.cli.state import forget
 from penstock.coordination.contract import Session
 from penstock.coordination.lease import acquire
 from penstock.errors import ExternalError, PenstockError
-from penstock.ha.claim import asked, claimed
+from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator, last_error
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
@@ -38,7 +38,7 @@ app = ps.app("NAME", ps.output("all", lines.select("page"), ps.jsonl("out")))
 LEASE_SECONDS = 4.0
 
 
-def launch_of(root: Path, app: str = "mine", **changes: object) -> Launch:
+def read_launch(root: Path, app: str = "mine", **changes: object) -> Launch:
     settings = {"checkpoint_every": 3, "checkpoint_varies": False}
     launch = Launch(
         unit_name(app, root),
@@ -53,7 +53,7 @@ def launch_of(root: Path, app: str = "mine", **changes: object) -> Launch:
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Iterator[Unit]:
-    made = claimed(tmp_path / "state", launch_of(tmp_path / "state"))
+    made = claim_unit(tmp_path / "state", read_launch(tmp_path / "state"))
     yield made
     made.close()
 
@@ -61,8 +61,8 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
 @pytest.fixture
 def at_work(unit: Unit) -> Iterator[Session]:
     """Another coordinator of the unit, with its lease."""
-    session = unit.store.session(60.0)
-    unit.attend(session)
+    session = unit.store.start_session(60.0)
+    unit.register_coordinator(session)
     assert acquire(unit.store, unit.coordinator_path, session) is not None
     yield session
     session.close()
@@ -89,7 +89,9 @@ class Second:
     def __init__(self, unit: Unit, scheme: Scheme | None = Scheme.passive_cold) -> None:
         self.told: list[str] = []
         again = Unit(unit.root, replace(unit.launch, epoch_seconds=7.0), unit.store)
-        self.coordinator = Coordinator(again, self._start, self.told.append, begin=asked(again, scheme))
+        self.coordinator = Coordinator(
+            again, self._start, self.told.append, begin=prepare_launch(again, scheme)
+        )
         self.ended: list[UnitRecord] = []
         self.thread = threading.Thread(target=lambda: self.ended.append(self.coordinator.run()), daemon=True)
         self.thread.start()
@@ -131,20 +133,20 @@ def test_another_application_does_not_get_the_directory_of_a_live_unit(
 
 
 def test_a_unit_that_is_down_is_refused_to_another_application_and_gone_when_begun_anew(unit: Unit) -> None:
-    other = launch_of(unit.root, "other")
+    other = read_launch(unit.root, "other")
     with pytest.raises(PenstockError, match="another application"):
-        claimed(unit.root, other)
+        claim_unit(unit.root, other)
     forget(unit.root)
-    claimed(unit.root, other).close()
+    claim_unit(unit.root, other).close()
     assert json.loads((unit.root / "ha" / "unit.json").read_bytes())["unit"] == other.unit
 
 
 def test_another_store_is_refused_while_the_unit_is_up(unit: Unit, at_work: Session, tmp_path: Path) -> None:
     elsewhere = replace(unit.launch, coordination=str(tmp_path / "elsewhere"))
     with pytest.raises(ExternalError, match="UNIT_RUNNING"):
-        claimed(unit.root, elsewhere)
+        claim_unit(unit.root, elsewhere)
     at_work.close()
-    claimed(unit.root, elsewhere).close()
+    claim_unit(unit.root, elsewhere).close()
 
 
 def test_the_record_stays_while_an_engine_holds_the_directory(unit: Unit) -> None:
@@ -200,7 +202,7 @@ def test_one_that_stands_by_ends_with_a_unit_that_is_stopped(unit: Unit, at_work
 
 def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
     unit.change(lambda now: replace(now, phase="stopping"))
-    engine = unit.store.session(60.0)
+    engine = unit.store.start_session(60.0)
     unit.join(engine, "e1", Member(os.getpid(), socket.gethostname(), "passive", engine.id))
     second = Second(unit)
     until("it waits", lambda: any("being stopped" in line for line in second.told))

@@ -22,8 +22,8 @@ def test_a_state_whose_runs_are_gone_cannot_be_followed(
     rows = events_stream(steady(5)).key_by("user").last(2, "n")
     run_inline(ps.app("any", ps.output("out", rows, ListSink())), state)
     leader = StateDirectory(state)
-    assert seed.seeded(tmp_path / "whole", leader) == 0
+    assert seed.seed_state(tmp_path / "whole", leader) == 0
     shutil.rmtree(state / "runs")
     monkeypatch.setattr(seed, "_ATTEMPTS", 3)
     with pytest.raises(ExternalError, match="NOTHING_TO_FOLLOW"):
-        seed.seeded(tmp_path / "target", leader)
+        seed.seed_state(tmp_path / "target", leader)

@@ -27,8 +27,8 @@ GONE = 2**22 + 1
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Iterator[Unit]:
-    made = Unit.made(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
-    made.begun(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
+    made = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    made.create_record(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
     yield made
     made.close()
 
@@ -87,8 +87,8 @@ def test_what_engines_ended_with_is_over_once_there_are_results(recoveries: Any,
     report = SimpleNamespace(committed_at=1.0, epoch=6)
     back = SimpleNamespace(outcome=dict, by_job=lambda count: {})
     assert not lead.resulted(record, report, back)[0].errors
-    given_up = replace(record, phase="failed")
-    assert lead.resulted(given_up, report, back)[0].errors == record.errors, (
+    cancel_requests = replace(record, phase="failed")
+    assert lead.resulted(cancel_requests, report, back)[0].errors == record.errors, (
         "why it was given up is still told"
     )
 

@@ -163,14 +163,14 @@ def test_the_scheme_of_jobs_changes_while_commands_are_said(make: Make) -> None:
         Scheme.deployed,
         Scheme.passive_cold,
     ):
-        kit.unit.switched(scheme)
+        kit.unit.switch_scheme(scheme)
         kit.until(f"{scheme} stands", lambda scheme=scheme: stands(kit, scheme))  # type: ignore[misc]
         kit.tells("ALTER JOB late SET WHERE amount < 1", cheap)
         kit.flowing(2)
         if scheme in (Scheme.active_replication, Scheme.passive_cold):
             kit.replaced()
         kit.tells("ALTER JOB late SET WHERE TRUE", everything)
-    kit.unit.switched(Scheme.passive_replication)
+    kit.unit.switch_scheme(Scheme.passive_replication)
     kit.until("it is alone", lambda: stands(kit, Scheme.passive_replication))
     kit.tells("DROP JOB late", nothing)
     kit.flowing()

@@ -24,6 +24,6 @@ def test_a_member_that_reports_no_load_yet_may_say_so_with_an_empty_one() -> Non
 
 
 def test_a_load_is_taken_by_the_clock_of_who_hears_of_it() -> None:
-    load = LOAD.taking(90.0, cpu_cores=1.5, memory_bytes=1e9)
+    load = LOAD.to_load(90.0, cpu_cores=1.5, memory_bytes=1e9)
     assert (load.at, load.cpu_cores, load.memory_bytes) == (90.0, 1.5, 1e9)
     assert (load.events_per_second, load.run_growth, load.work_seconds) == (1.0, 0.75, 0.25)

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.coordination.address import store_at
+from penstock.coordination.address import open_store
 from penstock.coordination.contract import Session
 from penstock.errors import UserError
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
-from penstock.ha.nodes import Node, given_up, on_nodes
-from penstock.ha.placement import after_loss
+from penstock.ha.nodes import Node, cancel_requests, start_on_node
+from penstock.ha.placement import count_takeovers
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Kind, Member, Unit, UnitRecord
 from tests.ha.unit_kit import Kit
@@ -41,7 +41,7 @@ class Engines:
     def __call__(self, unit: Unit, name: str, kind: Kind, node: str = "") -> Popen[bytes]:
         me = unit.launch.unit, name
         self.started.append(me)
-        session = self.sessions[me] = unit.store.session(self.seconds)
+        session = self.sessions[me] = unit.store.start_session(self.seconds)
         first = unit.record().leader not in unit.members()
         phase = "primary" if first else "ready"
         if first:
@@ -62,7 +62,7 @@ class World:
         self._coordinators: list[tuple[Coordinator, threading.Thread]] = []
 
     def node(self, name: str) -> Node:
-        store = store_at(str(self.folder / "store"))
+        store = open_store(str(self.folder / "store"))
         self._stores.append(store)
         node = Node(store, name, self.engines)
         thread = threading.Thread(target=node.run, daemon=True)
@@ -77,21 +77,21 @@ class World:
         thread.join()
 
     def coordinator(self, unit: Unit) -> None:
-        coordinator = Coordinator(unit, on_nodes, lambda _: None, given_up)
+        coordinator = Coordinator(unit, start_on_node, lambda _: None, cancel_requests)
         thread = threading.Thread(target=coordinator.run, daemon=True)
         thread.start()
         self._coordinators.append((coordinator, thread))
 
     def unit(self, name: str, scheme: Scheme = Scheme.passive_hot) -> Unit:
         launch = Launch(name, str(self.folder / "store"), "app.py", str(self.folder))
-        unit = Unit.made(self.folder / name, launch)
-        unit.begun(UnitRecord(scheme, str(unit.root)))
+        unit = Unit.create(self.folder / name, launch)
+        unit.create_record(UnitRecord(scheme, str(unit.root)))
         self.units.append(unit)
         return unit
 
     def start(self, unit: Unit, engine: str) -> str:
         """Have an engine started; the node it is on."""
-        assert on_nodes(unit, engine, "passive") is None
+        assert start_on_node(unit, engine, "passive") is None
         until(lambda: engine in unit.members())
         return unit.members()[engine].node
 
@@ -135,7 +135,7 @@ def test_a_lost_nodes_work_is_spread_over_the_others(world: World) -> None:
     assert Counter(primaries.values()) == dict.fromkeys(NAMES, 2)
     secondaries = {unit.launch.unit: world.start(unit, "e2") for unit in units}
     for lost in NAMES:
-        taken_over = after_loss(primaries, secondaries, lost)
+        taken_over = count_takeovers(primaries, secondaries, lost)
         assert taken_over == {name: 1 for name in NAMES if name != lost}
     # a node is lost: where its engines are needed again, they go to those that are left
     world.lost("n0")
@@ -153,7 +153,7 @@ def test_secondaries_are_interleaved_when_units_come_one_after_the_other(world: 
         homes[name], secondaries[name] = world.start(unit, "e1"), world.start(unit, "e2")
     assert homes == {"z": "n0", "y": "n1", "x": "n2", "w": "n0", "v": "n1"}
     for lost in ("n0", "n1"):
-        assert after_loss(homes, secondaries, lost) == {name: 1 for name in NAMES if name != lost}
+        assert count_takeovers(homes, secondaries, lost) == {name: 1 for name in NAMES if name != lost}
 
 
 def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) -> None:
@@ -170,7 +170,7 @@ def test_what_is_asked_for_is_started_once_and_its_end_made_known(world: World) 
 
 def test_what_was_asked_of_a_node_that_died_is_taken_back_and_asked_of_another(world: World) -> None:
     unit = world.unit("u", Scheme.passive_replication)
-    unheeding = unit.store.session(5.0)
+    unheeding = unit.store.start_session(5.0)
     assert unheeding.join("nodes/up", "n0", b"{}")
     world.node("n1")
     world.coordinator(unit)
@@ -186,7 +186,7 @@ def test_a_host_that_died_just_now_is_not_asked_for_its_primarys_successor(world
     world.node("n1")
     assert world.start(world.unit("v"), "e1") == "n1"
     unit = world.unit("u", Scheme.passive_replication)
-    host = unit.store.session(12.0)  # seen to be gone well after its engine
+    host = unit.store.start_session(12.0)  # seen to be gone well after its engine
     assert host.join("nodes/up", "n0", b"{}")
     world.engines.seconds = 5.0
     world.coordinator(unit)
@@ -205,20 +205,20 @@ def test_the_node_of_one_that_was_let_go_or_of_a_run_before_is_as_good_as_others
         world.node(name)
     unit = world.unit("u")
     assert [world.start(unit, "e1"), world.start(unit, "e2")] == ["n0", "n1"]
-    given_up(unit, unit.change(lambda now: replace(now, leaving=("e2",))))
+    cancel_requests(unit, unit.change(lambda now: replace(now, leaving=("e2",))))
     world.engines.sessions["u", "e2"].close()
     assert world.start(unit, "e3") == "n1"
     world.engines.sessions["u", "e3"].close()
     assert world.start(unit, "e4") == "n2"
     for name in ("e1", "e4"):
         world.engines.sessions["u", name].close()
-    assert given_up(unit, replace(unit.record(), phase="done")) == {"e1", "e4"}
+    assert cancel_requests(unit, replace(unit.record(), phase="done")) == {"e1", "e4"}
     assert world.start(unit, "e5") == "n0"
 
 
 def test_a_request_that_cannot_be_met_does_not_end_the_node(world: World) -> None:
     unit = world.unit("u")
-    nowhere = Unit.made(
+    nowhere = Unit.create(
         world.folder / "v", Launch("v", str(world.folder / "store"), "app.py", str(world.folder / "gone"))
     )
     world.units.append(nowhere)
@@ -242,7 +242,7 @@ def test_a_request_that_cannot_be_met_does_not_end_the_node(world: World) -> Non
 
 def test_with_one_node_both_are_there_and_without_any_the_coordinator_starts_them(world: World) -> None:
     unit = world.unit("u")
-    assert on_nodes(unit, "e1", "passive", world.engines) is not None
+    assert start_on_node(unit, "e1", "passive", world.engines) is not None
     assert unit.members()["e1"].node == ""
     world.node("n0")
     assert world.start(unit, "e2") == "n0"
@@ -261,7 +261,7 @@ def test_a_unit_that_has_ended_counts_no_more(world: World) -> None:
 @pytest.mark.timeout(240)
 def test_a_unit_on_two_nodes_survives_its_primary(tmp_path: Path) -> None:
     address = str(tmp_path / "store")
-    stores = [store_at(address) for _ in range(2)]
+    stores = [open_store(address) for _ in range(2)]
     nodes = [Node(store, name) for store, name in zip(stores, NAMES, strict=False)]
     threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
     for thread in threads:

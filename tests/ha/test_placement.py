@@ -7,7 +7,7 @@ from collections.abc import Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ha.placement import after_loss, interleaved
+from penstock.ha.placement import choose_node, count_takeovers
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -16,7 +16,7 @@ def one_by_one(primaries: dict[str, str], nodes: Collection[str]) -> dict[str, s
     """The secondaries of units that come one after the other."""
     placed: dict[str, str] = {}
     for unit, home in primaries.items():
-        placed[unit] = interleaved(home, [(primaries[one], node) for one, node in placed.items()], nodes)
+        placed[unit] = choose_node(home, [(primaries[one], node) for one, node in placed.items()], nodes)
     return placed
 
 
@@ -28,7 +28,7 @@ def test_a_lost_nodes_work_is_spread_over_the_others(primaries: dict[str, str], 
     placed = one_by_one(primaries, nodes)
     assert all(node in nodes and node != primaries[unit] for unit, node in placed.items())
     for lost in {*primaries.values()}:
-        taken = after_loss(primaries, placed, lost)
+        taken = count_takeovers(primaries, placed, lost)
         assert sum(taken.values()) == [*primaries.values()].count(lost)
         shares = [taken.get(node, 0) for node in nodes - {lost}]
         assert max(shares) - min(shares) <= 1
@@ -41,10 +41,10 @@ def test_with_as_many_units_on_each_node_every_node_carries_as_many_secondaries(
 
 
 def test_one_node_has_both() -> None:
-    assert interleaved("n0", [], ["n0"]) == "n0"
+    assert choose_node("n0", [], ["n0"]) == "n0"
 
 
 def test_a_shunned_node_is_taken_only_where_there_is_no_other_beside_the_primarys() -> None:
     there = [("n0", "n2")] * 3
-    assert interleaved("n0", there, ["n0", "n1", "n2"], shunned=["n1"]) == "n2"
-    assert interleaved("n0", there, ["n0", "n1"], shunned=["n1"]) == "n1"
+    assert choose_node("n0", there, ["n0", "n1", "n2"], avoided=["n1"]) == "n2"
+    assert choose_node("n0", there, ["n0", "n1"], avoided=["n1"]) == "n1"

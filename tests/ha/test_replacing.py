@@ -38,8 +38,10 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
     """Each secondary misses its heartbeats as soon as it is up, since starting it takes what all engines need."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    unit = Unit.made(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
-    unit.begun(UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1))
+    unit = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    unit.create_record(
+        UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1)
+    )
     members = {"e1": engine("passive", "primary")}
     monkeypatch.setattr(unit, "members", lambda: dict(members))
     starts: list[float] = []
@@ -66,8 +68,10 @@ def test_an_overloaded_machine_is_not_kept_busy_with_starts(
 
 def test_one_that_was_asked_to_leave_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheme that is switched often lets engines go often."""
-    unit = Unit.made(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
-    unit.begun(UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1))
+    unit = Unit.create(tmp_path / "state", Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path)))
+    unit.create_record(
+        UnitRecord(Scheme.active_standby, str(unit.root), leader="e1", generation=1, started=1)
+    )
     members = {"e1": engine("passive", "primary")}
     monkeypatch.setattr(unit, "members", lambda: dict(members))
     starts: list[str] = []

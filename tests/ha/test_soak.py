@@ -67,7 +67,7 @@ class Soak:
             "pause the primary": lambda: self._pause(leads=True),
             "pause the secondary": lambda: self._pause(leads=False),
             "take the store away": self._away,
-            "change the scheme": lambda: kit.unit.switched(draw.choice([*SCHEMES])) and None,
+            "change the scheme": lambda: kit.unit.switch_scheme(draw.choice([*SCHEMES])) and None,
         }
         if disk is not None:
             self._faults["fill the disk"] = self._fill

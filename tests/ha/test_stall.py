@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import ExternalError
 from penstock.ha.launch import Launch
-from penstock.ha.needs import may_return
+from penstock.ha.needs import find_returning
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord
 from penstock.replica.membership import Voice
@@ -80,17 +80,17 @@ def test_the_recovery_from_a_primary_that_hangs_is_measured(tmp_path: Path) -> N
 @pytest.fixture
 def unit(tmp_path: Path) -> Unit:
     launch = Launch("paper", str(tmp_path / "store"), "app.py", str(tmp_path), lease_seconds=LEASE_SECONDS)
-    made = Unit.made(tmp_path / "state", launch)
-    made.begun(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
+    made = Unit.create(tmp_path / "state", launch)
+    made.create_record(UnitRecord(Scheme.active_standby, str(made.root), leader="e1", generation=1))
     return made
 
 
 @pytest.mark.parametrize("how", ["is up", "is on the way"])
 def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
-    former = unit.store.session(LEASE_SECONDS)
+    former = unit.store.start_session(LEASE_SECONDS)
     voice = Voice(unit, former, "e2", "active")
     voice.say(phase="following")
-    other = unit.store.session(LEASE_SECONDS)
+    other = unit.store.start_session(LEASE_SECONDS)
     if how == "is up":
         Voice(unit, other, "e3", "active").say(phase="starting")
     else:
@@ -102,7 +102,7 @@ def test_one_that_was_replaced_says_so_and_ends(unit: Unit, how: str) -> None:
 
 
 def test_an_engine_of_the_other_kind_replaces_nobody(unit: Unit) -> None:
-    former = unit.store.session(LEASE_SECONDS)
+    former = unit.store.start_session(LEASE_SECONDS)
     voice = Voice(unit, former, "e2", "active")
     voice.say(phase="following")
     unit.change(lambda now: replace(now, pending={"e3": ("passive", time.time())}))
@@ -116,6 +116,6 @@ def test_only_secondaries_whose_process_is_there_are_expected_back() -> None:
     here, gone = (Member(pid, socket.gethostname(), "active") for pid in (os.getpid(), GONE))
     known = {"e1": here, "e2": here, "e3": gone, "e4": here}
     record = UnitRecord(Scheme.active_standby, "d", leader="e1", lost={"e1": 99.0, "e2": 99.0, "e4": 90.0})
-    assert may_return(record, known, {}, 100.0) == {"e2", "e4"}, "who led does not come back"
-    assert may_return(record, known, {}, 100.0, 2.0) == {"e2"}, "nobody is waited for much longer"
-    assert may_return(record, known, {"e5": here}, 100.0, 2.0) == set()
+    assert find_returning(record, known, {}, 100.0) == {"e2", "e4"}, "who led does not come back"
+    assert find_returning(record, known, {}, 100.0, 2.0) == {"e2"}, "nobody is waited for much longer"
+    assert find_returning(record, known, {"e5": here}, 100.0, 2.0) == set()

@@ -169,7 +169,7 @@ def test_the_scheme_changes_while_events_flow(make: Make) -> None:
     kit.feeder.go()
     kit.until("it leads", kit.leader)
     for scheme in (Scheme.passive_cold, Scheme.active_standby, Scheme.active_replication, Scheme.deployed):
-        kit.unit.switched(scheme)
+        kit.unit.switch_scheme(scheme)
         kit.until(f"{scheme} stands", lambda scheme=scheme: stands(kit, scheme))  # type: ignore[misc]
         kit.flowing(2)
     assert kit.record().generation == 1, "nobody has failed: the primary was left alone"
@@ -177,7 +177,7 @@ def test_the_scheme_changes_while_events_flow(make: Make) -> None:
     assert first is not None
     kit.kill(first)
     kit.until("another leads", lambda: kit.leader() not in (None, first))
-    kit.unit.switched(Scheme.passive_replication)
+    kit.unit.switch_scheme(Scheme.passive_replication)
     kit.until("it is alone", lambda: stands(kit, Scheme.passive_replication))
     kit.finish()
     assert len(kit.record().switches) == 5

@@ -206,9 +206,9 @@ class Kit:
                 **settings,
             },
         )
-        self.unit = Unit.made(self.root, launch)
+        self.unit = Unit.create(self.root, launch)
         controlled = "threshold_seconds" in launch.recovery
-        self.unit.begun(
+        self.unit.create_record(
             UnitRecord(
                 scheme,
                 str(self.unit.root),

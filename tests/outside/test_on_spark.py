@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.coordination.address import store_at
-from penstock.coordination.leadership import office
-from penstock.coordination.lease import leader
+from penstock.coordination.address import open_store
+from penstock.coordination.leadership import leader_lease_path
+from penstock.coordination.lease import read_lease
 from penstock.engine.engine import Engine
 from penstock.settings import Settings
 from penstock.testing.kafka_cluster import KafkaCluster
@@ -67,7 +67,12 @@ def test_events_of_kafka_and_redis_come_to_postgres_kafka_and_redis(
             )
             Engine(app, settings, spark).run()
             rows = [json.loads(fields[b"row"]) for _, fields in server.xrange(f"{key}:out")]
-        assert leader(store_at(f"zk://{zookeeper.hosts}/penstock"), office("outside")).generation >= 1
+        assert (
+            read_lease(
+                open_store(f"zk://{zookeeper.hosts}/penstock"), leader_lease_path("outside")
+            ).generation
+            >= 1
+        )
     finally:
         zookeeper.stop()
     with psycopg.connect(postgres_address) as database:

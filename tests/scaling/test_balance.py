@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.scaling.balance import Slices, balanced, offloaded
+from penstock.scaling.balance import Slices, balance_slices, offload_slices
 
 
 @st.composite
@@ -26,7 +26,7 @@ def right(slices: Slices, moves: dict[int, tuple[int, int]]) -> None:
     for bucket, (old, new) in moves.items():
         assert slices.bucket_map[bucket] == old != new
         assert slices.speed[new] > 0
-    after = slices.moved(moves)
+    after = slices.apply_moves(moves)
     untouched = [b for b in range(slices.bucket_map.size) if b not in moves]
     assert (after.bucket_map[untouched] == slices.bucket_map[untouched]).all()
 
@@ -36,9 +36,9 @@ def right(slices: Slices, moves: dict[int, tuple[int, int]]) -> None:
 def test_balancing_keeps_every_bucket_once_and_never_raises_deviation_or_busiest(
     slices: Slices, improvement: float
 ) -> None:
-    moves = balanced(slices, improvement)
+    moves = balance_slices(slices, improvement)
     right(slices, moves)
-    after = slices.moved(moves)
+    after = slices.apply_moves(moves)
     assert after.deviation() <= slices.deviation() + 1e-9
     assert after.busiest() <= slices.busiest() + 1e-9
     assert after.bucket_load.sum() == slices.bucket_load.sum()
@@ -48,13 +48,13 @@ def test_balancing_keeps_every_bucket_once_and_never_raises_deviation_or_busiest
 @given(some_slices(), st.data())
 def test_what_leaves_is_emptied_and_nothing_else_is_touched(slices: Slices, data: st.DataObject) -> None:
     leaving = data.draw(st.lists(st.integers(0, slices.speed.size - 1), unique=True))
-    moves = offloaded(slices, np.array(leaving, dtype=np.int64))
+    moves = offload_slices(slices, np.array(leaving, dtype=np.int64))
     right(slices, moves)
     stay = [at for at in range(slices.speed.size) if slices.speed[at] > 0 and at not in leaving]
     if not stay:
         assert moves == {}  # somebody must keep them
         return
-    assert not np.isin(slices.moved(moves).bucket_map, leaving).any()
+    assert not np.isin(slices.apply_moves(moves).bucket_map, leaving).any()
     assert all(old in leaving for old, _ in moves.values())
 
 
@@ -64,42 +64,42 @@ def plain(loads: list[float], places: list[int], count: int) -> Slices:
 
 def test_one_slice_with_all_gives_until_all_are_even() -> None:
     slices = plain([0.1] * 8, [0] * 8, 4)
-    after = slices.moved(balanced(slices))
+    after = slices.apply_moves(balance_slices(slices))
     assert after.deviation() == pytest.approx(0)
 
 
 def test_a_heavy_bucket_is_not_pushed_around() -> None:
     slices = plain([0.9, 0.1], [0, 1], 2)
-    assert balanced(slices) == {}
+    assert balance_slices(slices) == {}
 
 
 def test_the_small_ones_leave_a_slice_whose_heaviest_cannot() -> None:
     # the heaviest bucket is more than the difference: the seed's rule would stop here
     slices = plain([0.9, 0.2, 0.2, 0.5], [0, 0, 0, 1], 2)
-    assert balanced(slices) == {1: (0, 1), 2: (0, 1)}
+    assert balance_slices(slices) == {1: (0, 1), 2: (0, 1)}
 
 
 def test_a_step_must_gain_enough() -> None:
     slices = plain([0.5, 0.01, 0.48], [0, 0, 1], 2)
-    assert balanced(slices, 0.0) == {1: (0, 1)}
-    assert balanced(slices, 1.9) == {}
+    assert balance_slices(slices, 0.0) == {1: (0, 1)}
+    assert balance_slices(slices, 1.9) == {}
 
 
 def test_a_slow_slice_gets_less() -> None:
     slices = Slices(np.full(30, 0.05), np.arange(30) % 3, np.array([1.0, 1.0, 1 / 3]))
-    after = slices.moved(balanced(slices))
+    after = slices.apply_moves(balance_slices(slices))
     kept = np.bincount(after.bucket_map, minlength=3)
     assert kept[2] < kept[0] / 2
 
 
 def test_a_vacant_slice_gets_nothing() -> None:
     slices = Slices(np.full(8, 0.1), np.zeros(8, dtype=np.int64), np.array([1.0, 0.0, 1.0]))
-    assert {to for _, to in balanced(slices).values()} == {2}
+    assert {to for _, to in balance_slices(slices).values()} == {2}
 
 
 def test_of_a_thousand_slices_one_step_is_enough_to_go_on() -> None:
     loads = np.full(8000, 0.6 / 8)
     loads[:80] *= 2
     slices = Slices(loads, np.arange(8000) // 8, np.ones(1000))
-    after = slices.moved(balanced(slices, 0.05))
+    after = slices.apply_moves(balance_slices(slices, 0.05))
     assert after.deviation() < 0.5 * slices.deviation()

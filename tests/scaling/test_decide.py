@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.scaling.cost import Costs, needed_executors
-from penstock.scaling.decide import Situation, decide, restrained
+from penstock.scaling.decide import Situation, decide, limit_decision
 from penstock.scaling.decisions import (
     Decision,
     Decommission,
     Move,
     Nothing,
     Provision,
+    explain,
     to_plain,
-    told,
 )
 from penstock.scaling.evaluate import Condition, evaluate
 from penstock.scaling.history import History
@@ -32,7 +32,7 @@ SETTINGS = ElasticSettings()
 def decided(now: Situation) -> Decision:
     decision = decide(now)
     assert decision.reason
-    assert told(decision)
+    assert explain(decision)
     assert to_plain(decision)["reason"] == decision.reason
     return decision
 
@@ -214,11 +214,11 @@ def test_sub_queries_share_the_fleet() -> None:
 
 
 def past(decision: Decision, at: float, outcome: Outcome | None = None) -> Record:
-    record = Record().added(decision, at)
+    record = Record().add(decision, at)
     if outcome in (Outcome.helped, Outcome.did_not_help):
-        record = record.over(0, Outcome.watched, at, "", 0.0).judged(0, outcome, at, "why")
+        record = record.set_end(0, Outcome.watched, at, "", 0.0).set_judgement(0, outcome, at, "why")
     elif outcome is not None:
-        record = record.over(0, outcome, at, "why", 0.0)
+        record = record.set_end(0, outcome, at, "why", 0.0)
     return record
 
 
@@ -235,7 +235,7 @@ def test_what_did_not_help_is_not_repeated_until_circumstances_change() -> None:
     assert isinstance(decided(with_past(more, past(first, 300.0, Outcome.did_not_help))), Provision)
     # or something else was changed meanwhile
     other = past(first, 200.0, Outcome.did_not_help)
-    other = other.added(Move("q1", {}, ""), 300.0).over(1, Outcome.watched, 300.0, "", 0.0)
+    other = other.add(Move("q1", {}, ""), 300.0).set_end(1, Outcome.watched, 300.0, "", 0.0)
     assert isinstance(decided(with_past(now, other)), Provision)
 
 
@@ -256,7 +256,7 @@ def test_nothing_is_decided_in_the_cool_down(now: Situation, changed_at: float) 
     assert isinstance(decided(earlier), Nothing) == cooling
     for one in (Provision(1, "mine"), Decommission(("e1", "a"), "mine")):
         if cooling:
-            assert isinstance(restrained(one, earlier), Nothing)
+            assert isinstance(limit_decision(one, earlier), Nothing)
 
 
 @settings(max_examples=200, deadline=None)
@@ -286,9 +286,9 @@ def test_as_many_as_are_needed_are_enough_and_one_fewer_is_not(
 def test_no_manager_gets_past_the_budget(count: int, least: int, over: int, step: int) -> None:
     chosen = ElasticSettings(least_executors=least, most_executors=least + over, largest_step=step)
     now = lasting(chosen, even(5.0, 10), seconds=10)
-    grown = restrained(Provision(count, "mine"), now)
+    grown = limit_decision(Provision(count, "mine"), now)
     assert isinstance(grown, Nothing) or 10 + grown.count <= chosen.most_executors  # type: ignore[union-attr]
-    shrunk = restrained(Decommission(tuple(f"e{n}" for n in range(count)), "mine"), now)
+    shrunk = limit_decision(Decommission(tuple(f"e{n}" for n in range(count)), "mine"), now)
     assert isinstance(shrunk, Nothing) or 10 - len(shrunk.executors) >= least  # type: ignore[union-attr]
 
 
@@ -303,9 +303,9 @@ def test_nonsense_of_a_manager_is_refused() -> None:
         Provision(0, "none"),
     ]
     for decision in nonsense:
-        assert isinstance(restrained(decision, now), Nothing), decision
+        assert isinstance(limit_decision(decision, now), Nothing), decision
     with pytest.raises(TypeError):
-        restrained("more", now)  # type: ignore[arg-type]
+        limit_decision("more", now)  # type: ignore[arg-type]
 
 
 def test_costs_grow_with_bytes_and_fall_with_readers() -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.scaling.fit import Parts, fitted
+from penstock.scaling.fit import Parts, fit_parts
 
 
 @settings(deadline=None)
 @given(st.floats(0.001, 10), st.floats(1e-7, 1e-3), st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
 def test_both_parts_are_found(fixed: float, each: float, events: list[int]) -> None:
-    found = fitted(events, [fixed + each * n for n in events])
+    found = fit_parts(events, [fixed + each * n for n in events])
     apart = max(events) >= 2 * min(events)
     for n in events:
         ratio = found.of(n) / (fixed + each * n)
@@ -24,22 +24,22 @@ def test_both_parts_are_found(fixed: float, each: float, events: list[int]) -> N
 
 
 def test_neither_is_below_nothing() -> None:
-    assert fitted([100, 200, 400], [1.0, 2.1, 4.6]).fixed == 0
-    assert fitted([100, 200, 400], [1.0, 2.1, 4.6]).each == pytest.approx(7.7 / 700)
+    assert fit_parts([100, 200, 400], [1.0, 2.1, 4.6]).fixed == 0
+    assert fit_parts([100, 200, 400], [1.0, 2.1, 4.6]).each == pytest.approx(7.7 / 700)
 
 
 def test_more_events_are_never_reckoned_to_cost_nothing() -> None:
-    assert fitted([100, 200, 400], [3.0, 2.0, 1.0]) == Parts(0.0, 6.0 / 700), "noise"
-    found = fitted([100, 100, 400], [1.0, 3.0, 2.1])
+    assert fit_parts([100, 200, 400], [3.0, 2.0, 1.0]) == Parts(0.0, 6.0 / 700), "noise"
+    found = fit_parts([100, 100, 400], [1.0, 3.0, 2.1])
     assert found.fixed <= 1.0, "the smallest took no more"
     assert found.each > 0
     assert 600 * found.each + 3 * found.fixed == pytest.approx(6.1)
 
 
 def test_times_of_one_size_are_counted_by_the_event() -> None:
-    assert fitted([100, 110], [1.0, 3.2]) == Parts(0.0, 4.2 / 210)
+    assert fit_parts([100, 110], [1.0, 3.2]) == Parts(0.0, 4.2 / 210)
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    assert fitted([], []) == Parts()
-    assert fitted([0, 0], [1.0, 3.0]) == Parts(2.0)
+    assert fit_parts([], []) == Parts()
+    assert fit_parts([0, 0], [1.0, 3.0]) == Parts(2.0)

@@ -14,7 +14,6 @@ from penstock.scaling.decisions import Decision, Decommission, Move, Nothing, Pr
 from penstock.scaling.loop import Loop
 from penstock.scaling.realise import (
     Arrived,
-    Ask,
     Event,
     Granted,
     Instruction,
@@ -26,6 +25,7 @@ from penstock.scaling.realise import (
     MoveFailed,
     Refused,
     Release,
+    RequestExecutors,
     Withdraw,
 )
 from penstock.scaling.record import Outcome
@@ -44,7 +44,7 @@ class Says:
 
 
 def begun(*decisions: Decision, **chosen: object) -> Loop:
-    return Loop.begun(ElasticSettings(**chosen), Says(*decisions))  # type: ignore[arg-type]
+    return Loop.start(ElasticSettings(**chosen), Says(*decisions))  # type: ignore[arg-type]
 
 
 TWO = measured([0.3] * 4, [0, 0, 1, 1], ["a", "b"])
@@ -57,7 +57,7 @@ def turned(loop: Loop, at: float, one: object = TWO, *events: Event) -> tuple[Lo
 
 def test_a_provision_is_asked_for_filled_watched_and_judged() -> None:
     loop, told = turned(begun(Provision(1, "mine")), 5)
-    assert told == (Ask(1),)
+    assert told == (RequestExecutors(1),)
     loop, told = turned(loop, 10, TWO, Granted(1))
     assert told == ()
     loop, told = turned(loop, 15, THREE, Arrived("c"))
@@ -79,8 +79,8 @@ def test_nothing_is_decided_while_the_engine_is_cold() -> None:
     loop = begun(Provision(1, "mine"))
     cold, told = loop.turn(replace(snapshot(5, TWO), warm=False))
     assert (told, cold.record.entries) == ((), ())
-    assert "just begun" in cold.resting
-    assert turned(cold, 10)[1] == (Ask(1),)
+    assert "just started" in cold.resting
+    assert turned(cold, 10)[1] == (RequestExecutors(1),)
 
 
 def test_a_decommission_empties_before_it_lets_go() -> None:
@@ -116,7 +116,7 @@ def test_the_last_executors_are_not_let_go() -> None:
     alone = measured([0.3] * 2, [0, 0], ["b"])
     loop, told = turned(loop, 15, alone, Lost("c"))
     assert (told, loop.orders) == ((Withdraw(("q1",)),), ())
-    assert "others are left" in loop.record.entries[0].why
+    assert "other executors are left" in loop.record.entries[0].why
 
 
 def test_a_dry_run_records_and_does_nothing() -> None:
@@ -133,7 +133,7 @@ def test_a_change_of_the_fleet_is_alone_and_moves_are_one_a_sub_query() -> None:
             moves = [Move("q1", {0: (0, 1)}, "x"), Move("q1", {1: (0, 1)}, "y"), Move("q2", {0: (0, 1)}, "z")]
             return [*moves, Provision(1, "p")]
 
-    loop = Loop.begun(ElasticSettings(), Both())
+    loop = Loop.start(ElasticSettings(), Both())
     loop, told = loop.turn(snapshot(5, even(1.0, 2, name="q1"), even(1.0, 2, name="q2")))
     assert told == (MoveBuckets("q1", {0: (0, 1)}), MoveBuckets("q2", {0: (0, 1)}))
 
@@ -152,7 +152,7 @@ def test_a_manager_that_raises_has_decided_nothing() -> None:
         def decide(self, now: Situation) -> Sequence[Decision]:
             raise KeyError("oops")
 
-    loop, told = Loop.begun(ElasticSettings(), Broken()).turn(snapshot(5, TWO))
+    loop, told = Loop.start(ElasticSettings(), Broken()).turn(snapshot(5, TWO))
     assert told == ()
     assert "KeyError" in loop.resting
     assert isinstance(loop.failure, KeyError)
@@ -170,18 +170,18 @@ def test_of_a_manager_that_raises_the_line_is_told_and_of_one_that_hands_nothing
             return None  # type: ignore[return-value]
 
     told = [
-        Loop.begun(ElasticSettings(), manager).turn(snapshot(5, TWO))[0].resting
+        Loop.start(ElasticSettings(), manager).turn(snapshot(5, TWO))[0].resting
         for manager in (Broken(), Forgetful())
     ]
     assert re.fullmatch(r"the manager raised ZeroDivisionError: no \(test_loop.py, line \d+\)", told[0])
-    assert "decide hands a list of decisions, not None" in told[1]
+    assert "decide must return a list of decisions, not None" in told[1]
 
 
 def test_spare_executors_never_leave_the_budget() -> None:
     loop, told = turned(begun(spare_executors=2, most_executors=3), 5)
     assert told == (KeepSpare(1),)
     loop, told = turned(begun(Provision(1, ""), spare_executors=2, most_executors=3), 5)
-    assert told == (Ask(1),)
+    assert told == (RequestExecutors(1),)
     assert loop.spare == 0
 
 

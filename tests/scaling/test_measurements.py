@@ -38,7 +38,7 @@ def test_what_is_fixed_does_not_grow_with_the_input() -> None:
     one = replace(even(1.0, 2, input_rate=30_000, backlog=10_000), fixed_seconds=4.0)
     history = History(30, 300).add(snapshot(5, one))
     assert history.newest_load() == pytest.approx(1.4)
-    assert history.waiting() == pytest.approx(0.2)
+    assert history.waiting_core_seconds() == pytest.approx(0.2)
 
 
 def test_what_was_measured_of_a_cold_engine_is_forgotten() -> None:
@@ -58,7 +58,7 @@ def test_a_sub_query_that_stands_still_needs_what_it_needed() -> None:
     still = measured([0.0] * 8, [b // 4 for b in range(8)], ["e0", "e1"], input_rate=10_000, backlog=50_000)
     history = history.add(snapshot(10, still))
     assert history.newest_load() == pytest.approx(1.0)
-    assert history.waiting() == pytest.approx(5.0)
+    assert history.waiting_core_seconds() == pytest.approx(5.0)
 
 
 def test_a_history_is_a_value_and_forgets() -> None:
@@ -66,7 +66,7 @@ def test_a_history_is_a_value_and_forgets() -> None:
     full = empty
     for number in range(1, 201):
         full = full.add(snapshot(number * PERIOD, even(1.0 if number < 190 else 2.0, 4)))
-        assert full.whole == (number * PERIOD >= 295)
+        assert full.is_complete == (number * PERIOD >= 295)
     assert empty.samples == ()
     assert len(full.samples) <= 61
     assert full.load(30) == pytest.approx(2.0)
@@ -90,13 +90,13 @@ def test_means_forget_faster_when_the_keys_have_shifted() -> None:
 def test_slowness_is_against_the_usual_executor() -> None:
     one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
     history = History(30, 300).add(snapshot(5, one))
-    assert history.smoothed["q1"].slow(1.5) == {"a": pytest.approx(3.0)}
+    assert history.smoothed["q1"].find_slow(1.5) == {"a": pytest.approx(3.0)}
     two = measured([0.3, 0.1], [0, 1], list("ab"), slowness={"a": 3.0})
-    assert History(30, 300).add(snapshot(5, two)).smoothed["q1"].slow(1.5) == {"a": pytest.approx(3.0)}
+    assert History(30, 300).add(snapshot(5, two)).smoothed["q1"].find_slow(1.5) == {"a": pytest.approx(3.0)}
 
 
 def test_slowness_stays_with_its_executor_when_the_fleet_changes() -> None:
     one = measured([0.3, 0.1, 0.1], [0, 1, 2], list("abc"), slowness={"a": 3.0})
     fewer = measured([0.3, 0.1], [0, 1], list("ac"), slowness={"a": 3.0})
     history = History(30, 300).add(snapshot(5, one)).add(snapshot(10, fewer))
-    assert list(history.smoothed["q1"].slow(1.5)) == ["a"]
+    assert list(history.smoothed["q1"].find_slow(1.5)) == ["a"]

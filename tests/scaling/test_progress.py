@@ -8,18 +8,18 @@ import pytest
 
 from penstock.scaling.decisions import Decommission, Move, Provision
 from penstock.scaling.loop import Loop
-from penstock.scaling.progress import MOST_DEATHS, told, with_deaths
+from penstock.scaling.progress import MOST_DEATHS, add_deaths, describe_order
 from penstock.scaling.realise import (
     Arrived,
     Granted,
     Lost,
     MoveFailed,
     Order,
+    OrderPhase,
     Replaced,
-    Stage,
-    opened,
+    open_order,
+    set_moves,
     step,
-    with_moves,
 )
 from penstock.scaling.settings import ElasticSettings
 from tests.scaling.kit import even, snapshot
@@ -28,13 +28,17 @@ RULES = ElasticSettings(start_timeout_seconds=60)
 
 
 def test_a_provision_says_which_executor_it_waits_for_and_since_when() -> None:
-    order, _ = opened(0, Provision(3, "load"), 10)
-    assert told(order, 12) == "3 more executors: waits for the cluster's answer, asked 2 s ago"
+    order, _ = open_order(0, Provision(3, "load"), 10)
+    assert (
+        describe_order(order, 12) == "3 more executors: waits for the cluster's response, requested 2 s ago"
+    )
     order, _ = step(order, Granted(3), 12, RULES)
-    assert told(order, 24) == "3 more executors: waits for executors 1 to 3 of 3, asked 12 s ago"
+    assert (
+        describe_order(order, 24) == "3 more executors: waits for executors 1 to 3 of 3, requested 12 s ago"
+    )
     for name in "45":
         order, _ = step(order, Arrived(name), 20, RULES)
-    assert told(order, 24) == "3 more executors: waits for executor 3 of 3, asked 12 s ago"
+    assert describe_order(order, 24) == "3 more executors: waits for executor 3 of 3, requested 12 s ago"
 
 
 @pytest.mark.parametrize(
@@ -42,62 +46,66 @@ def test_a_provision_says_which_executor_it_waits_for_and_since_when() -> None:
     [
         (
             Order(
-                0, Move("q", {1: (0, 1)}, "x"), Stage.moving, 5, tries=1, pending=frozenset({"q"}), why="no"
+                0,
+                Move("q", {1: (0, 1)}, "x"),
+                OrderPhase.moving,
+                5,
+                tries=1,
+                pending=frozenset({"q"}),
+                why="no",
             ),
-            "move 1 bucket of q: waits for buckets of q to have moved, begun 3 s ago (tried again: no)",
+            "move 1 bucket of q: waits for buckets of q to have moved, started 3 s ago (tried again: no)",
         ),
         (
-            Order(0, Decommission(("7",), "x"), Stage.leaving, 5, tries=2, executors=("7",)),
-            "1 executor fewer: waits for executor 7 to end, let go 3 s ago (tried again 2 times)",
+            Order(0, Decommission(("7",), "x"), OrderPhase.leaving, 5, tries=2, executors=("7",)),
+            "1 executor fewer: waits for executor 7 to end, released 3 s ago (tried again 2 times)",
         ),
         (
-            Order(0, Provision(1, "x"), Stage.undoing, 5, executors=("7",)),
-            "1 more executor: is undone: waits for executor 7 to be empty and end, begun 3 s ago",
+            Order(0, Provision(1, "x"), OrderPhase.undoing, 5, executors=("7",)),
+            "1 more executor: is undone: waits for executor 7 to be empty and end, started 3 s ago",
         ),
     ],
 )
 def test_every_stage_says_what_it_waits_for(order: Order, says: str) -> None:
-    assert told(order, 8) == says
+    assert describe_order(order, 8) == says
 
 
 def test_why_a_try_failed_is_forgotten_when_the_next_succeeds() -> None:
-    order, _ = opened(0, Move("q", {1: (0, 1)}, "x"), 0)
-    order, _ = with_moves(order, {"q": {1: (0, 1)}}, 0)
-    order, _ = step(order, MoveFailed("q", "7 died"), 1, RULES)
-    assert order.why == "7 died"
-    order, _ = with_moves(order, {}, 2)
-    assert (order.stage, order.why) == (Stage.done, "")
+    order, _ = open_order(0, Move("q", {1: (0, 1)}, "x"), 0)
+    order, _ = set_moves(order, {"q": {1: (0, 1)}}, 0)
+    order, _ = step(order, MoveFailed("q", "7 failed"), 1, RULES)
+    assert order.why == "7 failed"
+    order, _ = set_moves(order, {}, 2)
+    assert (order.phase, order.why) == (OrderPhase.done, "")
 
 
 def test_who_died_is_named_and_who_came_in_its_place() -> None:
-    deaths = with_deaths((), [Lost("1"), Lost("2", replaced=True), Lost("3", replaced=True)], 10)
-    assert [one.told(14) for one in deaths] == [
-        "executor 1 died 4 s ago; its buckets went to others",
-        "executor 2 died 4 s ago; its buckets went to others; another in its place has not come",
-        "executor 3 died 4 s ago; its buckets went to others; another in its place has not come",
+    deaths = add_deaths((), [Lost("1"), Lost("2", replaced=True), Lost("3", replaced=True)], 10)
+    assert [one.describe(14) for one in deaths] == [
+        "executor 1 failed 4 s ago; its buckets moved to others",
+        "executor 2 failed 4 s ago; its buckets moved to others; its replacement has not arrived",
+        "executor 3 failed 4 s ago; its buckets moved to others; its replacement has not arrived",
     ]
-    deaths = with_deaths(deaths, [Replaced("9")], 18)
-    assert deaths[1].told(20).endswith("executor 9 took its place 8 s later")
-    assert "has not come" in deaths[2].told(20)
-    many = with_deaths(deaths, [Lost(str(name)) for name in range(90)], 20)
+    deaths = add_deaths(deaths, [Replaced("9")], 18)
+    assert deaths[1].describe(20).endswith("executor 9 replaced it 8 s later")
+    assert "has not arrived" in deaths[2].describe(20)
+    many = add_deaths(deaths, [Lost(str(name)) for name in range(90)], 20)
     assert [one.executor for one in many] == [str(name) for name in range(90 - MOST_DEATHS, 90)]
 
 
 def test_nothing_is_decided_while_another_comes_in_the_place_of_one_that_died() -> None:
     rules = replace(RULES, least_executors=2)
     two, one = even(1.0, 2), even(1.0, 1)
-    loop, _ = Loop.begun(rules).turn(snapshot(5, two))
+    loop, _ = Loop.start(rules).turn(snapshot(5, two))
     loop, told_ = loop.turn(snapshot(10, one), [Lost("e1", replaced=True)])
     assert (told_, loop.record.entries) == ((), ())
-    assert "in place of e1, which died" in loop.resting
+    assert "should replace e1, which failed" in loop.resting
     back, told_ = loop.turn(snapshot(15, two), [Replaced("e7")])
     assert (told_, back.record.entries) == ((), ())
-    assert "e7 has come in place of e1" in back.resting, (
-        "it has its buckets back before anything is concluded"
-    )
+    assert "e7 has replaced e1" in back.resting, "it has its buckets back before anything is concluded"
     back, told_ = back.turn(snapshot(15 + 31, two))
     assert (told_, back.record.entries) == ((), ())
-    assert "died" not in back.resting
+    assert "failed" not in back.resting
     late, told_ = loop.turn(snapshot(10 + 61, one))
     assert told_, "nobody came: the loop decides"
     assert isinstance(late.record.entries[0].decision, Provision)
@@ -105,7 +113,7 @@ def test_nothing_is_decided_while_another_comes_in_the_place_of_one_that_died() 
 
 def test_executors_that_die_one_after_the_other_are_not_waited_for_without_end() -> None:
     rules = replace(RULES, least_executors=2)
-    loop, _ = Loop.begun(rules).turn(snapshot(5, even(1.0, 2)))
+    loop, _ = Loop.start(rules).turn(snapshot(5, even(1.0, 2)))
     for turn in range(20):
         loop, told_ = loop.turn(snapshot(10 + 10 * turn, even(1.0, 1)), [Lost(f"e{turn}", replaced=True)])
         if told_:
@@ -115,6 +123,6 @@ def test_executors_that_die_one_after_the_other_are_not_waited_for_without_end()
 
 
 def test_one_that_nobody_replaces_is_made_good_at_once() -> None:
-    loop, _ = Loop.begun(replace(RULES, least_executors=2)).turn(snapshot(5, even(1.0, 2)))
+    loop, _ = Loop.start(replace(RULES, least_executors=2)).turn(snapshot(5, even(1.0, 2)))
     loop, told_ = loop.turn(snapshot(10, even(1.0, 1)), [Lost("e1")])
     assert told_

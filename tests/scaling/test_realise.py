@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from penstock.scaling.decisions import Decision, Decommission, Move, Nothing, Provision
 from penstock.scaling.realise import (
     Arrived,
-    Ask,
     Event,
     Granted,
     Instruction,
@@ -19,15 +18,16 @@ from penstock.scaling.realise import (
     Moved,
     MoveFailed,
     Order,
+    OrderPhase,
     Passed,
     Refused,
     Release,
-    Stage,
+    RequestExecutors,
     Withdraw,
-    abandoned,
-    opened,
+    abandon_order,
+    open_order,
+    set_moves,
     step,
-    with_moves,
 )
 from penstock.scaling.settings import ElasticSettings
 
@@ -47,8 +47,8 @@ def after(order: Order, *events: Event, at: float = 1.0) -> tuple[Order, list[In
 
 
 def asked() -> Order:
-    order, told = opened(0, GROW, 0.0)
-    assert (order.stage, told) == (Stage.asked, (Ask(2),))
+    order, told = open_order(0, GROW, 0.0)
+    assert (order.phase, told) == (OrderPhase.requested, (RequestExecutors(2),))
     return order
 
 
@@ -58,61 +58,61 @@ def arrived() -> Order:
 
 
 def moving() -> Order:
-    order, told = with_moves(arrived(), MOVES, 1.0)
+    order, told = set_moves(arrived(), MOVES, 1.0)
     assert told == (MoveBuckets("q1", {3: (0, 1)}),)
     return order
 
 
 def leaving() -> Order:
-    order, _ = with_moves(opened(0, SHRINK, 0.0)[0], MOVES, 1.0)
+    order, _ = set_moves(open_order(0, SHRINK, 0.0)[0], MOVES, 1.0)
     return after(order, Moved("q1"))[0]
 
 
 def test_provision_goes_its_way() -> None:
     order, _ = after(asked(), Granted(2))
-    assert order.stage == Stage.coming
+    assert order.phase == OrderPhase.coming
     order, _ = after(order, Arrived("a"))
-    assert order.stage == Stage.coming
+    assert order.phase == OrderPhase.coming
     order, _ = after(order, Arrived("b"))
-    assert (order.stage, order.needs_moves) == (Stage.arrived, True)
-    assert moving().stage == Stage.moving
+    assert (order.phase, order.needs_moves) == (OrderPhase.arrived, True)
+    assert moving().phase == OrderPhase.moving
     order, told = after(moving(), Moved("q1"))
-    assert (order.stage, told, order.ended) == (Stage.done, [], True)
+    assert (order.phase, told, order.has_ended) == (OrderPhase.done, [], True)
 
 
 def test_executors_that_come_before_the_answer_count() -> None:
     order, _ = after(asked(), Arrived("a"), Arrived("b"))
-    assert order.stage == Stage.arrived
+    assert order.phase == OrderPhase.arrived
 
 
 def test_a_refusal_undoes_what_has_not_begun() -> None:
     order, told = after(asked(), Refused("no more"))
-    assert (order.stage, order.why, told) == (Stage.undone, "no more", [])
+    assert (order.phase, order.why, told) == (OrderPhase.undone, "no more", [])
 
 
 def test_a_grant_of_fewer_is_taken() -> None:
     order, _ = after(asked(), Granted(1), Arrived("a"))
-    assert (order.stage, order.wanted) == (Stage.arrived, 1)
+    assert (order.phase, order.wanted) == (OrderPhase.arrived, 1)
 
 
 def test_a_grant_of_none_undoes() -> None:
-    assert after(asked(), Granted(0))[0].stage == Stage.undone
+    assert after(asked(), Granted(0))[0].phase == OrderPhase.undone
 
 
 def test_an_executor_that_never_comes_is_asked_for_again_then_done_without() -> None:
     order, _ = after(asked(), Granted(2), Arrived("a"))
     order, told = after(order, Passed(), at=LATE)
-    assert (order.stage, told) == (Stage.asked, [Ask(1)])
+    assert (order.phase, told) == (OrderPhase.requested, [RequestExecutors(1)])
     order, _ = after(order, Granted(1), at=LATE)
     order, told = after(order, Passed(), at=2 * LATE)
-    assert (order.stage, told, order.why) == (Stage.arrived, [], "1 executors never came")
+    assert (order.phase, told, order.why) == (OrderPhase.arrived, [], "1 executors never arrived")
 
 
 def test_when_none_ever_comes_the_order_is_undone() -> None:
     order, told = after(asked(), Passed(), at=LATE)
-    assert told == [Ask(2)]
+    assert told == [RequestExecutors(2)]
     order, _ = after(order, Passed(), at=2 * LATE)
-    assert order.stage == Stage.undone
+    assert order.phase == OrderPhase.undone
 
 
 def test_time_below_the_limit_changes_nothing() -> None:
@@ -123,37 +123,37 @@ def test_time_below_the_limit_changes_nothing() -> None:
 def test_one_that_dies_while_others_come_is_replaced_then_done_without() -> None:
     coming, _ = after(asked(), Granted(2), Arrived("a"))
     order, told = after(coming, Lost("a"))
-    assert (order.stage, told) == (Stage.coming, [Ask(1)])
+    assert (order.phase, told) == (OrderPhase.coming, [RequestExecutors(1)])
     fewer, _ = after(order, Refused("no more"))
-    assert (fewer.stage, fewer.wanted) == (Stage.coming, 1)
+    assert (fewer.phase, fewer.wanted) == (OrderPhase.coming, 1)
     order, _ = after(order, Granted(1), Arrived("b"), Lost("b"))
-    assert (order.stage, order.wanted) == (Stage.coming, 1)
-    assert after(order, Arrived("c"))[0].stage == Stage.arrived
+    assert (order.phase, order.wanted) == (OrderPhase.coming, 1)
+    assert after(order, Arrived("c"))[0].phase == OrderPhase.arrived
 
 
 def test_a_death_that_leaves_nobody_undoes_a_provision() -> None:
     order, _ = after(arrived(), Lost("a"), Lost("b"))
-    assert order.stage == Stage.undone
+    assert order.phase == OrderPhase.undone
     order, _ = after(moving(), Lost("a"))
-    order, _ = with_moves(order, MOVES, 1.0)
+    order, _ = set_moves(order, MOVES, 1.0)
     order, told = after(order, Lost("b"))
-    assert (order.stage, told) == (Stage.undone, [Withdraw(("q1",))])
+    assert (order.phase, told) == (OrderPhase.undone, [Withdraw(("q1",))])
 
 
 @pytest.mark.parametrize("event", [MoveFailed("q1", "why"), Lost("a"), Lost("somebody else")])
 def test_a_move_that_fails_is_planned_again_then_undone(event: Event) -> None:
     order, told = after(moving(), event)
     under_way = [] if isinstance(event, MoveFailed) else [Withdraw(("q1",))]
-    assert (order.stage, order.needs_moves, told) == (Stage.arrived, True, under_way)
-    order, _ = with_moves(order, MOVES, 2.0)
+    assert (order.phase, order.needs_moves, told) == (OrderPhase.arrived, True, under_way)
+    order, _ = set_moves(order, MOVES, 2.0)
     order, _ = after(order, MoveFailed("q1", "again"))
-    assert (order.stage, order.needs_moves) == (Stage.undoing, True)
-    order, told2 = with_moves(order, {"q1": {3: (1, 0)}}, 3.0)
+    assert (order.phase, order.needs_moves) == (OrderPhase.undoing, True)
+    order, told2 = set_moves(order, {"q1": {3: (1, 0)}}, 3.0)
     assert told2 == (MoveBuckets("q1", {3: (1, 0)}),)
     order, told = after(order, Moved("q1"))
     assert told == [Release(order.executors)]
     order, _ = after(order, *(Left(name) for name in order.executors))
-    assert order.stage == Stage.undone
+    assert order.phase == OrderPhase.undone
 
 
 def test_a_move_that_takes_long_is_waited_for_and_then_withdrawn() -> None:
@@ -161,9 +161,11 @@ def test_a_move_that_takes_long_is_waited_for_and_then_withdrawn() -> None:
     for tries in range(1, SETTINGS.retries + 1):
         at += LATE
         order, told = after(order, Passed(), at=at)
-        assert (order.stage, order.tries, told) == (Stage.moving, tries, []), "never another beside the first"
+        assert (order.phase, order.tries, told) == (OrderPhase.moving, tries, []), (
+            "never another beside the first"
+        )
     order, told = after(order, Passed(), at=at + LATE)
-    assert (order.stage, told) == (Stage.undoing, [Withdraw(("q1",))])
+    assert (order.phase, told) == (OrderPhase.undoing, [Withdraw(("q1",))])
 
 
 def test_what_is_under_way_is_withdrawn_before_it_is_planned_again() -> None:
@@ -174,81 +176,85 @@ def test_what_is_under_way_is_withdrawn_before_it_is_planned_again() -> None:
 
 def test_undoing_is_never_given_up() -> None:
     order, _ = after(moving(), MoveFailed("q1", ""))
-    order, _ = with_moves(order, MOVES, 1.0)
+    order, _ = set_moves(order, MOVES, 1.0)
     order, _ = after(order, MoveFailed("q1", ""))
     for number in range(1, 20):
-        order, _ = with_moves(order, MOVES, number * LATE)
+        order, _ = set_moves(order, MOVES, number * LATE)
         event = MoveFailed("q1", "") if number % 2 else Passed()
         order, _ = after(order, event, at=(number + 0.5) * LATE)
-        assert (order.stage, order.needs_moves) == (Stage.undoing, True)
-    order, _ = with_moves(order, MOVES, 1e6)
+        assert (order.phase, order.needs_moves) == (OrderPhase.undoing, True)
+    order, _ = set_moves(order, MOVES, 1e6)
     order, _ = after(order, Moved("q1"), at=1e6)
     order, told = after(order, Passed(), at=2e6)
     assert told == [Release(("a", "b"))]
     order, _ = after(order, Lost("a"), Left("b"), at=2e6)
-    assert order.stage == Stage.undone
+    assert order.phase == OrderPhase.undone
 
 
 def test_a_new_fleet_without_anything_to_move_is_done() -> None:
-    assert with_moves(arrived(), {"q1": {}}, 1.0)[0].stage == Stage.done
+    assert set_moves(arrived(), {"q1": {}}, 1.0)[0].phase == OrderPhase.done
 
 
 def test_decommission_moves_first_and_lets_go_then() -> None:
-    order, told = opened(0, SHRINK, 0.0)
-    assert (order.stage, told, order.needs_moves) == (Stage.arrived, (), True)
-    order, _ = with_moves(order, MOVES, 1.0)
+    order, told = open_order(0, SHRINK, 0.0)
+    assert (order.phase, told, order.needs_moves) == (OrderPhase.arrived, (), True)
+    order, _ = set_moves(order, MOVES, 1.0)
     order, told2 = after(order, Moved("q1"))
-    assert (order.stage, told2) == (Stage.leaving, [Release(("a", "b"))])
+    assert (order.phase, told2) == (OrderPhase.leaving, [Release(("a", "b"))])
     order, _ = after(order, Left("a"))
-    assert order.stage == Stage.leaving
-    assert after(order, Left("b"))[0].stage == Stage.done
+    assert order.phase == OrderPhase.leaving
+    assert after(order, Left("b"))[0].phase == OrderPhase.done
 
 
 def test_one_that_dies_while_it_leaves_has_left() -> None:
     order, told = after(leaving(), Lost("a"))
-    assert (order.stage, order.executors, told) == (Stage.arrived, ("b",), [])  # did its buckets go to b?
-    assert after(order, Left("b"))[0].stage == Stage.done
-    order, told2 = with_moves(order, {}, 2.0)
-    assert (order.stage, told2) == (Stage.leaving, (Release(("b",)),))
-    assert after(order, Lost("b"))[0].stage == Stage.done
-    order, _ = with_moves(opened(0, SHRINK, 0.0)[0], MOVES, 1.0)
+    assert (order.phase, order.executors, told) == (
+        OrderPhase.arrived,
+        ("b",),
+        [],
+    )  # did its buckets go to b?
+    assert after(order, Left("b"))[0].phase == OrderPhase.done
+    order, told2 = set_moves(order, {}, 2.0)
+    assert (order.phase, told2) == (OrderPhase.leaving, (Release(("b",)),))
+    assert after(order, Lost("b"))[0].phase == OrderPhase.done
+    order, _ = set_moves(open_order(0, SHRINK, 0.0)[0], MOVES, 1.0)
     order, _ = after(order, Lost("a"))
-    assert (order.stage, order.executors) == (Stage.arrived, ("b",))
+    assert (order.phase, order.executors) == (OrderPhase.arrived, ("b",))
 
 
 def test_when_anybody_dies_those_that_leave_are_looked_at_again() -> None:
     order, told = after(leaving(), Lost("somebody else"))
-    assert (order.stage, order.needs_moves, told) == (Stage.arrived, True, [])
+    assert (order.phase, order.needs_moves, told) == (OrderPhase.arrived, True, [])
 
 
 def test_an_order_given_up_leaves_its_executors_at_work() -> None:
-    order = abandoned(moving(), "nobody is left", 2.0)
-    assert (order.stage, order.executors, order.why) == (Stage.undone, (), "nobody is left")
+    order = abandon_order(moving(), "nobody is left", 2.0)
+    assert (order.phase, order.executors, order.why) == (OrderPhase.undone, (), "nobody is left")
 
 
 def test_those_that_do_not_leave_stay() -> None:
     order, told = after(leaving(), Passed(), at=LATE)
-    assert (order.stage, told) == (Stage.leaving, [Release(("a", "b"))])
+    assert (order.phase, told) == (OrderPhase.leaving, [Release(("a", "b"))])
     order, _ = after(order, Passed(), at=2 * LATE)
-    assert (order.stage, order.why) == (Stage.undone, "executors did not leave")
+    assert (order.phase, order.why) == (OrderPhase.undone, "executors did not leave")
 
 
 def test_a_decommission_whose_moves_fail_leaves_the_executors_at_work() -> None:
-    order, _ = with_moves(opened(0, SHRINK, 0.0)[0], MOVES, 1.0)
+    order, _ = set_moves(open_order(0, SHRINK, 0.0)[0], MOVES, 1.0)
     order, _ = after(order, MoveFailed("q1", ""))
-    order, _ = with_moves(order, MOVES, 1.0)
+    order, _ = set_moves(order, MOVES, 1.0)
     order, told = after(order, MoveFailed("q1", "broken"))
-    assert (order.stage, order.why, told) == (Stage.undone, "broken", [])
+    assert (order.phase, order.why, told) == (OrderPhase.undone, "broken", [])
 
 
 def test_a_move_is_one_step() -> None:
-    order, told = with_moves(opened(0, Move("q1", MOVES["q1"], ""), 0.0)[0], MOVES, 0.0)
+    order, told = set_moves(open_order(0, Move("q1", MOVES["q1"], ""), 0.0)[0], MOVES, 0.0)
     assert told == (MoveBuckets("q1", MOVES["q1"]),)
-    assert after(order, Moved("q2"), Moved("q1"))[0].stage == Stage.done
+    assert after(order, Moved("q2"), Moved("q1"))[0].phase == OrderPhase.done
 
 
 def test_nothing_is_done_at_once() -> None:
-    assert opened(0, Nothing(""), 0.0)[0].ended
+    assert open_order(0, Nothing(""), 0.0)[0].has_ended
 
 
 def test_what_has_ended_does_not_change() -> None:
@@ -276,7 +282,7 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
     decision: Decision, events: list[tuple[Event, float]]
 ) -> None:
     at = 0.0
-    order, told = opened(0, decision, at)
+    order, told = open_order(0, decision, at)
     released: list[str] = []
 
     def seen(instructions: tuple[Instruction, ...]) -> None:
@@ -290,11 +296,11 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
         order, told = step(order, event, at, SETTINGS)
         seen(told)
         if order.needs_moves:
-            order, told = with_moves(order, MOVES, at)
+            order, told = set_moves(order, MOVES, at)
             seen(told)
     # from here on the world answers: whatever the order waits for comes
     for _ in range(30):
-        if order.ended:
+        if order.has_ended:
             break
         answers = [Moved("q1"), *(Left(name) for name in order.executors), Passed()]
         for event in answers:
@@ -302,8 +308,8 @@ def test_every_order_ends_and_executors_let_go_have_no_moves_open(
             order, told = step(order, event, at, SETTINGS)
             seen(told)
             if order.needs_moves:
-                order, told = with_moves(order, MOVES, at)
+                order, told = set_moves(order, MOVES, at)
                 seen(told)
-    assert order.ended
-    if isinstance(decision, Provision) and order.stage == Stage.undone:
+    assert order.has_ended
+    if isinstance(decision, Provision) and order.phase == OrderPhase.undone:
         assert not order.executors

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import UserError
-from penstock.scaling.settings import ElasticSettings, parsed
+from penstock.scaling.settings import ElasticSettings, parse_settings
 
 
 def refused(**given: Any) -> str:
@@ -79,7 +79,9 @@ def test_counts_are_whole_numbers(value: Any) -> None:
 
 
 def test_settings_are_read_from_texts() -> None:
-    read = parsed(["upper_utilisation=90%", "cool_down_seconds=2m", "dry_run=yes", "largest_step = 3"])
+    read = parse_settings(
+        ["upper_utilisation=90%", "cool_down_seconds=2m", "dry_run=yes", "largest_step = 3"]
+    )
     assert read == ElasticSettings(
         upper_utilisation=0.9, cool_down_seconds=120.0, dry_run=True, largest_step=3
     )
@@ -90,11 +92,11 @@ def test_settings_are_read_from_texts() -> None:
 )
 def test_texts_that_say_nothing_are_refused(text: str) -> None:
     with pytest.raises(UserError) as caught:
-        parsed([text])
+        parse_settings([text])
     assert caught.value.condition == "BAD_ELASTIC_SETTINGS"
     assert caught.value.hint
 
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(UserError):
-        parsed(["cool_down_seconds=soon"])
+        parse_settings(["cool_down_seconds=soon"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import UserError
-from penstock.scaling.sizes import proposed, warnings
+from penstock.scaling.sizes import find_warnings, propose_size
 
 #: epochs of a sample; what one takes that has a fixed cost, and what one takes that has none
 EVENTS = [100_000, 400_000, 100_000, 400_000]
@@ -17,7 +17,7 @@ def taking(fixed: float, each: float) -> list[float]:
 
 def test_as_many_cores_as_the_load_needs_at_the_target() -> None:
     # a core does 100,000 events a second; 600,000 keep six busy, which is 60 % of ten
-    made = proposed(
+    made = propose_size(
         {"scan": taking(0, 6e-6), "count": taking(0, 4e-6)}, EVENTS, 600_000, target_utilisation=0.6
     )
     assert made.core_rate == pytest.approx(100_000)
@@ -28,25 +28,27 @@ def test_as_many_cores_as_the_load_needs_at_the_target() -> None:
 
 def test_what_an_epoch_costs_anyhow_is_counted_once_an_epoch() -> None:
     # by the event the two epochs of each size would say 3 and 1.5 microseconds, and three executors
-    made = proposed({"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6)
+    made = propose_size({"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6)
     (part,) = made.parts
     assert part.seconds_per_epoch == pytest.approx(0.2)
     assert part.seconds_per_event == pytest.approx(1e-6)
     assert part.cores == pytest.approx(1.2)
     assert made.executors == 2
-    rarer = proposed({"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6, epoch_seconds=2)
+    rarer = propose_size(
+        {"scan": taking(0.2, 1e-6)}, EVENTS, 1_000_000, target_utilisation=0.6, epoch_seconds=2
+    )
     assert rarer.parts[0].cores == pytest.approx(1.1)
 
 
 def test_a_sub_query_that_costs_nothing_an_event_needs_its_epochs_only() -> None:
-    made = proposed({"scan": taking(0, 1e-6), "top": [0.05] * 4}, EVENTS, 100_000, target_utilisation=0.6)
+    made = propose_size({"scan": taking(0, 1e-6), "top": [0.05] * 4}, EVENTS, 100_000, target_utilisation=0.6)
     assert made.parts[1].cores == pytest.approx(0.05)
 
 
 def test_executors_of_several_cores_are_never_fewer_than_one() -> None:
-    small = proposed({"scan": taking(0, 1e-6)}, EVENTS, 10, target_utilisation=0.6, cores_per_executor=4)
+    small = propose_size({"scan": taking(0, 1e-6)}, EVENTS, 10, target_utilisation=0.6, cores_per_executor=4)
     assert (small.executors, small.slices) == (1, 4)
-    large = proposed(
+    large = propose_size(
         {"scan": taking(0, 1e-5)}, EVENTS, 1_000_000, target_utilisation=0.5, cores_per_executor=4
     )
     assert large.executors == 5
@@ -54,11 +56,13 @@ def test_executors_of_several_cores_are_never_fewer_than_one() -> None:
 
 def test_what_stands_in_the_way_is_said() -> None:
     costly = {"scan": [50.0], "count": [50.0]}
-    made = proposed(costly, [1_000], 1_000, target_utilisation=0.5, buckets=64)
-    first, second = warnings(made, partitions=2)
+    made = propose_size(costly, [1_000], 1_000, target_utilisation=0.5, buckets=64)
+    first, second = find_warnings(made, partitions=2)
     assert "more than the 64 buckets" in first
     assert "2 partitions" in second
-    assert warnings(proposed({"scan": [1.0]}, [1_000], 100, target_utilisation=0.5), partitions=2) == []
+    assert (
+        find_warnings(propose_size({"scan": [1.0]}, [1_000], 100, target_utilisation=0.5), partitions=2) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,4 +72,4 @@ def test_nothing_can_be_said_of_nothing(
     seconds: dict[str, list[float]], events: list[int], load: float
 ) -> None:
     with pytest.raises(UserError):
-        proposed(seconds, events, load, target_utilisation=0.6)
+        propose_size(seconds, events, load, target_utilisation=0.6)

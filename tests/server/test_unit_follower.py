@@ -22,11 +22,11 @@ def test_a_primary_that_was_not_seen_for_longer_than_its_lease_is_none(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    unit = Unit.made(
+    unit = Unit.create(
         tmp_path / "state", Launch("paper", str(tmp_path / "store"), "a.py", str(tmp_path), lease_seconds=2.0)
     )
-    unit.begun(UnitRecord(Scheme.deployed, str(unit.root), leader="e1", generation=1))
-    session = unit.store.session(60.0)
+    unit.create_record(UnitRecord(Scheme.deployed, str(unit.root), leader="e1", generation=1))
+    session = unit.store.start_session(60.0)
     unit.join(
         session, "e1", Member(os.getpid(), socket.gethostname(), "passive", session.id, phase="primary")
     )

@@ -30,7 +30,7 @@ def test_ten_seconds_are_kept_in_every_recovery_for_60_percent_of_active_replica
     trace: str, seed: int
 ) -> None:
     """The figure of the issue: what fault tolerance takes, beside what it takes with active replication for good."""
-    figures = simulate_failures(replace(HOUR, trace=trace, hours=2.0, kills=30, seed=seed)).figures()
+    figures = simulate_failures(replace(HOUR, trace=trace, hours=2.0, kills=30, seed=seed)).summarize()
     assert figures["kept"] == figures["recoveries"] == 30
     assert figures["cost_share"] <= 0.6
     assert figures["least_estimate_over_measured"] >= 0.7
@@ -38,7 +38,7 @@ def test_ten_seconds_are_kept_in_every_recovery_for_60_percent_of_active_replica
 
 def test_an_engine_that_starts_fast_needs_no_second_one_and_halves_all_costs() -> None:
     run = replace(HOUR, truth=Truth(start_seconds=2.0), trace="day")
-    figures = simulate_failures(replace(run, settings=replace(TEN, weights=PRESETS["cloud-vm"]))).figures()
+    figures = simulate_failures(replace(run, settings=replace(TEN, weights=PRESETS["cloud-vm"]))).summarize()
     assert figures["kept"] == figures["recoveries"]
     assert figures["cost_share_with_primary"] <= 0.6
 
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 
 
 def test_constant_schemes_cost_what_they_should_in_their_order() -> None:
-    rows = {row["scheme"]: row for row in sweeps.constants(HOUR)}
+    rows = {row["scheme"]: row for row in sweeps.simulate_constant_schemes(HOUR)}
     costs = [rows[str(scheme)]["cost_share"] for scheme in Scheme]
     assert costs[0] == pytest.approx(1.0)
     assert costs == sorted(costs, reverse=True)
@@ -68,14 +68,14 @@ def test_constant_schemes_cost_what_they_should_in_their_order() -> None:
 
 
 def test_a_larger_threshold_costs_no_more_over_a_whole_load() -> None:
-    costs = [row["cost_share"] for row in sweeps.by_threshold(HOUR, (1.5, 4.0, 6.0, 10.0, 30.0))]
+    costs = [row["cost_share"] for row in sweeps.sweep_thresholds(HOUR, (1.5, 4.0, 6.0, 10.0, 30.0))]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] == pytest.approx(1.0)
     assert costs[-1] < 0.1
 
 
 def test_gap_costs_no_more_than_precise() -> None:
-    rows = sweeps.by_semantics(HOUR, (4.5, 6.0))
+    rows = sweeps.sweep_semantics(HOUR, (4.5, 6.0))
     precise, gap = ([row["cost_share"] for row in rows if row["semantics"] == s] for s in ("precise", "gap"))
     assert all(one <= other + 1e-9 for one, other in zip(gap, precise, strict=True))
     assert gap[0] < precise[0]
@@ -83,21 +83,21 @@ def test_gap_costs_no_more_than_precise() -> None:
 
 def test_amnesia_does_without_everything_that_keeps_state() -> None:
     settings = replace(TEN, semantics=Semantics.amnesia)
-    figures = simulate_failures(replace(HOUR, settings=settings, state_bytes=5e9)).figures()
+    figures = simulate_failures(replace(HOUR, settings=settings, state_bytes=5e9)).summarize()
     assert figures["kept"] == figures["recoveries"]
     assert figures["time_shares"]["deployed"] > 0.9
 
 
 def test_the_larger_the_state_the_larger_the_threshold_that_saves_an_engine() -> None:
     run = replace(HOUR, trace="steady", hours=0.1, kills=0)
-    rows = sweeps.by_state(run, (10e6, 250e6), most_seconds=40.0)
+    rows = sweeps.sweep_state_sizes(run, (10e6, 250e6), most_seconds=40.0)
     least = [row["least_threshold_seconds"] for row in rows]
     assert least[0]["engines"] < least[1]["engines"]
     assert least[0]["cpu"] == least[1]["cpu"]
 
 
 def test_the_interval_is_a_trade_between_recovery_time_and_network() -> None:
-    rows = sweeps.by_interval(replace(HOUR, trace="steady"), [Scheme.deployed], (1, 10, 60))
+    rows = sweeps.sweep_intervals(replace(HOUR, trace="steady"), [Scheme.deployed], (1, 10, 60))
     assert [row["worst_seconds"] for row in rows] == sorted(row["worst_seconds"] for row in rows)
     network = [row["overhead"]["network"] for row in rows]
     assert network == sorted(network, reverse=True)
@@ -107,7 +107,7 @@ def test_the_interval_is_a_trade_between_recovery_time_and_network() -> None:
 def test_the_interval_left_to_the_controller_saves_more_and_keeps_the_threshold() -> None:
     free = replace(TEN, checkpoint_choices=CHECKPOINT_CHOICES)
     fixed, left = (
-        simulate_failures(replace(HOUR, hours=0.5, kills=4, settings=settings)).figures()
+        simulate_failures(replace(HOUR, hours=0.5, kills=4, settings=settings)).summarize()
         for settings in (TEN, free)
     )
     assert left["kept"] == left["recoveries"]
@@ -118,7 +118,7 @@ def test_the_interval_left_to_the_controller_saves_more_and_keeps_the_threshold(
 def test_state_that_grows_or_shrinks_is_followed(growth: float) -> None:
     run = replace(HOUR, trace="day", hours=2.0, growth=growth, kills=15, state_bytes=100e6)
     done = simulate_failures(run)
-    assert all(recovery.kept for recovery in done.recoveries)
+    assert all(recovery.within_threshold for recovery in done.recoveries)
     assert len({decision.chosen for decision in done.decisions}) >= 1
     last = Scheme.deployed if growth < 1 else Scheme.passive_cold
     assert list(Scheme)[int(done.series.scheme[-1])] is last
@@ -146,7 +146,7 @@ def test_a_file_is_a_load(tmp_path: Path) -> None:
     assert rates[0] == 1000
     assert rates.max() == pytest.approx(3000, rel=0.02)
     done = simulate_failures(replace(HOUR, trace=str(file), kills=2))
-    assert done.figures()["recoveries"] == 2
+    assert done.summarize()["recoveries"] == 2
 
 
 @pytest.mark.parametrize(
@@ -184,15 +184,15 @@ def words(svg: str) -> set[str]:
 
 def test_pictures_are_whole_and_named() -> None:
     short = replace(HOUR, hours=0.3, kills=2)
-    over_time = failure_charts.over_time(simulate_failures(short), "a <title> & more")
+    over_time = failure_charts.draw_over_time(simulate_failures(short), "a <title> & more")
     assert {"a <title> & more", "active replication", "threshold 10 s"} <= words(over_time)
-    rows = sweeps.by_costs(short, (1.0, 10.0, 40.0))
-    assert set(RESOURCES) <= words(failure_charts.against_threshold(rows, "overhead"))
-    shares = failure_charts.in_schemes(rows, "costs", "shares")
+    rows = sweeps.sweep_costs(short, (1.0, 10.0, 40.0))
+    assert set(RESOURCES) <= words(failure_charts.draw_overhead(rows, "overhead"))
+    shares = failure_charts.draw_time_in_schemes(rows, "costs", "shares")
     assert {"costs cloud-vm: share of the time", "passive replication", "40"} <= words(shares)
-    states = sweeps.by_state(replace(short, kills=0, hours=0.1), (1e6, 1e9), most_seconds=6.0)
-    assert {"1M", "1G", "engines"} <= words(failure_charts.by_state(states, "states"))
-    intervals = sweeps.by_interval(short, (Scheme.deployed,), (1, 60))
-    assert {"1", "60"} <= words(failure_charts.by_interval(intervals, "intervals"))
+    states = sweeps.sweep_state_sizes(replace(short, kills=0, hours=0.1), (1e6, 1e9), most_seconds=6.0)
+    assert {"1M", "1G", "engines"} <= words(failure_charts.draw_by_state_size(states, "states"))
+    intervals = sweeps.sweep_intervals(short, (Scheme.deployed,), (1, 60))
+    assert {"1", "60"} <= words(failure_charts.draw_by_interval(intervals, "intervals"))
     for svg in (over_time, shares):
         assert "nan" not in svg

@@ -81,7 +81,7 @@ def test_a_thousand_executors_and_a_day_take_seconds() -> None:
     )
     assert one.series.executors.max() > 900
     assert time.process_time() - began < 30  # some 9 s of a core
-    assert one.figures()["behind_share"] < 0.01
+    assert one.summarize()["behind_share"] < 0.01
     assert len(one.changes) < 15
 
 
@@ -117,14 +117,14 @@ def test_balancing_keeps_the_deviation_down_when_keys_shift(spread: str) -> None
     on, off = simulate_scaling(run), simulate_scaling(replace(run, elastic=False))
     assert set(kinds(on)) == {Move}
     assert len(on.changes) <= 5
-    assert on.figures()["mean_imbalance"] < off.figures()["mean_imbalance"] / 2
+    assert on.summarize()["mean_imbalance"] < off.summarize()["mean_imbalance"] / 2
     assert on.series.imbalance[-60:].max() < on.run.settings.upper_imbalance
-    assert on.figures()["worst_backlog_seconds"] <= off.figures()["worst_backlog_seconds"]
+    assert on.summarize()["worst_backlog_seconds"] <= off.summarize()["worst_backlog_seconds"]
 
 
 def test_a_sine_is_followed() -> None:
     one = simulate_scaling(ScalingRun(Trace("sine"), hours=4))
-    assert one.figures()["behind_share"] == 0
+    assert one.summarize()["behind_share"] == 0
     assert 2 <= len(one.changes) <= 8
     load = one.series.rate / one.run.model.core_rate
     assert (load / one.series.executors).max() < 1
@@ -151,7 +151,7 @@ def test_a_slow_worker_is_relieved() -> None:
 def stepped(model: ModelSettings, chosen: ElasticSettings, trace: Trace, seed: int, turns: int) -> Loop:
     """Turn the loop by hand and look at the cluster after every period."""
     cluster = ModelCluster(model, 6, seed)
-    loop = Loop.begun(chosen, None, model.costs)
+    loop = Loop.start(chosen, None, model.costs)
     shares = np.full(model.buckets, 1 / model.buckets)
     for rate in trace.rates(turns * 5.0, 5.0, seed):
         snapshot = cluster.advance(5.0, float(rate), shares)
@@ -160,9 +160,9 @@ def stepped(model: ModelSettings, chosen: ElasticSettings, trace: Trace, seed: i
         assert live[one.bucket_map].all()  # every bucket lies on a slice that has an executor
         assert one.bucket_map.size == model.buckets
         assert cluster.all_size <= chosen.most_executors
-        loop, instructions = loop.turn(snapshot, cluster.happened())
+        loop, instructions = loop.turn(snapshot, cluster.take_events())
         for instruction in instructions:
-            cluster.carry_out(instruction)
+            cluster.execute(instruction)
     return loop
 
 
@@ -228,7 +228,7 @@ def test_every_move_fatal_is_undone_and_the_fleet_goes_on() -> None:
 def test_spare_executors_are_there_at_once() -> None:
     cold = simulate_scaling(ScalingRun(Trace("spike"), hours=1))
     warm = simulate_scaling(ScalingRun(Trace("spike"), ElasticSettings(spare_executors=40), hours=1))
-    assert warm.figures()["worst_backlog_seconds"] < cold.figures()["worst_backlog_seconds"] - 5
+    assert warm.summarize()["worst_backlog_seconds"] < cold.summarize()["worst_backlog_seconds"] - 5
     assert kinds(warm) == [Provision, Decommission]
 
 
