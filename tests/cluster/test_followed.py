@@ -96,7 +96,7 @@ def test_a_cluster_that_has_no_more_is_told_of_and_asked_no_further(
     full = seen["full"]
     assert full["outcomes"] == ["failed"], "what failed is not tried again in the same circumstances"
     (decision,) = full["status"]["decisions"]
-    assert "never came" in decision["why"]
+    assert "never arrived" in decision["why"]
     assert full["refused"]
     assert full["workers"] == [1, 1]
 

@@ -197,7 +197,7 @@ def test_whatever_fails_no_bucket_is_lost_no_budget_exceeded_and_no_order_stays_
 def test_executors_that_never_come_are_retried_then_told() -> None:
     one = simulate_scaling(ScalingRun(Trace("step"), model=replace(SMALL, never_comes=1.0), hours=1))
     assert one.changes[0].outcome == Outcome.failed
-    assert "never came" in one.changes[0].why
+    assert "never arrived" in one.changes[0].why
     assert len(one.changes) <= 6  # not every cool-down again
 
 
