@@ -23,7 +23,7 @@ from penstock.engine.engine import Engine
 from penstock.epoch.migration import Change
 from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
-from penstock.ha.claim import asked, claimed
+from penstock.ha.claim import claim_unit, prepare_launch
 from penstock.ha.coordinator import Coordinator
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
@@ -157,9 +157,9 @@ class LiveUnit:
             settings=_UNIT | settings,
         )
         _importable()
-        self.unit = claimed(root, launch, Scheme(scheme))
+        self.unit = claim_unit(root, launch, Scheme(scheme))
         self._coordinator = Coordinator(
-            self.unit, tell=lambda _: None, begin=asked(self.unit, Scheme(scheme))
+            self.unit, tell=lambda _: None, begin=prepare_launch(self.unit, Scheme(scheme))
         )
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()

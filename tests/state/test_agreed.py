@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ExternalError, UserError
-from penstock.ha.seed import seeded
+from penstock.ha.seed import seed_state
 from penstock.state.agreed import KEPT, Agreed
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
@@ -66,7 +66,7 @@ def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> N
     assert leader.record(0, record_of(0)).generation == 1
     leader.commit(Manifest(epoch=0))
     leader.release()
-    assert seeded(tmp_path / "replica", leader) == 0
+    assert seed_state(tmp_path / "replica", leader) == 0
     follower = StateDirectory(tmp_path / "replica", Agreed(book.path))
     follower.claim("query", "summary")
     assert follower.existing() == leader.existing()
