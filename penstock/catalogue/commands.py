@@ -247,7 +247,7 @@ class Desk:
         """What becomes of a job's state when it is altered from one query to another, and that for people. `old`: None
         where its state is gone."""
         fate: StateFate = "kept"
-        if old is None or new.signature != old.signature:
+        if old is None or not new.can_continue(old):
             fate = "rebuilt" if rebuild else "anew"
         return fate, "it needs no state" if new.stateless else _GONE if old is None else _FATES[fate]
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from penstock.catalogue.template import Standard, calls_python, said_by, standard
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of
+from penstock.operators.identity import Json, digest_of, reads_state_of
 from penstock.operators.session_windows import SessionWindows
 from penstock.query import logical
 from penstock.query.compile import forms
@@ -63,6 +63,15 @@ class Compiled:
         if self.standard is not None:
             return self.standard.aggregated is None
         return self.plan is not None and not self.plan.subqueries
+
+    def can_continue(self, former: Compiled) -> bool:
+        """Whether it can continue with the state that it kept with its former query."""
+        if self.signature != former.signature:
+            return False
+        if self.plan is None or former.plan is None:
+            return True
+        pairs = zip(former.plan.subqueries.values(), self.plan.subqueries.values(), strict=True)
+        return all(reads_state_of(now.operator, then.operator) for then, now in pairs)
 
     @property
     def flushes(self) -> bool:

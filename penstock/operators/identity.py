@@ -112,6 +112,15 @@ def read_by(value: Any) -> dict[str, frozenset[int]]:
     return {kind: versions for kind, versions in found.items() if versions}
 
 
+def reads_state_of(now: Any, then: Any) -> bool:
+    """Whether an operator can read the state of one with the same settings, whose state may have another form."""
+    versions, former, readable = versions_of(now), versions_of(then), read_by(now)
+    return all(
+        former.get(kind, 1) == versions.get(kind, 1) or former.get(kind, 1) in readable.get(kind, ())
+        for kind in versions.keys() | former.keys()
+    )
+
+
 def _versions(value: Any) -> Iterator[tuple[str, int]]:
     for one in _parts(value):
         yield _name_of(one), int(getattr(type(one), "state_version", 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalogue.code_requests import create_from
+from penstock.catalogue.code_requests import alter_from, create_from
 from penstock.catalogue.program import Jobs
 from penstock.cli.state import forget
 from penstock.errors import PenstockError, UserError
@@ -447,4 +447,46 @@ def test_a_file_may_lie_beside_a_package_of_its_name(tmp_path: Path) -> None:
     engine = InlineEngine(jobs, state)
     jobs.submit(create_from("hits", own_file(tmp_path, text, "shop.py"), "hits"))
     assert sum(report.events for report in engine.steps()) == 1
+    engine.close()
+
+
+COUNTING = """
+import polars as pl
+import penstock as ps
+lines = ps.json_lines({{"ts": pl.Datetime("us", "UTC"), "user": pl.String()}})
+events = ps.stream("events", ps.files("{log}"), lines, time="ts")
+
+
+class Counts(ps.CustomOperator):
+    state_version = 1
+    reads_versions = frozenset()
+
+    def init_state(self):
+        return {{}}
+
+    def process(self, batch, state, out, context):
+        for at, user in batch.select("_time", "user").iter_rows():
+            state[user] = state.get(user, 0) + 1
+            out.emit([{{"_time": at, "user": user, "n": state[user]}}])
+
+
+hits = events.key_by("user").apply(Counts(), {{"user": ps.String, "n": ps.Int64}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("readable", "state"),
+    [("frozenset()", "anew"), ("frozenset({{1}})", "kept")],
+    ids=["other form", "readable"],
+)
+def test_state_of_a_form_that_the_altered_operator_cannot_read_is_not_kept(
+    readable: str, state: str, tmp_path: Path
+) -> None:
+    jobs = Jobs("shop", tmp_path / "state")
+    engine = InlineEngine(jobs, tmp_path / "state")
+    jobs.submit(create_from("hits", own_file(tmp_path, COUNTING), "hits"))
+    assert sum(report.events for report in engine.steps()) == 1
+    changed = COUNTING.replace("state_version = 1", "state_version = 2").replace("frozenset()", readable)
+    (answer,) = jobs.submit(alter_from("hits", own_file(tmp_path, changed), "hits"))
+    assert answer.state == state
     engine.close()
