@@ -19,11 +19,14 @@ import dis
 import functools
 import hashlib
 import json
+import operator
+import os
 import pickle
+import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +179,12 @@ class _Code:
             if not _is_users_class(thing.kind):
                 return
             thing = thing.kind
-        self._found[place] = _digest(self._describe(thing))
+        try:
+            self._found[place] = _digest(self._describe(thing))
+        except (
+            RecursionError
+        ):  # nested too deep to be looked at: a literal, most likely, and no reason not to start
+            self._found[place] = _digest(["deep", type(thing).__qualname__])
 
     # -- anything --------------------------------------------------------------------------------
 
@@ -225,6 +233,16 @@ class _Code:
                     list(thing.shape),
                     hashlib.sha256(thing.tobytes()).hexdigest(),
                 ]
+            case re.Pattern():
+                return ["pattern", _constant(thing.pattern), thing.flags]
+            case operator.itemgetter() | operator.attrgetter() | operator.methodcaller():
+                return [type(thing).__name__, *(self._describe(part) for part in thing.__reduce__()[1])]
+            case types.SimpleNamespace():
+                return ["namespace", self._describe(vars(thing))]
+            case os._Environ():
+                return ["of", "os", "environ"]  # of a machine, not of the code
+            case tuple() | list() | set() | frozenset() | dict() if len(thing) > _MANY and _is_plain(thing):
+                return [type(thing).__name__, len(thing), _digest_plain(thing)]
             case tuple() | list():
                 return [type(thing).__name__, *(self._describe(item) for item in thing)]
             case set() | frozenset():
@@ -237,6 +255,10 @@ class _Code:
 
     def _describe_object(self, thing: object) -> Json:
         kind = type(thing)
+        if isinstance(
+            wrapped := getattr(thing, "__wrapped__", None), types.FunctionType
+        ):  # by functools.cache
+            return ["wrapped", kind.__qualname__, self._describe(wrapped)]
         if isinstance(thing, CustomOperator) or _is_users_class(kind):
             return [
                 "object",
@@ -365,6 +387,9 @@ class _Code:
 _NAMES_A_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 _LOOKS_UP = {"LOAD_ATTR", "LOAD_METHOD"}
 _HAS_A_CONSTANT = {"LOAD_CONST", "KW_NAMES", "RETURN_CONST", "LOAD_SMALL_INT"}
+#: from so many numbers or texts on, a collection is described as a whole
+_MANY = 1_000
+_PLAIN = (bool, int, float, str, bytes, type(None))
 #: flags of code that say how it was compiled, not what it does: from __future__ import annotations
 _SPELLED_ALIKE = 0x1000000
 
@@ -384,6 +409,20 @@ def _constant(value: object) -> Json:
         case bool() | int():
             return [type(value).__name__, str(value)]
     return None if value is None else str(value)
+
+
+def _is_plain(many: Collection[object]) -> bool:
+    """Whether there is nothing but numbers and texts in a collection."""
+    items = [*many.keys(), *many.values()] if isinstance(many, dict) else many
+    return all(type(item) in _PLAIN for item in items)
+
+
+def _digest_plain(many: Collection[object]) -> str:
+    """A digest of many numbers and texts, such as a table to look up in, which one by one take seconds."""
+    items = many.items() if isinstance(many, dict) else many
+    texts = [repr(item) for item in items]
+    ordered = texts if isinstance(many, tuple | list) else sorted(texts)
+    return hashlib.sha256("\n".join(ordered).encode(errors="surrogatepass")).hexdigest()
 
 
 def _scope(function: types.FunctionType) -> dict[str, object]:

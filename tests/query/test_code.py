@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -256,3 +257,51 @@ def test_the_identity_of_state_does_not_depend_on_code(tmp_path: Path) -> None:
     second = Fixed(compiled(load(tmp_path / "app.py")))  # type: ignore[arg-type]
     assert first.fingerprint == second.fingerprint
     assert first.code != second.code
+
+
+# ---------------------------------------------------------------- what a function uses
+
+
+def digests_of(text: str) -> dict[str, str]:
+    """Of the function f in a user's module with this text."""
+    module = types.ModuleType("users")
+    module.__file__ = "/users.py"
+    sys.modules[module.__name__] = module
+    exec(compile(text, module.__file__, "exec"), vars(module))
+    return dict(code_of_all({"function: f": module.f}))
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (
+            "import functools\n@functools.cache\ndef g(x): return x + 1\ndef f(x): return g(x)",
+            ("x + 1", "x + 2"),
+        ),
+        ("import re\nP = re.compile('a')\ndef f(x): return P.match(x)", ("'a'", "'b'")),
+        ("import re\nclass A:\n    P = re.compile('a')\ndef f(x): return A().P.match(x)", ("'a'", "'b'")),
+        ("import operator\nG = operator.itemgetter(1)\ndef f(x): return G(x)", ("(1)", "(2)")),
+        ("import types\nN = types.SimpleNamespace(a=1)\ndef f(x): return N.a + x", ("a=1", "a=2")),
+        ("T = {n: n for n in range(2000)}\ndef f(x): return T[x]", ("n: n", "n: n + 1")),
+    ],
+    ids=["cached function", "pattern", "pattern of a class", "itemgetter", "namespace", "table"],
+)
+def test_what_a_function_uses_counts_with_it(text: str, changed: tuple[str, str]) -> None:
+    before, after = digests_of(text), digests_of(text.replace(*changed))
+    assert digests_of(text) == before
+    assert find_differences(before, after)
+
+
+def test_the_environment_of_a_machine_is_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "from os import environ\ndef f(x): return environ.get('X', x)"
+    before = digests_of(text)
+    monkeypatch.setenv("ONE_MORE", "1")
+    assert digests_of(text) == before
+
+
+def test_a_large_table_takes_no_time_and_a_deep_one_keeps_nobody_out() -> None:
+    began = time.process_time()
+    assert digests_of("T = {str(n): n for n in range(200_000)}\ndef f(x): return T[x]")
+    assert time.process_time() - began < 5.0
+    deep = "D = []\nfor _ in range(3000):\n    D = [D]\ndef f(x): return D"
+    assert digests_of(deep) == digests_of(deep)
