@@ -149,7 +149,8 @@ def test_an_answer_tells_a_wrong_value_and_a_row_too_few(operator: Any, column: 
     rows = reference.rows(query, small)
     first = pl.int_range(pl.len()) == 0
     value = pl.col(column)
-    wrong = pl.lit("34600000000") if rows.schema[column] == pl.String else value + 1
+    other = pl.when(value == "34600000000").then(pl.lit("34600000001")).otherwise(pl.lit("34600000000"))
+    wrong = other if rows.schema[column] == pl.String else value + 1
     assert answer(query, rows.with_columns(pl.when(first).then(wrong).otherwise(value).alias(column))) != (
         answer(query, rows)
     )

@@ -450,7 +450,7 @@ def test_a_file_may_lie_beside_a_package_of_its_name(tmp_path: Path) -> None:
     engine.close()
 
 
-COUNTING = """
+VERSIONED = """
 import polars as pl
 import penstock as ps
 lines = ps.json_lines({{"ts": pl.Datetime("us", "UTC"), "user": pl.String()}})
@@ -484,9 +484,9 @@ def test_state_of_a_form_that_the_altered_operator_cannot_read_is_not_kept(
 ) -> None:
     jobs = Jobs("shop", tmp_path / "state")
     engine = InlineEngine(jobs, tmp_path / "state")
-    jobs.submit(create_from("hits", own_file(tmp_path, COUNTING), "hits"))
+    jobs.submit(create_from("hits", own_file(tmp_path, VERSIONED), "hits"))
     assert sum(report.events for report in engine.steps()) == 1
-    changed = COUNTING.replace("state_version = 1", "state_version = 2").replace("frozenset()", readable)
+    changed = VERSIONED.replace("state_version = 1", "state_version = 2").replace("frozenset()", readable)
     (answer,) = jobs.submit(alter_from("hits", own_file(tmp_path, changed), "hits"))
     assert answer.state == state
     engine.close()

@@ -121,7 +121,7 @@ def test_what_retention_removed_is_told(kafka: KafkaCluster, fill: Fill) -> None
 
 
 def test_brokers_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.logs.kafka._ASK_SECONDS", 1.0)
+    monkeypatch.setattr("penstock.logs.kafka._REQUEST_SECONDS", 1.0)
     with pytest.raises(ExternalError, match="LOG_UNREADABLE"):
         KafkaLog("127.0.0.1:1", "clicks").partitions({})
     with pytest.raises(UserError, match="BAD_OPTION"):
