@@ -130,7 +130,7 @@ def test_kills_at_any_step_do_not_show(
 def test_a_kill_between_durable_manifests_does_not_show(
     straight: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark has committed epochs whose state was in memory: it has to go back with us."""
+    """Epochs after the last durable manifest had their state in memory: they are repeated as recorded."""
     way = Way(100, 2, killed_at="gathered", killed_in_epoch=5, resumed_slices=3, checkpoint_every=4)
     assert run_way(golden.build, tmp_path, spark, way) == straight
 
