@@ -17,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.errors import PenstockError, UserError
-from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, together
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
+from penstock.operators.key_codes import CODE, Codes, EncodedColumn, EncodedKeys, KeyDictionary, concat_keys
 from penstock.query.crowd import Crowd, Group, Table
 from penstock.query.steps import computed, run_steps
 from penstock.query.tally import Counted, Mask, Tally, can_be_added
@@ -41,7 +41,7 @@ class Selection:
 
     group: Group
     rows: pl.DataFrame
-    keys: Dictionary | None
+    keys: KeyDictionary | None
     tallied: bool = False
 
     def plain(self) -> pl.DataFrame:
@@ -49,15 +49,15 @@ class Selection:
         if self.keys is None:
             return self.rows
         ordered = self.rows.sort(CODE)
-        return ordered.drop(CODE).with_columns(self.keys.decoded(ordered[CODE].to_numpy()))
+        return ordered.drop(CODE).with_columns(self.keys.decode(ordered[CODE].to_numpy()))
 
 
 def selected(crowd: Crowd, frame: pl.DataFrame, failed: Failed) -> Iterator[Selection]:
     """The rows of every group, in pieces; of each job all or, if it failed, perhaps none."""
     batch = _Batch(crowd, frame, failed)
     for group, tables in zip(crowd.groups, crowd.tables, strict=True):
-        waiting: list[tuple[pl.DataFrame, Keys | None]] = []
-        counted, keys = Counted(), list[Keys]()
+        waiting: list[tuple[pl.DataFrame, EncodedKeys | None]] = []
+        counted, keys = Counted(), list[EncodedKeys]()
         for projection, table in tables.items():
             if table.tallied and (values := batch.values(projection)) is not None:
                 first = sum(part.count for part in keys)
@@ -75,7 +75,7 @@ def selected(crowd: Crowd, frame: pl.DataFrame, failed: Failed) -> Iterator[Sele
         yield from _selections(group, waiting)
         if counted.found:
             names = [f"k{number}" for number in range(len(keys[0].columns))]
-            yield Selection(group, counted.frame(), together(names, keys), tallied=True)
+            yield Selection(group, counted.frame(), concat_keys(names, keys), tallied=True)
 
 
 @dataclass
@@ -88,10 +88,10 @@ class _Batch:
     _passing: dict[tuple[int, ...], Rows] = field(default_factory=dict)
     _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
     _kept: dict[Hashable, pl.Series] = field(default_factory=dict)
-    _coded: dict[int, Column] = field(default_factory=dict)
+    _coded: dict[int, EncodedColumn] = field(default_factory=dict)
     _addable: dict[int, bool] = field(default_factory=dict)
     _tallies: dict[tuple[int, ...], Tally] = field(default_factory=dict)
-    _keys: dict[int, Keys] = field(default_factory=dict)
+    _keys: dict[int, EncodedKeys] = field(default_factory=dict)
     _numbers: dict[int, Codes] = field(default_factory=dict)
 
     def pairs(self, table: Table) -> Iterator[tuple[Rows, npt.NDArray[np.uint32]]]:
@@ -118,7 +118,7 @@ class _Batch:
 
     def projected(
         self, group: Group, projection: int, rows: Rows, jobs: npt.NDArray[np.uint32]
-    ) -> tuple[pl.DataFrame, Keys | None] | None:
+    ) -> tuple[pl.DataFrame, EncodedKeys | None] | None:
         """What is computed of these rows, with their jobs; keys as numbers where only equality matters."""
         whole = self._whole(projection)
         if whole is None:
@@ -141,12 +141,12 @@ class _Batch:
                 self._projected[projection] = None
         return self._projected[projection]
 
-    def keys(self, projection: int) -> Keys:
+    def keys(self, projection: int) -> EncodedKeys:
         """The keys of all events."""
         if projection not in self._keys:
             columns = self._columns_of(projection, "k")
             assert columns is not None
-            self._keys[projection] = Keys(tuple(self._encoded(column) for column in columns))
+            self._keys[projection] = EncodedKeys(tuple(self._encoded(column) for column in columns))
         return self._keys[projection]
 
     def values(self, projection: int) -> list[pl.Series] | None:
@@ -265,9 +265,9 @@ class _Batch:
             found |= {n: asked[f"_{n}"].to_numpy().take(column.codes) for n in numbers}
         return found
 
-    def _encoded(self, column: pl.Series) -> Column:
+    def _encoded(self, column: pl.Series) -> EncodedColumn:
         if id(column) not in self._coded:
-            self._coded[id(column)] = Column.of(column)
+            self._coded[id(column)] = EncodedColumn.of(column)
         return self._coded[id(column)]
 
     def _mask(self, condition: pl.Expr) -> npt.NDArray[np.bool_] | PenstockError:
@@ -295,7 +295,7 @@ def cannot(what: pl.Expr, failure: Exception) -> PenstockError:
     )
 
 
-def _selections(group: Group, made: Sequence[tuple[pl.DataFrame, Keys | None]]) -> Iterator[Selection]:
+def _selections(group: Group, made: Sequence[tuple[pl.DataFrame, EncodedKeys | None]]) -> Iterator[Selection]:
     """Rows put together: those with their keys as they are, and those with numbers."""
     plain = [rows for rows, keys in made if keys is None]
     if plain:
@@ -303,7 +303,7 @@ def _selections(group: Group, made: Sequence[tuple[pl.DataFrame, Keys | None]]) 
     coded = [(rows, keys) for rows, keys in made if keys is not None]
     if coded:
         names = [f"k{number}" for number in range(len(coded[0][1].columns))]
-        dictionary = together(names, [keys for _, keys in coded])
+        dictionary = concat_keys(names, [keys for _, keys in coded])
         moved = [
             rows.with_columns(pl.col(CODE) + first)
             for (rows, _), (first, _) in zip(coded, dictionary.parts, strict=True)

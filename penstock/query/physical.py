@@ -18,7 +18,7 @@ import polars as pl
 from penstock.errors import PenstockError
 from penstock.ha.schemes import Semantics
 from penstock.operators.contract import Operator
-from penstock.operators.identity import digest_of, encode, read_by, versions_of
+from penstock.operators.identity import digest_of, encode, readable_versions, versions_of
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
 from penstock.query.crowd import JobsPlan
@@ -163,7 +163,7 @@ class Plan:
             if output.top is not None:
                 states[state_of_output(name)] = digest_of(encode(output.top))
         versions = {sub.id: versions_of(sub.operator) for sub in self.subqueries.values()}
-        readable = {sub.id: read_by(sub.operator) for sub in self.subqueries.values()}
+        readable = {sub.id: readable_versions(sub.operator) for sub in self.subqueries.values()}
         return Identities(
             states,
             {id_: found for id_, found in versions.items() if found},

@@ -15,7 +15,7 @@ from typing import Any
 import penstock.operators
 import penstock.query
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
+from penstock.operators.aggregate_on_change import AggregateOnChange
 from penstock.operators.contract import Operator
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions.contract import AggregateFunction, Piece
@@ -46,8 +46,8 @@ WITHOUT: dict[str, str] = {
 
 #: the operators that a kind of window becomes, with any emission
 OPERATORS: dict[str, tuple[type, ...]] = {
-    "InTime": (Aggregation, SlidingAggregation, Changes, Updates),
-    "Running": (RunningAggregation, Changes),
+    "InTime": (Aggregation, SlidingAggregation, AggregateOnChange, Updates),
+    "Running": (RunningAggregation, AggregateOnChange),
     "ByCount": (CountWindows,),
     "InSessions": (SessionWindows,),
     "BetweenLandmarks": (LandmarkWindows,),

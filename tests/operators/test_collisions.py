@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
+from penstock.operators.aggregate_on_change import AggregateOnChange
 from penstock.operators.contract import (
     FOREVER,
     NEVER,
@@ -56,7 +56,7 @@ def driven(operator: Operator, folder: Path, cut: int, *columns: pl.Expr) -> lis
         rows += [] if made is None else made.sort(TIME).to_dicts()
         manifest = manifest.advanced(epoch, [("op", name, c) for name, c in state.changes().items()])
         before = after
-    if isinstance(operator, Aggregation | SlidingAggregation | Updates | Changes):
+    if isinstance(operator, Aggregation | SlidingAggregation | Updates | AggregateOnChange):
         held = manifest.collections.get("op", {})
         assert not any(held.values()), "once every window has closed nothing is left"
     return rows
@@ -171,7 +171,7 @@ def test_answers_before_the_end_keep_keys_of_one_hash_apart(
             expected.append((at, user, so_far[user, start]))
     window, functions = TimeWindow(8, 4), (ps.sum_("n", "sum"), ps.count())
     operator = (
-        Changes(("user",), window, functions)
+        AggregateOnChange(("user",), window, functions)
         if every is None
         else Updates(("user",), window, functions, every)
     )
