@@ -20,7 +20,7 @@ from penstock.query.crowd import Chosen, Crowd, Group, JobsPlan, Member
 from penstock.query.ends import EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_group_id
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
+from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Stage
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 
@@ -121,7 +121,7 @@ def _template(chosen: Chosen) -> Hashable:
 class _Planning:
     def __init__(self, name: str, jobs: Sequence[Placed]) -> None:
         self._name, self._jobs = name, jobs
-        self._subqueries: dict[str, SubQuery] = {}
+        self._stages: dict[str, Stage] = {}
         self._edges: list[Edge] = []
         self._members: dict[str, dict[int, Member]] = {"": {}}
         self._owners: dict[str, int] = {}
@@ -157,10 +157,10 @@ class _Planning:
         return Plan(
             self._name,
             _scans(placed.job for placed in self._jobs),
-            self._subqueries,
+            self._stages,
             tuple(replace(edge, id=number) for number, edge in enumerate(self._edges)),
             outputs,
-            levels=max((sub.level for sub in self._subqueries.values()), default=0),
+            levels=max((sub.level for sub in self._stages.values()), default=0),
             jobs=jobs,
         )
 
@@ -168,8 +168,8 @@ class _Planning:
         """A job with a plan of its own."""
         plan, number = placed.job.plan, placed.job.number
         assert plan is not None
-        self._subqueries |= plan.subqueries
-        self._owners |= dict.fromkeys(plan.subqueries, number)
+        self._stages |= plan.stages
+        self._owners |= dict.fromkeys(plan.stages, number)
         running = placed.life == "running"
         self._edges += [edge for edge in plan.edges if running or _inside(edge)]
 
@@ -182,7 +182,7 @@ class _Planning:
         windows = tuple(sorted((job.number, *_window(job)) for job in running))
         operator = said.aggregated.operator(windows)
         streams = (said.source.stream.name,)
-        self._subqueries[group] = SubQuery(
+        self._stages[group] = Stage(
             group,
             1,
             operator,

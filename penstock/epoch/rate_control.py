@@ -117,7 +117,7 @@ def rate_of(settings: Settings, scan: ScanPlan, plan: Plan) -> RateControl:
     """The control of one stream, as the settings have it; where a plan may make many rows of one, or calls Python for
     each, it begins with less."""
     each = scan.stream.log.unit_bytes
-    dear = any(isinstance(sub.operator, _DEAR) for sub in plan.subqueries.values())
+    dear = any(isinstance(sub.operator, _DEAR) for sub in plan.stages.values())
     first = settings.first_epoch_units // (_DEARER if dear else 1)
     units, least = max(1, first // each), max(1_000, 65_536 // each)
     most = settings.most_epoch_units

@@ -55,7 +55,7 @@ def chosen(
         if not group.target:
             yield group, selection.rows
             continue
-        operator = task.plan.subqueries[group.target].operator
+        operator = task.plan.stages[group.target].operator
         try:
             if selection.keys is None or not isinstance(operator, PaneOperator):
                 yield group, operator.prepare(selection.plain())

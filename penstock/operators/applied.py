@@ -179,13 +179,13 @@ class _Work:
             state, tick = self._ticks(state, tick, self._progress.after)
         return self.kept(state), tick
 
-    def _ticks(self, state: Any, tick: int | None, upto: int) -> tuple[Any, int | None]:
+    def _ticks(self, state: Any, tick: int | None, through: int) -> tuple[Any, int | None]:
         """Call the ticks that are due up to an instant."""
         assert self._every is not None
         called = 0
-        while tick is not None and tick <= upto:
+        while tick is not None and tick <= through:
             called += 1
-            if upto == FOREVER and called > MOST_TICKS:
+            if through == FOREVER and called > MOST_TICKS:
                 raise self._endless()
             self.out.instant, self.out.shut = tick - 1, None
             context = Context(self._context.keys, self._context.parameters, tick)

@@ -46,7 +46,7 @@ class Matches:
     fate: Ints
     #: the events it may still take: from this row to before that one, and where its key's rows end
     at: Ints
-    upto: Ints
+    stop: Ints
     end: Ints
 
     def __len__(self) -> int:
@@ -65,11 +65,11 @@ def advance(matches: Matches, stages: list[PatternStage], values: Values, contig
 
 def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Skip till next match: the first event that is wanted, unless an unwanted one comes before it."""
-    at, upto = matches.at[here], matches.upto[here]
+    at, stop = matches.at[here], matches.stop[here]
     if stage.references:
-        row, good = _first_pair(at, upto, lambda one, event: _holds(stage, values, here[one], event))
+        row, good = _first_pair(at, stop, lambda one, event: _holds(stage, values, here[one], event))
     else:
-        row, good = _first_row(at, upto, stage, values)
+        row, good = _first_row(at, stop, stage, values)
     if stage.wanted is not None:
         _taken(matches, here[good], row[good], number)
     matches.fate[here[(row >= 0) & ~good]] = FAILED
@@ -77,7 +77,7 @@ def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage,
 
 def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Contiguous: the key's very next event."""
-    inside = matches.at[here] < matches.upto[here]
+    inside = matches.at[here] < matches.stop[here]
     wanted, unwanted = np.zeros(len(here), dtype=bool), np.zeros(len(here), dtype=bool)
     wanted[inside], unwanted[inside] = _holds(stage, values, here[inside], matches.at[here[inside]])
     if stage.wanted is None:
@@ -101,9 +101,9 @@ def _holds(stage: PatternStage, values: Values, match: Ints, event: Ints) -> tup
     return found["_wanted"].to_numpy(), found["_unwanted"].to_numpy()
 
 
-def _first_row(at: Ints, upto: Ints, stage: PatternStage, values: Values) -> tuple[Ints, Bools]:
+def _first_row(at: Ints, stop: Ints, stage: PatternStage, values: Values) -> tuple[Ints, Bools]:
     """Where the conditions are over the event alone: they are worked out once, and every match looks up its row."""
-    low, high = int(at.min()), int(upto.max())
+    low, high = int(at.min()), int(stop.max())
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
     if low >= high:
         return row, good
@@ -113,7 +113,7 @@ def _first_row(at: Ints, upto: Ints, stage: PatternStage, values: Values) -> tup
     found = np.searchsorted(places, at - low)
     inside = found < len(places)
     first = places[found[inside]]
-    within = first + low < upto[inside]
+    within = first + low < stop[inside]
     hit = np.flatnonzero(inside)[within]
     row[hit] = first[within] + low
     good[hit] = wanted[first[within]]
@@ -121,15 +121,15 @@ def _first_row(at: Ints, upto: Ints, stage: PatternStage, values: Values) -> tup
 
 
 def _first_pair(
-    at: Ints, upto: Ints, holds: Callable[[Ints, Ints], tuple[Bools, Bools]]
+    at: Ints, stop: Ints, holds: Callable[[Ints, Ints], tuple[Bools, Bools]]
 ) -> tuple[Ints, Bools]:
     """Where the conditions look at earlier events too: every match tries its events, a few more at a time."""
     at = at.copy()
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
-    searching, width = np.flatnonzero(at < upto), 4
+    searching, width = np.flatnonzero(at < stop), 4
     while len(searching):
         for some in np.array_split(searching, len(searching) * width // _PAIRS + 1):
-            count = np.minimum(width, upto[some] - at[some])
+            count = np.minimum(width, stop[some] - at[some])
             which, event = members(at[some], at[some] + count)
             match = some[which]
             wanted, unwanted = holds(match, event)
@@ -138,7 +138,7 @@ def _first_pair(
             row[match[hits]] = event[hits]
             good[match[hits]] = wanted[hits]
             at[some] += count
-        searching = searching[(row[searching] < 0) & (at[searching] < upto[searching])]
+        searching = searching[(row[searching] < 0) & (at[searching] < stop[searching])]
         width = min(width * 4, _PAIRS)
     return row, good
 
@@ -186,6 +186,6 @@ def begun(line: Timeline | None, starts: Ints, within: int, steps: int) -> Match
     rows = np.full((len(starts), steps), -1)
     rows[:, 0] = starts
     none = np.zeros(len(starts), dtype=np.int64)
-    upto = none if line is None else line.first_from(number, due + 1)
+    stop = none if line is None else line.first_from(number, due + 1)
     end = none if line is None else line.ends[number]
-    return Matches(none - 1, number, starts * 2, due, none + 1, rows, none + OPEN, starts + 1, upto, end)
+    return Matches(none - 1, number, starts * 2, due, none + 1, rows, none + OPEN, starts + 1, stop, end)

@@ -168,12 +168,12 @@ class _Epoch:
         """The remembered matches, with the rows they may go on with."""
         height, due = remembered.height, remembered[_DUE].to_numpy()
         number = self._numbers(ordered, remembered)
-        at, upto, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
+        at, stop, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
         if self._line is not None:
             here = number < len(self._line.ends)
             begins = np.append(0, self._line.ends[:-1])
             at[here], end[here] = begins[number[here]], self._line.ends[number[here]]
-            upto[here] = self._line.first_from(number[here], due[here] + 1)
+            stop[here] = self._line.first_from(number[here], due[here] + 1)
         return Matches(
             source=np.arange(height),
             number=number,
@@ -183,7 +183,7 @@ class _Epoch:
             rows=np.full((height, len(self._pattern.taking)), -1),
             fate=remembered[_FATE].cast(pl.Int64).to_numpy().copy(),
             at=at,
-            upto=upto,
+            stop=stop,
             end=end,
         )
 
@@ -212,7 +212,7 @@ class _Epoch:
         over = matches.due < progress.after
         if pattern.steps[-1].absent:
             found = np.flatnonzero(whole & over)
-            ends, instants = 2 * matches.upto[found] - 1, matches.due[found]
+            ends, instants = 2 * matches.stop[found] - 1, matches.due[found]
         else:
             found = np.flatnonzero(whole)
             last = matches.rows[found, -1]

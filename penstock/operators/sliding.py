@@ -107,20 +107,20 @@ class SlidingAggregation(Aggregation):
             state.journal("ends", time=PANE).insert(ends)
         after = cells.rows.filter(pl.col(PANE) >= self.window.start(middle))
         if after.height:
-            upto = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
-            merged = cells_of(after.with_columns(upto), self.keys, self.aggregates)
+            last_end = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
+            merged = cells_of(after.with_columns(last_end), self.keys, self.aggregates)
             state.journal("since", time=PANE).insert(merged.rows)
 
     def _resumed(
         self, due: pl.DataFrame | None, state: SliceState, first: int, past: int
     ) -> pl.DataFrame | None:
         """The windows from `first` to before `past`, of a block in which an earlier epoch stopped."""
-        window, upto = self.window, self.window.end(first - 1)
+        window, done = self.window, self.window.end(first - 1)
         ends = state.journal("ends", time=PANE).rows(window.start(first), window.start(past - 1) + 1)
         since = state.journal("since", time=PANE)
         if due is not None:
-            due = due.filter(pl.col(PANE).is_between(upto, window.end(past - 1), closed="left"))
-        after = together(since.rows(upto, upto + 1), due)
+            due = due.filter(pl.col(PANE).is_between(done, window.end(past - 1), closed="left"))
+        after = together(since.rows(done, done + 1), due)
         if after is None:
             return ends
         cells = cells_of(after, self.keys, self.aggregates)

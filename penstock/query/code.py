@@ -111,7 +111,7 @@ def _places(plan: Plan) -> Iterator[tuple[str, object]]:
     """What of a plan may have code in it, and where it is."""
     for scan in plan.scans.values():
         yield from _places_of(scan.stream)
-    for id_, sub in plan.subqueries.items():
+    for id_, sub in plan.stages.items():
         yield f"operator {id_}: settings", sub.operator
         yield f"operator {id_}: partitioners", sub.partitioners
     for edge in plan.edges:

@@ -50,8 +50,8 @@ def _rests(edge: Edge, own: Collection[str]) -> bool:
 
 def _reached(plan: Plan) -> dict[str, frozenset[str]]:
     """The outputs to which each sub-query's rows lead, however far away."""
-    found: dict[str, frozenset[str]] = dict.fromkeys(plan.subqueries, frozenset())
-    for _ in plan.subqueries:  # each turn takes it one sub-query further
+    found: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
+    for _ in plan.stages:  # each turn takes it one sub-query further
         for edge in plan.edges:
             if edge.source.stage is not None:
                 output = edge.target.output

@@ -88,7 +88,7 @@ def _nodes(plan: Plan, sources: Collection[EdgeSource], output: str, flow: Flow)
             yield _scan(name, plan.scans[name].stream.log.describe(), flow, str(source), title)
         elif source.kind == "job":
             yield GraphNode(id=str(source), kind="job", title=name, about=["what this job tells"])
-    for sub in plan.subqueries.values():
+    for sub in plan.stages.values():
         if EdgeSource("stage", sub.id) in sources:
             yield _sub_query(sub.id, type(sub.operator).__name__, [sub.operator.describe()], flow, 1)
     top = plan.outputs[output].top

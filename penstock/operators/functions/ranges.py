@@ -36,9 +36,9 @@ def split_batches(room: np.ndarray) -> Iterator[slice]:
     done = 0
     while done < len(room):
         before = ends[done - 1] if done else 0
-        upto = max(done + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, side="right")))
-        yield slice(done, upto)
-        done = upto
+        stop = max(done + 1, int(np.searchsorted(ends, before + _ROWS_AT_ONCE, side="right")))
+        yield slice(done, stop)
+        done = stop
 
 
 def sum_ranges(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> npt.NDArray[np.int64]:
