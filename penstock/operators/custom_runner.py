@@ -27,7 +27,7 @@ from penstock.operators.custom import (
     not_serializable_error,
     user_code_error,
 )
-from penstock.operators.strict import due, placed, total_order
+from penstock.operators.strict import add_position, take_due, total_order
 from penstock.state.buckets import HASH, buckets_of, first_hash_of
 
 _BUCKET, _STATE, _TICK = "_bucket", "_state", "_tick"
@@ -70,7 +70,7 @@ class CustomRunner(Operator):
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         columns = dict.fromkeys((*self.keys, *self.columns))
         if self.ordering == "strict":
-            return placed(frame).select(*ORDER, *columns)
+            return add_position(frame).select(*ORDER, *columns)
         return frame.select(TIME, *columns)
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
@@ -102,14 +102,14 @@ class CustomRunner(Operator):
     ) -> pl.DataFrame | None:
         """The rows to take in now; in strict order if that is asked for."""
         if self.ordering == "strict":
-            rows = due(frame, state.journal("waiting", time=TIME), progress)
+            rows = take_due(frame, state.journal("waiting", time=TIME), progress)
             order = None if rows is None else total_order(rows)
             return rows if rows is None or order is None else rows[order]
         if self.ordering == "none" or self.every is None:
             return frame
         # what lies after a tick to come may not be taken in before it
         reach = [(instant // self.every + 1) * self.every for instant in (progress.before, progress.after)]
-        return due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
+        return take_due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
 
     def _batches(
         self, rows: pl.DataFrame | None, state: SliceState

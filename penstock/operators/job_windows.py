@@ -25,7 +25,7 @@ from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator, concat_frames
 from penstock.operators.partials import PANE, merge_partials
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.windows import instant
+from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
 
 #: the number of the job a row belongs to (UInt32)
@@ -151,8 +151,8 @@ class JobAggregation(PaneOperator):
         return closed.select(
             HASH,
             (end - 1 if at is None else pl.lit(at, pl.Int64)).alias(TIME),
-            instant(end - start).alias("window_start"),
-            instant(end).alias("window_end"),
+            to_datetime(end - start).alias("window_start"),
+            to_datetime(end).alias("window_end"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )
@@ -180,7 +180,7 @@ class _FlushableAggregation(Aggregation):
         if told is None:
             return None
         now = pl.lit(max(progress.before, progress.after - 1), pl.Int64).alias(TIME)
-        return told.filter(pl.col("window_end") > instant(pl.lit(progress.after))).with_columns(now)
+        return told.filter(pl.col("window_end") > to_datetime(pl.lit(progress.after))).with_columns(now)
 
 
 @dataclass(frozen=True)

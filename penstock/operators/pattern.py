@@ -31,9 +31,9 @@ from penstock.operators.pattern_matching import (
     skip_past,
     start_matches,
 )
-from penstock.operators.pattern_steps import PatternStep, Stage, stages
-from penstock.operators.search import Ints, Timeline
-from penstock.operators.strict import Ordered, in_order, placed
+from penstock.operators.pattern_steps import PatternStage, PatternStep, build_stages
+from penstock.operators.strict import Ordered, add_position, take_ordered
+from penstock.operators.timeline import Ints, Timeline
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -72,8 +72,8 @@ class Pattern(Operator):
         return "strict"
 
     @cached_property
-    def stages(self) -> list[Stage]:
-        return stages(self.steps)
+    def stages(self) -> list[PatternStage]:
+        return build_stages(self.steps)
 
     @cached_property
     def taking(self) -> list[str]:
@@ -104,13 +104,13 @@ class Pattern(Operator):
         return {*self.keys, *asked, *(column for _, column in self.kept.values() if column != TIME)}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *sorted(self.needs()))
+        return add_position(frame).select(*ORDER, *sorted(self.needs()))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         journal = state.journal("open", time=_DUE)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         epoch = _Epoch(self, ordered, self._remembered(journal, ordered, progress))
         advance(epoch.matches, self.stages, epoch.values, self.contiguous)
         told = epoch.settle(progress)

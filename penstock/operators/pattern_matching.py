@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.pattern_steps import Stage
-from penstock.operators.search import Ints, Timeline, chained
+from penstock.operators.pattern_steps import PatternStage
+from penstock.operators.timeline import Ints, Timeline, mark_chain
 from penstock.state.ranges import members
 
 Bools = npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ class Matches:
         return len(self.source)
 
 
-def advance(matches: Matches, stages: list[Stage], values: Values, contiguous: bool) -> None:
+def advance(matches: Matches, stages: list[PatternStage], values: Values, contiguous: bool) -> None:
     """Take every match on through the events, as far as it comes."""
     for number, stage in enumerate(stages):
         if not number:
@@ -65,7 +65,7 @@ def advance(matches: Matches, stages: list[Stage], values: Values, contiguous: b
             (_next_event if contiguous else _first_event)(matches, here, number, stage, values)
 
 
-def _first_event(matches: Matches, here: Ints, number: int, stage: Stage, values: Values) -> None:
+def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Skip till next match: the first event that is wanted, unless an unwanted one comes before it."""
     at, stop = matches.at[here], matches.stop[here]
     if stage.references:
@@ -77,7 +77,7 @@ def _first_event(matches: Matches, here: Ints, number: int, stage: Stage, values
     matches.status[here[(row >= 0) & ~good]] = FAILED
 
 
-def _next_event(matches: Matches, here: Ints, number: int, stage: Stage, values: Values) -> None:
+def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Contiguous: the key's very next event."""
     inside = matches.at[here] < matches.stop[here]
     wanted, unwanted = np.zeros(len(here), dtype=bool), np.zeros(len(here), dtype=bool)
@@ -95,7 +95,7 @@ def _taken(matches: Matches, which: Ints, row: Ints, number: int) -> None:
     matches.at[which] = row + 1
 
 
-def _holds(stage: Stage, values: Values, match: Ints, event: Ints) -> tuple[Bools, Bools]:
+def _holds(stage: PatternStage, values: Values, match: Ints, event: Ints) -> tuple[Bools, Bools]:
     """For pairs of a match and an event: whether the event is wanted, and whether it is unwanted."""
     names = (*stage.own, *stage.references)
     columns = [pl.Series("_pair", np.arange(len(event))), *(values(n, match, event).alias(n) for n in names)]
@@ -103,7 +103,7 @@ def _holds(stage: Stage, values: Values, match: Ints, event: Ints) -> tuple[Bool
     return found["_wanted"].to_numpy(), found["_unwanted"].to_numpy()
 
 
-def _first_row(at: Ints, stop: Ints, stage: Stage, values: Values) -> tuple[Ints, Bools]:
+def _first_row(at: Ints, stop: Ints, stage: PatternStage, values: Values) -> tuple[Ints, Bools]:
     """Where the conditions are over the event alone: they are worked out once, and every match looks up its row."""
     low, high = int(at.min()), int(stop.max())
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
@@ -165,7 +165,7 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
     following = np.append(first_to_end, len(order))[after]
     same_key = np.append(number, -1)[following] == number
     heads = np.flatnonzero(np.append(True, number[1:] != number[:-1])) if len(order) else order
-    stand = np.flatnonzero(chained(heads, np.where(same_key, following, len(order))))
+    stand = np.flatnonzero(mark_chain(heads, np.where(same_key, following, len(order))))
     codes = number[stand] * width + ends[stand] - low
     meets = np.searchsorted(codes, matches.number * width + matches.start - low)
     met = np.append(stand, -1)[meets]

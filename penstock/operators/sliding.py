@@ -29,7 +29,7 @@ from penstock.operators.contract import Progress, SliceState
 from penstock.operators.panes import concat_frames, partial_columns
 from penstock.operators.partials import PANE, merge_partials, pane_positions
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import Instants, spread
+from penstock.operators.time_windows import Instants, expand_ranges
 from penstock.state.buckets import HASH
 
 #: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
@@ -145,7 +145,7 @@ class SlidingAggregation(Aggregation):
         least, most = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
-        low, number = spread(np.maximum(least, first), np.minimum(most, last))
+        low, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         # a window ends where another key begins, or a pane that is not before its end
         place, panes = pane_positions(cells)
         ends = cells.number[low] * (len(panes) + 1) + np.searchsorted(panes, self.window.end(number))
@@ -153,7 +153,7 @@ class SlidingAggregation(Aggregation):
         return (
             cells.rows.select(HASH, *self.keys)[low]
             .with_columns(pl.Series(PANE, self.window.start(number)))
-            .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
+            .with_columns(column for a in self.aggregates for column in a.merge_ranges(cells.rows, low, high))
         )
 
     def _ends(self, cells: Ordered, first: int, last: int, block: int) -> pl.DataFrame:
@@ -163,7 +163,7 @@ class SlidingAggregation(Aggregation):
         most = (cells.rows[PANE].to_numpy() - self.window.offset) // self.window.advance
         # the windows that hold the cell before, too, are that one's
         least = np.where(new, stretch * block, np.append(0, most[:-1] + 1))
-        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        row, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
         return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
@@ -181,7 +181,7 @@ class SlidingAggregation(Aggregation):
         least, _ = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell after, too, are that one's
         most = np.minimum(np.where(final, past, np.append(least[1:], 0)), past) - 1
-        row, number = spread(np.maximum(least, first), most)
+        row, number = expand_ranges(np.maximum(least, first), most)
         return so_far[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
     def _stretches(self, cells: Ordered, block: int) -> tuple[Instants, npt.NDArray[np.bool_]]:
@@ -200,7 +200,7 @@ class SlidingAggregation(Aggregation):
             return rows
         parts = rows.select(partial_columns(self.aggregates))
         ran = parts[some].with_columns(pl.Series(_GROUP, group[some]))
-        ran = ran.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
+        ran = ran.with_columns(e for a in self.aggregates for e in a.merge_running(_GROUP)).drop(_GROUP)
         at = np.arange(rows.height)
         at[some] = rows.height + np.arange(len(some))
         return rows.with_columns(pl.concat([parts, ran], rechunk=True)[at].get_columns())

@@ -14,7 +14,7 @@ import polars as pl
 from penstock.errors import PenstockError, UserError
 from penstock.operators.contract import INPUT, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.operators.strict import told_apart
+from penstock.operators.strict import number_siblings
 from penstock.origin import innermost_line
 from penstock.query.origin import Origin
 from penstock.state.buckets import HASH
@@ -97,7 +97,7 @@ class FunctionStep:
                 "whose names begin with an underscore.",
             )
         made = result.select(*carried, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
-        return told_apart(made) if self.apart else made
+        return number_siblings(made) if self.apart else made
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class ExplodeStep:
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         made = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
-        return told_apart(made) if self.apart else made
+        return number_siblings(made) if self.apart else made
 
 
 Step = MapStep | KeepStep | FilterStep | FunctionStep | ExplodeStep | MergedStep

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.functions.summary import COUNTED, part_columns
+from penstock.operators.functions.summary import COUNT_PART, partial_columns
 from penstock.operators.job_windows import JOB
 from penstock.operators.key_codes import CODE
 from penstock.operators.partials import PANE
@@ -148,11 +148,11 @@ class Counted:
             pl.Series(JOB, np.repeat(np.array(self.jobs, dtype=np.uint32), lengths)),
             pl.Series(CODE, codes),
             pl.Series(PANE, np.concatenate([cells.panes for cells in self.found])),
-            pl.Series(COUNTED, np.concatenate([cells.rows for cells in self.found])),
+            pl.Series(COUNT_PART, np.concatenate([cells.rows for cells in self.found])),
         ]
         for number in range(len(self.found[0].columns)):
             parts = [
                 np.concatenate([cells.columns[number][part] for cells in self.found]) for part in range(4)
             ]
-            columns += part_columns(f"a{number}", *parts)
+            columns += partial_columns(f"a{number}", *parts)
         return pl.DataFrame(columns)

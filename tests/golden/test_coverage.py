@@ -15,16 +15,16 @@ from typing import Any
 import penstock.operators
 import penstock.query
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.aggregate_on_change import AggregateOnChange
 from penstock.operators.contract import Operator
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.landmark_windows import LandmarkWindows
+from penstock.operators.on_change import OnChangeAggregation
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.routing import Route
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.updates import Updates
 from penstock.query.window import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
@@ -46,8 +46,8 @@ WITHOUT: dict[str, str] = {
 
 #: the operators that a kind of window becomes, with any emission
 OPERATORS: dict[str, tuple[type, ...]] = {
-    "InTime": (Aggregation, SlidingAggregation, AggregateOnChange, Updates),
-    "Running": (RunningAggregation, AggregateOnChange),
+    "InTime": (Aggregation, SlidingAggregation, OnChangeAggregation, PeriodicAggregation),
+    "Running": (RunningAggregation, OnChangeAggregation),
     "ByCount": (CountWindows,),
     "InSessions": (SessionWindows,),
     "BetweenLandmarks": (LandmarkWindows,),
