@@ -34,7 +34,7 @@ WITHOUT: dict[str, str] = {
     "EventWindows": "the base of windows over events; each of those is an operator by itself",
     "PaneOperator": "the base of operators that keep panes",
     "StrictOperator": "the base of operators that take rows in strict order",
-    "_Flushed": "the base of operators of many jobs",
+    "_FlushableAggregation": "the base of operators of many jobs",
     "_Distinct": "the base of functions that count different values",
     "_OfTime": "the base of functions of event time",
     "_Ordered": "the base of functions that compare",
