@@ -65,7 +65,7 @@ def plan(
             reports.append(report)
             assert engine.admission is not None
             behind = any(engine.admission.backlog.values())
-            engine.admission.pace_seconds = 0.0 if behind else _PACES[len(reports) % len(_PACES)]
+            engine.admission.throttle_seconds = 0.0 if behind else _PACES[len(reports) % len(_PACES)]
 
         with console.status(f"measuring for {sample}") if not as_json else console.capture():
             try:

@@ -16,7 +16,7 @@ from penstock.catalogue.catalogue import Catalogue
 from penstock.cli.formatting import program, seconds, size
 from penstock.engine.engine import Engine
 from penstock.engine.gauges import Gauges
-from penstock.epoch.run_summary import Run
+from penstock.epoch.report import RunSummary
 from penstock.query.physical import Plan
 
 #: characters shown of a row that was put aside
@@ -27,7 +27,7 @@ _FAILED_SHOWN = 5
 _SINKS_SHOWN = 20
 
 
-def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> RenderableType:
+def summary(engine: Engine, run: RunSummary, gauges: Gauges, *, stopped: bool) -> RenderableType:
     """All of it, as rich draws it."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
@@ -44,7 +44,7 @@ def summary(engine: Engine, run: Run, gauges: Gauges, *, stopped: bool) -> Rende
     return Group(*told, grid)
 
 
-def warning(run: Run, state: Path) -> str | None:
+def warning(run: RunSummary, state: Path) -> str | None:
     """What to say if nothing of what was read could be used; None if something was."""
     if run.events or not (run.late or run.bad):
         return None
@@ -66,7 +66,7 @@ def first_reason(folder: Path) -> str | None:
         return None
 
 
-def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
+def rows(engine: Engine, run: RunSummary, gauges: Gauges) -> list[tuple[str, str]]:
     """The lines, as (what, value)."""
     state = engine.state.path
     latency = gauges.latency(recent=False)
@@ -81,13 +81,17 @@ def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
             f"p50 {seconds(latency.p50)}, p99 {seconds(latency.p99)}" if latency else "no live events",
         ),
         ("put aside", f"{run.late:,} late, {run.bad:,} dead"),
-        *([("passed over", f"silent partitions or beginnings, {run.leaped:,} times")] if run.leaped else []),
+        *(
+            [("passed over", f"silent partitions or beginnings, {run.skipped_partitions:,} times")]
+            if run.skipped_partitions
+            else []
+        ),
     ]
     told += places(engine.plan)
     for count, folder, name in (
         (run.late, "late", "late events"),
         (run.bad, "dead", "dead letters"),
-        (run.leaped, "leaped", "passed over"),
+        (run.skipped_partitions, "leaped", "passed over"),
     ):
         if count or (state / folder).is_dir():
             told.append((name, f"{state / folder}/"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.engine.gauges import RECENT_SECONDS
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 
 #: epochs that are remembered: five minutes of epochs of a second
 KEPT_EPOCHS = 300
@@ -27,7 +27,7 @@ class Past:
         self._recent: deque[tuple[float, Mapping[str, int], Mapping[str, int]]] = deque()
         self._began = clock()
 
-    def add(self, epoch: EpochFigures, backlog: int) -> None:
+    def add(self, epoch: EpochMetrics, backlog: int) -> None:
         """Take in an epoch."""
         newest, oldest = epoch.ages
         self._points.append(

@@ -29,7 +29,7 @@ from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
 from penstock.metrics.declared import JOB_ROWS
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.metrics.facts import set_engine, set_service, set_unit
 from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
@@ -104,14 +104,14 @@ class Host:
 
     def epoch(self, report: EpochReport) -> None:
         """An epoch is committed."""
-        emitted = report.figures.rows
-        self.counted(report.figures)
+        emitted = report.metrics.rows
+        self.counted(report.metrics)
         with self._lock:
             self._epochs.update(emitted.keys())
         self.committed = max(self.committed, report.epoch)
         self._renew(emitted)
 
-    def counted(self, epoch: EpochFigures) -> None:
+    def counted(self, epoch: EpochMetrics) -> None:
         """What an epoch did in numbers; its rows may be elsewhere."""
         with self._lock:
             self._gauges.count(epoch)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.state.durable import write_whole
 
 #: restarts that are remembered
@@ -55,7 +55,7 @@ class Restarts:
         self._open = True
         self._write(ended=False)
 
-    def epoch(self, epoch: EpochFigures) -> None:
+    def epoch(self, epoch: EpochMetrics) -> None:
         """An epoch is committed."""
         if not self._waiting:
             return

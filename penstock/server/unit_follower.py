@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.ha.unit import Unit
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.server.engine_question import asked
 from penstock.server.host import Host
 from penstock.server.structured_log import log
@@ -156,7 +156,7 @@ class Follower:
         directory = self._directory
         with contextlib.suppress(PenstockError):  # it has no time, is elsewhere, or is gone
             for figures in asked(directory, f"epochs {self._counted + 1}", _PATIENCE_SECONDS):
-                epoch = EpochFigures.from_plain(figures)
+                epoch = EpochMetrics.from_plain(figures)
                 if epoch.epoch > self._counted:
                     self._hosted.counted(epoch)
                     self._counted = epoch.epoch

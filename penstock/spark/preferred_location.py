@@ -23,7 +23,7 @@ from penstock.state.bucket_map import Place
 _KEPT = 8
 
 
-class Located:
+class PreferredLocations:
     """What makes tasks prefer executors; one a Spark application."""
 
     def __init__(self, context: SparkContext) -> None:

@@ -25,7 +25,7 @@ from penstock.engine.recent_epochs import KEPT_EPOCHS, Recent
 from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
-from penstock.metrics.epoch import EpochFigures
+from penstock.metrics.epoch import EpochMetrics
 from penstock.server.engine_question import asked
 from tests.cluster import driven, query
 
@@ -81,8 +81,8 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
         (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
         assert asked(tmp_path / "state", "epochs 1000000") == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
-    assert EpochFigures.from_plain(told) == of_report.figures
-    assert of_report.figures.rows == {"a": 2}
+    assert EpochMetrics.from_plain(told) == of_report.metrics
+    assert of_report.metrics.rows == {"a": 2}
 
 
 def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from penstock.epoch import admission, stages
 from penstock.epoch import migration as moves
 from penstock.epoch import runner as epoch
 from penstock.epoch import slice as slices
-from penstock.epoch.migration import Change, Moved
-from penstock.epoch.migration_cost import Rules
+from penstock.epoch.migration import MapChange, MigrationResult
+from penstock.epoch.migration_cost import MigrationRules
 from penstock.epoch.program import Fixed
 from penstock.epoch.runner import EpochReport
 from penstock.query.compile import compiled
@@ -40,7 +40,7 @@ from tests.operators.harness import (
 
 PLACES = (Place("here", "0"), Place("here", "1"), Place("there", "2"))
 #: (epoch, change of the maps in force then)
-Wish = tuple[int, Callable[[Maps], Change]]
+Wish = tuple[int, Callable[[Maps], MapChange]]
 
 
 class Killed(BaseException):
@@ -115,8 +115,8 @@ def life(
     slices: int = 2,
     wishes: list[Wish] | None = None,
     settled: bool = True,
-    rules: Rules | None = None,
-    tickets: list[Future[Moved]] | None = None,
+    rules: MigrationRules | None = None,
+    tickets: list[Future[MigrationResult]] | None = None,
 ) -> list[EpochReport]:
     """Run an engine until everything is read or it is killed. `settled`: a warm-up ends before the next epoch.
     `tickets` gets what the wishes were answered with."""
@@ -140,7 +140,7 @@ def life(
             if report is None:
                 return reports
             reports.append(report)
-            active = engine.runner._moves._active
+            active = engine.runner._migrations._active
             if settled and active is not None and active.round is not None:
                 active.round.result(timeout=60)
     finally:
@@ -159,7 +159,7 @@ def wishes(draw: st.DrawFn) -> list[Wish]:
         own = draw(st.dictionaries(st.sampled_from(names), owners, max_size=3))
         places = draw(st.just(()) | st.lists(place, min_size=5, max_size=5).map(tuple))
         protocol = draw(st.sampled_from([None, "immediate", "warm", "recreate"]))
-        found.append((at, lambda _, a=default, b=own, c=places, d=protocol: Change(Maps(a, b, c), d)))
+        found.append((at, lambda _, a=default, b=own, c=places, d=protocol: MapChange(Maps(a, b, c), d)))
     return found
 
 

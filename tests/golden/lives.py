@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.catalogue.program import Jobs
 from penstock.engine.engine import Engine
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
 from penstock.ha.claim import claim_unit, prepare_launch
@@ -77,7 +77,7 @@ def live(
             if isinstance(program, Jobs) and (text := (commands or {}).get(engine.next_epoch)):
                 program.say(text)
             if owners := (moves or {}).get(engine.next_epoch):
-                engine.runner.remap(Change(_moved(engine.runner.maps, owners, _plan(program))))
+                engine.runner.remap(MapChange(_moved(engine.runner.maps, owners, _plan(program))))
             if engine.step() is None:
                 break
             done += 1

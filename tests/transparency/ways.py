@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.epoch.migration import Change
+from penstock.epoch.migration import MapChange
 from penstock.epoch.program import Fixed, Program
 from penstock.epoch.runner import EpochReport
 from penstock.operators.routing import Partitioner
@@ -32,8 +32,8 @@ class Move:
     places: tuple[Place | None, ...]
     protocol: str | None
 
-    def change(self) -> Change:
-        return Change(Maps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
+    def change(self) -> MapChange:
+        return MapChange(Maps(self.owners, {}, self.places), self.protocol)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
