@@ -23,7 +23,8 @@ from penstock.epoch.watermark import advanced, passed_over
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import lots
-from penstock.query.physical import Edge, Plan
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache

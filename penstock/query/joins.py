@@ -14,8 +14,8 @@ from penstock.operators.count_join import CountJoin
 from penstock.operators.join import TimeJoin
 from penstock.operators.joined import Columns, Condition
 from penstock.operators.lookup import Lookup
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:

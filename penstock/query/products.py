@@ -13,8 +13,8 @@ from penstock.operators.joined import Condition
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
 from penstock.operators.sieve import conjuncts
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.origin import Origin, here
 from penstock.query.rows import Rows, stateful, stream_given
 
 if TYPE_CHECKING:

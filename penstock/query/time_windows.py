@@ -16,8 +16,8 @@ from penstock.operators.running import RunningAggregation
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.updates import Updates
 from penstock.operators.windows import INSTANT, SINCE_EVER, TimeWindow
+from penstock.origin import Origin
 from penstock.query import check
-from penstock.query.origin import Origin
 from penstock.query.window import Emission, Window
 
 #: how many windows an event may be in
