@@ -130,8 +130,8 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     for name, frames in told.items():
         output = task.plan.outputs[name]
         try:
-            upto = _told_upto(task, before, name) if before.gap else None
-            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=upto)
+            end = _told_before(task, before, name) if before.gap else None
+            made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=end)
             if made is not None and name in task.plan.by_instant:
                 last[name] = _count_rows_of_last_instant(made)
         except PenstockError as error:
@@ -161,7 +161,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     return Gathered(rows, last, manifest, pl.concat(aside) if aside else None, reports, task.maps, due)
 
 
-def _told_upto(task: EpochTask, before: Manifest, output: str) -> int | None:
+def _told_before(task: EpochTask, before: Manifest, output: str) -> int | None:
     """Before which time an output has told what the watermark decides, though the state does not know; None where
     events pass straight through it."""
     sources = [task.plan.stage_of(edge.source) for edge in task.plan.edges if edge.target.output == output]

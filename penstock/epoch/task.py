@@ -67,7 +67,7 @@ class EpochTask:
     place: StatePlace
     engine_pid: int
     #: of streams whose watermark is held: where, and how many lots of jobs do not wait for it
-    upto: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    watermark_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: the numbers of jobs that tell their open windows in this epoch
     flush: frozenset[int] = frozenset()
     #: what jobs told in the epoch before, by their names, where others read it (Arrow)
@@ -121,7 +121,7 @@ class EpochTask:
 
     def times_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The streams' times once these highest event times per partition have been seen in the epoch."""
-        return self._met(self._advanced(seen, self.upto), seen)
+        return self._met(self._advanced(seen, self.watermark_limits), seen)
 
     def sure_after(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, StreamTime]:
         """The same if no watermark were held."""
@@ -130,12 +130,12 @@ class EpochTask:
     def _met(
         self, times: dict[str, StreamTime], seen: Mapping[str, Mapping[str, int]]
     ) -> dict[str, StreamTime]:
-        sure = self._advanced(seen, {}) if self.upto else times
+        sure = self._advanced(seen, {}) if self.watermark_limits else times
         ended = {name for name, stream in sure.items() if stream.watermark == FOREVER}
         return passed_over(times, (sub.streams for sub in self.plan.stages.values()), ended)
 
     def _advanced(
-        self, seen: Mapping[str, Mapping[str, int]], upto: Mapping[str, tuple[int, int]]
+        self, seen: Mapping[str, Mapping[str, int]], limits: Mapping[str, tuple[int, int]]
     ) -> dict[str, StreamTime]:
         return {
             name: advanced(
@@ -145,7 +145,7 @@ class EpochTask:
                 finished=self.finished[name],
                 idle=self.idle[name],
                 closed=self.closed[name],
-                upto=upto.get(name),
+                limit=limits.get(name),
             )
             for name, stream in self.streams.items()
         }

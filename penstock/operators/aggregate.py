@@ -15,7 +15,7 @@ import polars as pl
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.windows import TimeWindow, instant
+from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
 
 
@@ -46,8 +46,8 @@ class Aggregation(PaneOperator):
             HASH,
             # a result happens at the last instant of its window: before whatever comes at its end
             (end - 1).alias(TIME),
-            instant(start).alias("window_start"),
-            instant(end).alias("window_end"),
+            to_datetime(start).alias("window_start"),
+            to_datetime(end).alias("window_end"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )

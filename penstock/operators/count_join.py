@@ -27,7 +27,7 @@ from penstock.operators.contract import (
 from penstock.operators.joined import Columns, Condition, on, taken
 from penstock.operators.pairing import Ints, in_portions
 from penstock.operators.routing import ByKey, Route
-from penstock.operators.strict import Ordered, due, grouped, placed, total_order
+from penstock.operators.strict import Ordered, add_position, group_by_key, take_due, total_order
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -77,11 +77,11 @@ class CountJoin(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         frame = frame.drop_nulls(list(self._keys(port)))
-        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
+        return add_position(frame).select(*ORDER, *sorted(self.needs(port)))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         sides = [
-            due(inputs[port], state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
+            take_due(inputs[port], state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
             for port in range(self.ports)
         ]
         tables = [state.table(_NAMES[port], keys=self._keys(port)) for port in range(self.ports)]
@@ -112,7 +112,7 @@ class CountJoin(Operator):
         if not parts:
             return None
         turns = pl.concat(parts)
-        return grouped(turns, self.keys, total_order(turns))
+        return group_by_key(turns, self.keys, total_order(turns))
 
     def _line(self, port: int, rows: pl.DataFrame | None, turns: Ordered, table: Table) -> _Line:
         """A side's rows of the keys that have a turn, remembered ones first; what to remember goes to the table."""

@@ -25,8 +25,8 @@ from penstock.operators.event_windows import (
     Places,
     without,
 )
-from penstock.operators.strict import Ordered, in_order, place_of
-from penstock.operators.windows import spread
+from penstock.operators.strict import Ordered, position_columns, take_ordered
+from penstock.operators.time_windows import expand_ranges
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -60,7 +60,7 @@ class CountWindows(EventWindows):
         if oldest is not None:
             memory.expire(oldest)
         memory.compact(oldest)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         full = kept = None
         if ordered is not None:
             full, kept = _Counted(self, ordered, memory).rows()
@@ -114,7 +114,7 @@ class CountWindows(EventWindows):
         rows = kept.select(START, *self.parts()).with_columns(pl.Series(_LIFE, life), pl.Series(_PANE, open_))
         rows = rows.filter(pl.col(START).list.len() > 0)
         first = rows[_PANE].to_numpy()
-        _, pane = spread(first, first + rows[START].list.len().to_numpy().astype(np.int64) - 1)
+        _, pane = expand_ranges(first, first + rows[START].list.len().to_numpy().astype(np.int64) - 1)
         return (
             rows.explode(START, *self.parts())
             .with_columns(pl.Series(_PANE, pane))
@@ -135,7 +135,7 @@ class CountWindows(EventWindows):
         life = panes[_LIFE].to_numpy()
         counted = self.counted(keys[_SEEN].to_numpy())
         full = self.complete(counted)
-        number, window = spread(full, (counted - 1) // self.step)
+        number, window = expand_ranges(full, (counted - 1) // self.step)
         low = np.searchsorted(life, number) + (window - full[number]) * self.panes
         high = np.searchsorted(life, number, side="right")
         rows = keys[number].select(HASH, *self.keys, pl.col(TIME).alias("_end"))
@@ -222,12 +222,12 @@ class _Counted:
             low = base[of] + np.maximum(0, self._index + 1 - operator.size)
             high = base[of] + self._index + 1
         else:
-            of, window = spread(operator.complete(self._before), operator.complete(self._after) - 1)
+            of, window = expand_ranges(operator.complete(self._before), operator.complete(self._after) - 1)
             ends = window * operator.step + operator.size
             closing = np.searchsorted(self._life, of) + ends - 1 - self._before[of]
             low = base[of] + window * operator.panes
             high = base[of] + operator.pane_of(ends)
-        place = (TIME,) if operator.partial else place_of(self._inside)
+        place = (TIME,) if operator.partial else position_columns(self._inside)
         rows = self._inside[closing].select(HASH, *place, *operator.keys, pl.col(TIME).alias("_end"))
         rows = rows.with_columns(self._panes[START].gather(low), *operator.over(self._panes, low, high))
         return operator.answers(rows), self._kept(life, pane)

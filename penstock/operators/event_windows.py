@@ -15,7 +15,7 @@ import polars as pl
 from penstock.operators.contract import ORDER, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import StrictOperator
-from penstock.operators.windows import instant
+from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
 from penstock.state.ranges import members
 
@@ -50,7 +50,7 @@ class EventWindows(StrictOperator):
 
     def each(self, rows: pl.DataFrame) -> list[pl.Series]:
         """The partial answer of every event."""
-        exprs = [expr for a in self.aggregates for expr in a.of_event()]
+        exprs = [expr for a in self.aggregates for expr in a.from_event()]
         return rows.select(TIME, *exprs).drop(TIME).get_columns()
 
     def together(self, rows: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
@@ -64,13 +64,13 @@ class EventWindows(StrictOperator):
         chosen = rows.select(*ORDER, *sorted(self.needs()))
         if len(index) != rows.height or (np.diff(index) != 1).any():
             chosen = chosen[index]
-        exprs = [expr for a in self.aggregates for expr in a.of_events()]
+        exprs = [expr for a in self.aggregates for expr in a.from_events()]
         numbered = chosen.with_columns(pl.Series("_range", number).set_sorted())
         return numbered.group_by("_range", maintain_order=True).agg(exprs).drop("_range").get_columns()
 
     def over(self, parts: pl.DataFrame, low: Places, high: Places) -> list[pl.Series]:
         """The partial answer of every range of rows of partial answers."""
-        return [column for a in self.aggregates for column in a.over(parts, low, high)]
+        return [column for a in self.aggregates for column in a.merge_ranges(parts, low, high)]
 
     def gone_on(self, rows: pl.DataFrame, kept: pl.DataFrame, at: Places) -> pl.DataFrame:
         """Rows of partial answers, each together with the row of `kept` it goes on from; -1 for none."""
@@ -81,13 +81,16 @@ class EventWindows(StrictOperator):
             pl.col(part).cast(rows.schema[part]).gather(where).alias(f"{part}.before")
             for part in self.parts()
         )
-        joined = [expr for a in self.aggregates for expr in a.joined(".before")]
+        joined = [expr for a in self.aggregates for expr in a.merge_columns(".before")]
         return rows.hstack(before).with_columns(joined).select(rows.columns)
 
     def answers(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Finished rows: of partial answers with `_start`, `_end`, their keys and the further columns."""
         place = [name for name in ORDER if name in rows.columns]
-        when = [instant(pl.col(START)).alias("window_start"), instant(pl.col("_end")).alias("window_end")]
+        when = [
+            to_datetime(pl.col(START)).alias("window_start"),
+            to_datetime(pl.col("_end")).alias("window_end"),
+        ]
         return rows.select(
             HASH, *place, *when, *columns, *self.keys, *(aggregate.result() for aggregate in self.aggregates)
         )

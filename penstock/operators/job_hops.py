@@ -18,7 +18,7 @@ from penstock.operators.contract import FOREVER, TIME, Progress, SliceState
 from penstock.operators.job_windows import JOB, SOON
 from penstock.operators.panes import together
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.windows import instant
+from penstock.operators.time_windows import to_datetime
 
 
 class _Flushed(Aggregation):
@@ -39,7 +39,7 @@ class _Flushed(Aggregation):
         if told is None:
             return None
         now = pl.lit(max(progress.before, progress.after - 1), pl.Int64).alias(TIME)
-        return told.filter(pl.col("window_end") > instant(pl.lit(progress.after))).with_columns(now)
+        return told.filter(pl.col("window_end") > to_datetime(pl.lit(progress.after))).with_columns(now)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import polars as pl
 from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator, together
-from penstock.operators.windows import instant
+from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
 
 #: the number of the job a row belongs to (UInt32)
@@ -147,8 +147,8 @@ class JobAggregation(PaneOperator):
         return closed.select(
             HASH,
             (end - 1 if at is None else pl.lit(at, pl.Int64)).alias(TIME),
-            instant(end - start).alias("window_start"),
-            instant(end).alias("window_end"),
+            to_datetime(end - start).alias("window_start"),
+            to_datetime(end).alias("window_end"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )

@@ -37,7 +37,7 @@ from penstock.operators.contract import (
 from penstock.operators.joined import Columns, Condition, Mask, on, same_keys, taken
 from penstock.operators.pairing import Ints, Stretch, candidates
 from penstock.operators.routing import ByKey, Route
-from penstock.operators.strict import due, placed
+from penstock.operators.strict import add_position, take_due
 from penstock.state.collection import Journal
 
 #: of a row of an outer side: whether it had no partner when it came
@@ -101,7 +101,7 @@ class TimeJoin(Operator):
             frame = frame.drop_nulls(list(self._keys(port)))
         place: tuple[str, ...] = ()
         if self.distinct:
-            frame, place = placed(frame), (PARTITION, SEQUENCE)
+            frame, place = add_position(frame), (PARTITION, SEQUENCE)
         return frame.select(TIME, *place, *sorted(self.needs(port)))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
@@ -199,7 +199,7 @@ class TimeJoin(Operator):
 
     def _side(self, port: int, frame: pl.DataFrame | None, state: SliceState, progress: Progress) -> _Side:
         if self.strict:
-            frame = due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
+            frame = take_due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
         journal = state.journal(_NAMES[port], time=TIME, by_time=True)
         keyless = None
         if frame is not None and self._outer(port):

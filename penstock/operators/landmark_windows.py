@@ -28,8 +28,8 @@ from penstock.operators.event_windows import (
     first_from,
     without,
 )
-from penstock.operators.search import chained
-from penstock.operators.strict import Ordered, in_order, place_of
+from penstock.operators.strict import Ordered, position_columns, take_ordered
+from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -59,7 +59,7 @@ class LandmarkWindows(EventWindows):
         open_.expire(progress.before)
         open_.compact(progress.before)
         ended = None if self.longest is None else open_.due(progress.before, progress.after)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is not None:
             closed, others, gone_on = self._windows(ordered, open_)
             still = others.filter(pl.col(DUE) >= progress.after)
@@ -103,7 +103,7 @@ class LandmarkWindows(EventWindows):
         )
         made = self.gone_on(made, kept, from_)
         by = rows[high[is_closed] - 1].select(
-            *((TIME,) if self.longest is not None else place_of(rows)),
+            *((TIME,) if self.longest is not None else position_columns(rows)),
             pl.col(TIME).alias("_end"),
             pl.lit(True).alias("closed"),
         )
@@ -138,7 +138,7 @@ class LandmarkWindows(EventWindows):
             last = np.append(np.flatnonzero(begins)[1:], len(opener))[np.cumsum(begins) - 1]
             here = np.arange(len(opener))
             to = first_from(times[opener], times[opener] + self.longest, here, last)
-            begins = chained(np.flatnonzero(begins), np.where(to < last, to, len(opener)))
+            begins = mark_chain(np.flatnonzero(begins), np.where(to < last, to, len(opener)))
         new = opener[begins]
         new_high = self._end_of(times, times[new], new, block_end[block[new]])
         return (

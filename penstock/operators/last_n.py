@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.contract import Progress, SliceState
-from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
+from penstock.operators.strict import Ordered, StrictOperator, position_columns, take_ordered
 from penstock.state.buckets import HASH
 
 
@@ -46,7 +46,7 @@ class LastN(StrictOperator):
     ) -> pl.DataFrame | None:
         history = state.table("last", keys=self.keys)
         history.compact()
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is None:
             return None
         rows = ordered.rows
@@ -70,7 +70,7 @@ class LastN(StrictOperator):
                 ),
             )
         )
-        out = rows.select(*place_of(rows), *self.keys)
+        out = rows.select(*position_columns(rows), *self.keys)
         if not self.partial:
             whole = seen >= self.n
             out, reach = out.filter(pl.Series(whole)), reach[whole]

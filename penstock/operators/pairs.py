@@ -15,8 +15,8 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.joined import Condition, Schema, taken
+from penstock.operators.pair_filter import PairFilter, Values, build_pair_filter
 from penstock.operators.pairing import Ints, Stretch
-from penstock.operators.sieve import Sieve, Values, sieve_of
 from penstock.state.buckets import buckets_of
 
 #: bytes of one tile: what is made of its pairs stays in the nearest caches
@@ -69,7 +69,7 @@ class Matcher:
         self._outer = outer
         self._condition = condition
         self._asked = frozenset(condition.expr.meta.root_names()) if condition else frozenset()
-        self._sieve = sieve_of(condition.expr, {**outer.schema, **inner}) if condition else None
+        self._sieve = build_pair_filter(condition.expr, {**outer.schema, **inner}) if condition else None
         self._down = self._sieve.arrays(outer) if self._sieve else {}
 
     def pairs(self, inner: pl.DataFrame, low: Ints, high: Ints) -> tuple[Ints, Ints]:
@@ -178,7 +178,7 @@ def _in_blocks(portions: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, In
 
 
 def _sieved(
-    sieve: Sieve, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
+    sieve: PairFilter, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
 ) -> Iterator[tuple[Ints, Ints]]:
     """The pairs the sieve lets through, a tile or a block at a time."""
     tiles, loose = _groups(low, high, TILE // sieve.width)
@@ -223,7 +223,7 @@ def _groups(low: Ints, high: Ints, pairs: int) -> tuple[list[tuple[int, int]], I
 
 
 def _sieved_tiles(
-    sieve: Sieve,
+    sieve: PairFilter,
     down: dict[str, Values],
     across: dict[str, Values],
     tiles: list[tuple[int, int]],

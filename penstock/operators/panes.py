@@ -15,8 +15,8 @@ import polars as pl
 from penstock.operators.cells import PANE, cells
 from penstock.operators.codes import CODE, Column, Dictionary
 from penstock.operators.contract import TIME, Operator, SliceState
-from penstock.operators.functions import AggregateFunction, in_a_place
-from penstock.operators.windows import Panes
+from penstock.operators.functions import AggregateFunction, add_sequence
+from penstock.operators.time_windows import Panes
 from penstock.state.buckets import HASH, mixed, with_hash
 
 _PACKED = "_packed"
@@ -42,19 +42,19 @@ class PaneOperator(Operator):
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(column for a in self.aggregates for column in a.reads())}
+        return {*self.keys, *(column for a in self.aggregates for column in a.input_columns())}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if any(a.sequential for a in self.aggregates):
-            frame = in_a_place(frame)
+            frame = add_sequence(frame)
         held = self.window.held(pl.col(TIME))
         if held is not None:
             frame = frame.filter(held)
         pane = self.pane().alias(PANE)
         if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
+            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.from_event()))
             return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
-        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
+        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.from_events())
         # whichever way, the same columns in the same order: the receiver puts them one below the other
         return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
 
@@ -81,7 +81,7 @@ class PaneOperator(Operator):
             frame.drop(CODE)
             .with_columns(pl.Series(_PACKED, packed))
             .group_by(_PACKED)
-            .agg(e for a in self.aggregates for e in a.of_events())
+            .agg(e for a in self.aggregates for e in a.from_events())
             .sort(_PACKED)
         )
         rest, jobs = np.divmod(reduced[_PACKED].to_numpy(), many_jobs)

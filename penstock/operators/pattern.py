@@ -22,9 +22,9 @@ import polars as pl
 from penstock.duration import spelled
 from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
 from penstock.operators.matching import FAILED, OPEN, Bools, Matches, advance, begun, joined, skip_past
-from penstock.operators.pattern_steps import PatternStep, Stage, stages
-from penstock.operators.search import Ints, Timeline
-from penstock.operators.strict import Ordered, in_order, placed
+from penstock.operators.pattern_steps import PatternStage, PatternStep, build_stages
+from penstock.operators.strict import Ordered, add_position, take_ordered
+from penstock.operators.timeline import Ints, Timeline
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -63,8 +63,8 @@ class Pattern(Operator):
         return "strict"
 
     @cached_property
-    def stages(self) -> list[Stage]:
-        return stages(self.steps)
+    def stages(self) -> list[PatternStage]:
+        return build_stages(self.steps)
 
     @cached_property
     def taking(self) -> list[str]:
@@ -95,13 +95,13 @@ class Pattern(Operator):
         return {*self.keys, *asked, *(column for _, column in self.kept.values() if column != TIME)}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *sorted(self.needs()))
+        return add_position(frame).select(*ORDER, *sorted(self.needs()))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         journal = state.journal("open", time=_DUE)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         epoch = _Epoch(self, ordered, self._remembered(journal, ordered, progress))
         advance(epoch.matches, self.stages, epoch.values, self.contiguous)
         told = epoch.settle(progress)
@@ -168,12 +168,12 @@ class _Epoch:
         """The remembered matches, with the rows they may go on with."""
         height, due = remembered.height, remembered[_DUE].to_numpy()
         number = self._numbers(ordered, remembered)
-        at, upto, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
+        at, stop, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
         if self._line is not None:
             here = number < len(self._line.ends)
             begins = np.append(0, self._line.ends[:-1])
             at[here], end[here] = begins[number[here]], self._line.ends[number[here]]
-            upto[here] = self._line.first_from(number[here], due[here] + 1)
+            stop[here] = self._line.first_from(number[here], due[here] + 1)
         return Matches(
             source=np.arange(height),
             number=number,
@@ -183,7 +183,7 @@ class _Epoch:
             rows=np.full((height, len(self._pattern.taking)), -1),
             fate=remembered[_FATE].cast(pl.Int64).to_numpy().copy(),
             at=at,
-            upto=upto,
+            stop=stop,
             end=end,
         )
 
@@ -212,7 +212,7 @@ class _Epoch:
         over = matches.due < progress.after
         if pattern.steps[-1].absent:
             found = np.flatnonzero(whole & over)
-            ends, instants = 2 * matches.upto[found] - 1, matches.due[found]
+            ends, instants = 2 * matches.stop[found] - 1, matches.due[found]
         else:
             found = np.flatnonzero(whole)
             last = matches.rows[found, -1]

@@ -36,7 +36,7 @@ from penstock.operators.joined import Condition, taken
 from penstock.operators.pairing import Ints, Stretch
 from penstock.operators.pairs import Matcher, within
 from penstock.operators.routing import Grid, Route
-from penstock.operators.strict import placed
+from penstock.operators.strict import add_position
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -87,7 +87,7 @@ class Product(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         # the place deals the rows out over the grid
-        return placed(frame).select(*ORDER, *(self.right if port else self.left))
+        return add_position(frame).select(*ORDER, *(self.right if port else self.left))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         left, right = (self._new(frame, port) for port, frame in enumerate(inputs))
@@ -134,27 +134,27 @@ class Product(Operator):
             if self.distinct and len(lefts):
                 lefts, rights = _earlier_first(left, right, lefts, rights, ties)
             if len(lefts):
-                yield joined(left, right, lefts, rights, self.left, self.right)
+                yield join_pairs(left, right, lefts, rights, self.left, self.right)
 
     def describe(self) -> str:
-        span = reach(self.after if self.distinct else self.before, self.after)
+        span = describe_span(self.after if self.distinct else self.before, self.after)
         different = " of different rows" if self.distinct else ""
-        return f"product{different} {span}{said(self.condition)}"
+        return f"product{different} {span}{describe_condition(self.condition)}"
 
 
-def reach(before: int, after: int) -> str:
+def describe_span(before: int, after: int) -> str:
     """A window of time as `explain` says it."""
     if before == after:
         return f"within {spelled(after)}"
     return f"from {spelled(before)} before to {spelled(after)} after"
 
 
-def said(condition: Condition | None) -> str:
+def describe_condition(condition: Condition | None) -> str:
     """A condition as `explain` says it."""
     return f" where {condition.text}" if condition else ""
 
 
-def joined(
+def join_pairs(
     left: pl.DataFrame,
     right: pl.DataFrame,
     lefts: Ints,

@@ -31,9 +31,9 @@ from penstock.operators.event_windows import (
     without,
 )
 from penstock.operators.panes import together
-from penstock.operators.search import chained
-from penstock.operators.strict import Ordered, grouped, in_order, total_order
-from penstock.operators.windows import spread
+from penstock.operators.strict import Ordered, group_by_key, take_ordered, total_order
+from penstock.operators.time_windows import expand_ranges
+from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -56,7 +56,7 @@ class SessionWindows(EventWindows):
         sessions.compact(progress.before)
         ended = sessions.due(progress.before, progress.after)
         early = self._waiting(frame, sessions, state, progress) if progress.flush else None
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         made = [] if ended is None else [ended]
         now = None
         if ordered is not None:
@@ -111,7 +111,7 @@ class SessionWindows(EventWindows):
             found = heads.join(still, on=on, how="left", nulls_equal=True, maintain_order="left")
             return found.select(self._kept())
 
-        more, gone_on = self._sessions(grouped(waiting, self.keys, total_order(waiting)), kept)
+        more, gone_on = self._sessions(group_by_key(waiting, self.keys, total_order(waiting)), kept)
         return together(None if still is None else without(still, gone_on, self.keys), more)
 
     # -- sessions --------------------------------------------------------------------------------
@@ -155,11 +155,11 @@ class SessionWindows(EventWindows):
             return begins
         # of the sessions that are too long each row leads to the one that would begin the next
         low, high = low[long], high[long]
-        session, row = spread(low, high - 1)
+        session, row = expand_ranges(low, high - 1)
         following = np.full(len(times), len(times))
         to = first_from(times, began[row] + self.longest, row, high[session])
         following[row] = np.where(to < high[session], to, len(times))
-        return begins | chained(low, following)
+        return begins | mark_chain(low, following)
 
     def windows(self) -> str:
         capped = "" if self.longest is None else f", of {spelled(self.longest)} at most"

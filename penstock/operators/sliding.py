@@ -30,7 +30,7 @@ from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import Progress, SliceState
 from penstock.operators.panes import parts_of, together
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import Instants, spread
+from penstock.operators.time_windows import Instants, expand_ranges
 from penstock.state.buckets import HASH
 
 #: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
@@ -107,20 +107,20 @@ class SlidingAggregation(Aggregation):
             state.journal("ends", time=PANE).insert(ends)
         after = cells.rows.filter(pl.col(PANE) >= self.window.start(middle))
         if after.height:
-            upto = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
-            merged = cells_of(after.with_columns(upto), self.keys, self.aggregates)
+            last_end = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
+            merged = cells_of(after.with_columns(last_end), self.keys, self.aggregates)
             state.journal("since", time=PANE).insert(merged.rows)
 
     def _resumed(
         self, due: pl.DataFrame | None, state: SliceState, first: int, past: int
     ) -> pl.DataFrame | None:
         """The windows from `first` to before `past`, of a block in which an earlier epoch stopped."""
-        window, upto = self.window, self.window.end(first - 1)
+        window, done = self.window, self.window.end(first - 1)
         ends = state.journal("ends", time=PANE).rows(window.start(first), window.start(past - 1) + 1)
         since = state.journal("since", time=PANE)
         if due is not None:
-            due = due.filter(pl.col(PANE).is_between(upto, window.end(past - 1), closed="left"))
-        after = together(since.rows(upto, upto + 1), due)
+            due = due.filter(pl.col(PANE).is_between(done, window.end(past - 1), closed="left"))
+        after = together(since.rows(done, done + 1), due)
         if after is None:
             return ends
         cells = cells_of(after, self.keys, self.aggregates)
@@ -146,7 +146,7 @@ class SlidingAggregation(Aggregation):
         least, most = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
-        low, number = spread(np.maximum(least, first), np.minimum(most, last))
+        low, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         # a window ends where another key begins, or a pane that is not before its end
         place, panes = places(cells)
         ends = cells.number[low] * (len(panes) + 1) + np.searchsorted(panes, self.window.end(number))
@@ -154,7 +154,7 @@ class SlidingAggregation(Aggregation):
         return (
             cells.rows.select(HASH, *self.keys)[low]
             .with_columns(pl.Series(PANE, self.window.start(number)))
-            .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
+            .with_columns(column for a in self.aggregates for column in a.merge_ranges(cells.rows, low, high))
         )
 
     def _ends(self, cells: Ordered, first: int, last: int, block: int) -> pl.DataFrame:
@@ -164,7 +164,7 @@ class SlidingAggregation(Aggregation):
         most = (cells.rows[PANE].to_numpy() - self.window.offset) // self.window.advance
         # the windows that hold the cell before, too, are that one's
         least = np.where(new, stretch * block, np.append(0, most[:-1] + 1))
-        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        row, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
         return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
@@ -182,7 +182,7 @@ class SlidingAggregation(Aggregation):
         least, _ = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell after, too, are that one's
         most = np.minimum(np.where(final, past, np.append(least[1:], 0)), past) - 1
-        row, number = spread(np.maximum(least, first), most)
+        row, number = expand_ranges(np.maximum(least, first), most)
         return so_far[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
     def _stretches(self, cells: Ordered, block: int) -> tuple[Instants, npt.NDArray[np.bool_]]:
@@ -201,7 +201,7 @@ class SlidingAggregation(Aggregation):
             return rows
         parts = rows.select(parts_of(self.aggregates))
         ran = parts[some].with_columns(pl.Series(_GROUP, group[some]))
-        ran = ran.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
+        ran = ran.with_columns(e for a in self.aggregates for e in a.merge_running(_GROUP)).drop(_GROUP)
         at = np.arange(rows.height)
         at[some] = rows.height + np.arange(len(some))
         return rows.with_columns(pl.concat([parts, ran], rechunk=True)[at].get_columns())

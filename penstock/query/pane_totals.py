@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.operators.cells import PANE
 from penstock.operators.codes import CODE
-from penstock.operators.functions.summary import COUNTED, part_columns
+from penstock.operators.functions.summary import COUNT_PART, partial_columns
 from penstock.operators.job_windows import JOB
 
 Mask = npt.NDArray[np.bool_]
@@ -150,11 +150,11 @@ class GroupTotals:
             pl.Series(JOB, np.repeat(np.array(self._jobs, dtype=np.uint32), lengths)),
             pl.Series(CODE, codes + np.repeat(self._first_codes, lengths)),
             pl.Series(PANE, np.concatenate([cells.panes for cells in self._cells])),
-            pl.Series(COUNTED, np.concatenate([cells.rows for cells in self._cells])),
+            pl.Series(COUNT_PART, np.concatenate([cells.rows for cells in self._cells])),
         ]
         for number in range(len(self._cells[0].columns)):
             parts = [
                 np.concatenate([cells.columns[number][part] for cells in self._cells]) for part in range(4)
             ]
-            columns += part_columns(f"a{number}", *parts)
+            columns += partial_columns(f"a{number}", *parts)
         return pl.DataFrame(columns)

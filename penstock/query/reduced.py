@@ -21,7 +21,7 @@ from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.extremes import Max
-from penstock.operators.functions.shipped import Shipped
+from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, parts_of
 from penstock.query import logical
@@ -92,7 +92,7 @@ class Reduction:
         mine = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
         named = tuple((name, pl.col(cut.names[name])) for name in cut.types)
         parts = logical.Map(origin, dict(cut.types), mine, named, only=True)
-        merged = tuple(Shipped.over_parts(function) for function in cut.operator.aggregates)
+        merged = tuple(FromPartials.over_parts(function) for function in cut.operator.aggregates)
         return replace(cut.node, parts=(parts,), operator=replace(cut.operator, aggregates=merged))
 
 

@@ -87,7 +87,7 @@ class Reducer:
             events = events.filter(held)
         if not events.height:
             return _written([])
-        parts = [part for function in cut.operator.aggregates for part in function.of_event()]
+        parts = [part for function in cut.operator.aggregates for part in function.from_event()]
         return self._lines(cut, events.select(*cut.operator.keys, *parts, pl.col(TIME).alias(AT)))
 
     def _lines(self, cut: Cut, rows: pl.DataFrame) -> pl.DataFrame:

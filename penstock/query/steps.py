@@ -14,7 +14,7 @@ import polars as pl
 from penstock.errors import PenstockError, UserError
 from penstock.operators.contract import INPUT, ORDER
 from penstock.operators.job_windows import JOB
-from penstock.operators.strict import told_apart
+from penstock.operators.strict import number_siblings
 from penstock.origin import Origin, innermost_line
 from penstock.state.buckets import HASH
 
@@ -101,7 +101,7 @@ class FunctionStep:
                 "whose names start with an underscore.",
             )
         rows = result.select(*internal, *(pl.col(name).cast(dtype) for name, dtype in self.schema.items()))
-        return told_apart(rows) if self.renumber else rows
+        return number_siblings(rows) if self.renumber else rows
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class ExplodeStep:
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         rows = frame.explode(*self.columns, empty_as_null=False, keep_nulls=False)
-        return told_apart(rows) if self.renumber else rows
+        return number_siblings(rows) if self.renumber else rows
 
 
 Step = MapStep | KeepStep | FilterStep | FunctionStep | ExplodeStep | MergedStep

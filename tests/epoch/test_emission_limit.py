@@ -28,14 +28,14 @@ def test_what_is_due_at_several_instants_is_told_in_several_epochs() -> None:
 def test_what_is_due_at_one_instant_is_told_lot_by_lot() -> None:
     due = Due(0, 9, rows={5: (1600, 0)})
     first = EACH.step(due, 1.0, 0.0)
-    assert (first.upto, first.seconds) == ((4, 8), pytest.approx(0.8))
+    assert (first.limit, first.seconds) == ((4, 8), pytest.approx(0.8))
     rest = EACH.step(Due(4, 9, 8, rows={5: (1600, 0)}), 1.0, 0.0)
-    assert (rest.upto, rest.seconds) == (None, pytest.approx(0.8))
+    assert (rest.limit, rest.seconds) == (None, pytest.approx(0.8))
 
 
 def test_what_cannot_be_cut_is_told_after_what_can() -> None:
     due = Due(0, 9, rows={5: (160, 2000)})
-    assert EACH.step(due, 1.0, 0.0).upto == (4, LOTS)
+    assert EACH.step(due, 1.0, 0.0).limit == (4, LOTS)
     assert EACH.step(Due(4, 9, LOTS, rows={5: (160, 2000)}), 1.0, 0.0) == Step(None, 2.0)
 
 
@@ -60,7 +60,7 @@ def test_everything_is_told_and_no_epoch_takes_longer_than_it_must(
     due, told = Due(0, FOREVER, rows=rows), 0.0
     while due.reached < FOREVER:
         step = EACH.step(due, room, 0.0)
-        at, ahead = step.upto if step.upto is not None else (FOREVER, 0)
+        at, ahead = step.limit if step.limit is not None else (FOREVER, 0)
         assert (at, ahead) > (due.reached, due.ahead), "it goes on"
         seconds = taken(rows, (due.reached, due.ahead), (at, ahead))
         assert seconds == pytest.approx(step.seconds)
@@ -118,9 +118,9 @@ def test_instants_far_away_count_for_one() -> None:
 def test_lots_without_jobs_take_no_epoch() -> None:
     due = Due(0, 9, rows={5: (3000, 0)}, lots=(2, 9, 14))
     first = EACH.step(due, 1.5, 0.0)
-    assert (first.upto, first.seconds) == ((4, 3), pytest.approx(1.0))
+    assert (first.limit, first.seconds) == ((4, 3), pytest.approx(1.0))
     second = EACH.step(Due(4, 9, 3, {5: (3000, 0)}, (2, 9, 14)), 2.5, 0.0)
-    assert (second.upto, second.seconds) == (None, pytest.approx(2.0))
+    assert (second.limit, second.seconds) == (None, pytest.approx(2.0))
 
 
 def test_a_single_job_is_told_at_once() -> None:

@@ -25,7 +25,7 @@ from penstock.operators.functions.count_sum import Count
 from penstock.operators.job_hops import JobGaps, JobHops
 from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from penstock.query.compile import compiled
 from penstock.state import run as run_module
 from penstock.state.bucket_map import Maps, Place, evenly

@@ -81,7 +81,7 @@ def live(
             if engine.step() is None:
                 break
             done += 1
-        engine.runner.settle()
+        engine.runner.checkpoint()
         if epochs is not None:
             engine.recycle(KEPT)
     finally:

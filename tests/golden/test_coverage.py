@@ -20,11 +20,11 @@ from penstock.operators.contract import Operator
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.landmark_windows import LandmarkWindows
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.routing import Route
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.updates import Updates
 from penstock.query.window import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
@@ -46,7 +46,7 @@ WITHOUT: dict[str, str] = {
 
 #: the operators that a kind of window becomes, with any emission
 OPERATORS: dict[str, tuple[type, ...]] = {
-    "InTime": (Aggregation, SlidingAggregation, Changes, Updates),
+    "InTime": (Aggregation, SlidingAggregation, Changes, PeriodicAggregation),
     "Running": (RunningAggregation, Changes),
     "ByCount": (CountWindows,),
     "InSessions": (SessionWindows,),

@@ -25,12 +25,12 @@ from penstock.operators.custom import CustomOperator
 from penstock.operators.distinct import Distinct
 from penstock.operators.functions.count_sum import Avg, Count, CountValues, Sum
 from penstock.operators.functions.distinct import ApproxCountDistinct, CountDistinct
-from penstock.operators.functions.ends import Collect, First, Last
 from penstock.operators.functions.extremes import Max, Min
+from penstock.operators.functions.first_last import Collect, First, Last
+from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.instants import Earliest, Latest
 from penstock.operators.functions.moments import Stddev, Variance
 from penstock.operators.functions.quantiles import ApproxQuantile, Median, Quantile
-from penstock.operators.functions.shipped import Shipped
 from penstock.operators.functions.summary import Summary
 from penstock.operators.functions.user import User, UserFunction
 from penstock.operators.group_top import GroupTop
@@ -46,16 +46,16 @@ from penstock.operators.ordering import Ordering
 from penstock.operators.partitioners import ByFunction, ByRange
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
-from penstock.operators.relay import Relay
+from penstock.operators.rebalance import Rebalance
 from penstock.operators.row_fold import RowFold
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
-from penstock.operators.updates import Updates
-from penstock.operators.windows import TimeWindow
 
 
 class Throttle(CustomOperator):
@@ -116,13 +116,13 @@ SAMPLES: tuple[Any, ...] = (
     *STEPS,
     Product(("a",), ("b",), 1, 2, CONDITION),
     LastProduct(("a",), ("b",), 4, 1, None),
-    Relay(("a",), ("user",)),
+    Rebalance(("a",), ("user",)),
     RowFold(("user",), fold, "fold", {"seen": [1, 2.5, None, True]}, ("n",), {"n": pl.Int64()}, 10),
     RunningAggregation(("user",), TUMBLING, (SUM,)),
     SessionWindows(("user",), (SUM,), 30, 60),
     SlidingAggregation(("user",), WINDOW, (SUM,)),
     TOP,
-    Updates(("user",), WINDOW, (SUM,), 10),
+    PeriodicAggregation(("user",), WINDOW, (SUM,), 10),
     WINDOW,
     Count("rows", None),
     CountValues("n", "bytes", pl.Int64()),
@@ -142,7 +142,7 @@ SAMPLES: tuple[Any, ...] = (
     Quantile("p90", "n", pl.Int64(), 0.9),
     Median("mid", "n", pl.Int64()),
     ApproxQuantile("p99", "n", pl.Int64(), 0.99, 0.02),
-    Shipped("total", "bytes", pl.Int64(), SUM),
+    FromPartials("total", "bytes", pl.Int64(), SUM),
     Summary("a0", "v0", pl.Int64()),
     MEAN,
     User("mean", "n", pl.Int64(), function=MEAN),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.operators import pairs
 from penstock.operators.joined import Condition
+from penstock.operators.pair_filter import build_pair_filter, split_conjuncts
 from penstock.operators.pairing import Stretch
 from penstock.operators.pairs import Matcher, within
 from penstock.operators.routing import Grid
-from penstock.operators.sieve import conjuncts, sieve_of
 from tests.operators.harness import modestly
 
 col = pl.col
@@ -193,13 +193,13 @@ def test_what_is_understood() -> None:
         col("n").is_between(col("n_r"), col("n_r") + 5),
     ]
     for predicate in understood:
-        assert sieve_of(predicate, schema) is not None, predicate
+        assert build_pair_filter(predicate, schema) is not None, predicate
     for predicate in (
         (col("s") == col("s_r")) | col("s").str.starts_with("x"),
         col("c") == col("c_r"),
         pl.lit(1) < pl.lit(2),
     ):
-        assert sieve_of(predicate, schema) is None, predicate
+        assert build_pair_filter(predicate, schema) is None, predicate
 
 
 def test_what_is_equal_is_searched() -> None:
@@ -211,12 +211,12 @@ def test_what_is_equal_is_searched() -> None:
         (shared | (col("x") < col("x_r")), ()),
         (~shared, ()),
     ]:
-        sieve = sieve_of(predicate, schema)
+        sieve = build_pair_filter(predicate, schema)
         assert (sieve.meetings if sieve else ()) == meetings
 
 
 def test_conjuncts_are_the_conditions_that_must_all_hold() -> None:
     one, two, three = col("n") == 1, (col("s") == "a") | (col("i") > 2), col("x") < 3
-    found = conjuncts(one & two & three)
+    found = split_conjuncts(one & two & three)
     assert [str(part) for part in found] == [str(one), str(two), str(three)]
-    assert [str(part) for part in conjuncts(two)] == [str(two)]
+    assert [str(part) for part in split_conjuncts(two)] == [str(two)]

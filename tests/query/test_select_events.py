@@ -54,7 +54,7 @@ def test_conditions_select_what_they_select_row_by_row(rows: int) -> None:
         assert mask.tolist() == frame.select(condition.fill_null(False)).to_series().to_list(), str(condition)
 
 
-def test_only_what_depends_on_one_value_is_askedmasks_by_value() -> None:
+def test_only_conditions_on_one_column_are_evaluated_once_a_value() -> None:
     by_value = batch(*CONDITIONS).masks_by_value()
     assert sorted(by_value) == [0, 1, 2, 3, 4, 6]  # not of bytes: there every value is another
     assert FRAME["page"].n_unique() * REPEATED <= ROWS < FRAME["bytes"].n_unique() * REPEATED

@@ -20,14 +20,14 @@ import numpy as np
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.operators.functions.ranges import expanded
+from penstock.operators.functions.ranges import aggregate_ranges
 from penstock.origin import here
 
 
 class Piece(ABC):
     """Some columns of a partial answer: what events put into them, and how they become one."""
 
-    #: whether the cost of `over` does not depend on the length of the ranges
+    #: whether the cost of `merge_ranges` does not depend on the length of the ranges
     subtracts = False
 
     @property
@@ -36,28 +36,28 @@ class Piece(ABC):
         """The columns."""
 
     @abstractmethod
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         """For a single event; row by row."""
 
     @abstractmethod
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         """For a group of events."""
 
     @abstractmethod
-    def merged(self) -> list[pl.Expr]:
+    def merge(self) -> list[pl.Expr]:
         """One of several, which come in any order."""
 
     @abstractmethod
-    def joined(self, suffix: str) -> list[pl.Expr]:
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
         """Each row's together with that in the columns with the suffix; null there means nothing."""
 
     @abstractmethod
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         """Each row's merged with those of all rows before it of the same group."""
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
         """One for each row range [low, high)."""
-        return expanded(rows.select(self.names), low, high, self.merged())
+        return aggregate_ranges(rows.select(self.names), low, high, self.merge())
 
 
 class _Alias(str):
@@ -78,7 +78,7 @@ class _Alias(str):
 class AggregateFunction(ABC):
     """One aggregate column: a function of a column, named `alias` in the output.
 
-    `of` is the column's type, known once the plan knows its types (see `resolved`).
+    `of` is the column's type, known once the plan knows its types (see `resolve`).
     """
 
     #: what it is, in the identity of state; stays when the class is renamed
@@ -108,7 +108,7 @@ class AggregateFunction(ABC):
         """The answer, from the columns of the partial answer."""
 
     @abstractmethod
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         """The type of the answer for a column of this type; raises if it does not fit."""
 
     @property
@@ -129,61 +129,61 @@ class AggregateFunction(ABC):
     # -- what follows from that ------------------------------------------------------------------
 
     @property
-    def given(self) -> pl.DataType:
+    def column_type(self) -> pl.DataType:
         """The column's type; an Int64 unless it is known."""
         return pl.Int64() if self.of is None else self.of
 
-    def resolved(self, incoming: Mapping[str, pl.DataType]) -> Self:
+    def resolve(self, incoming: Mapping[str, pl.DataType]) -> Self:
         """The same, knowing the type of its column; raises if that does not fit."""
         self.dtype(incoming)
         return self if self.column is None else replace(self, of=incoming[self.column])
 
     def dtype(self, incoming: Mapping[str, pl.DataType]) -> pl.DataType:
         """The type of the answer."""
-        return self.answers(pl.Null() if self.column is None else incoming[self.column])
+        return self.result_type(pl.Null() if self.column is None else incoming[self.column])
 
-    def reads(self) -> tuple[str, ...]:
+    def input_columns(self) -> tuple[str, ...]:
         """The columns of an event that it needs."""
         return () if self.column is None else (self.column,)
 
     @property
     def subtracts(self) -> bool:
-        """Whether `over` costs the same however long the ranges are."""
+        """Whether `merge_ranges` costs the same however long the ranges are."""
         return all(piece.subtracts for piece in self.pieces())
 
     def parts(self) -> tuple[str, ...]:
         """The columns of its partial answer; the underscore keeps them apart from the user's."""
         return tuple(name for piece in self.pieces() for name in piece.names)
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         """The partial answer of a single event, row by row."""
-        return [expr for piece in self.pieces() for expr in piece.of_event()]
+        return [expr for piece in self.pieces() for expr in piece.from_event()]
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         """The partial answer of a group of events, for `group_by(...).agg(...)`."""
-        return [expr for piece in self.pieces() for expr in piece.of_events()]
+        return [expr for piece in self.pieces() for expr in piece.from_events()]
 
-    def merged(self) -> list[pl.Expr]:
+    def merge(self) -> list[pl.Expr]:
         """One partial answer of several, in any order, for `group_by(...).agg(...)`."""
-        return [expr for piece in self.pieces() for expr in piece.merged()]
+        return [expr for piece in self.pieces() for expr in piece.merge()]
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
         """The partial answers of the row ranges [low, high) of partial answers.
 
         Ranges may overlap and come in any order; none is empty.
         """
-        return [series for piece in self.pieces() for series in piece.over(rows, low, high)]
+        return [series for piece in self.pieces() for series in piece.merge_ranges(rows, low, high)]
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
         """Each row's partial answer together with that in the columns with the suffix.
 
         Those must have the parts' types; null there means nothing.
         """
-        return [expr for piece in self.pieces() for expr in piece.joined(suffix)]
+        return [expr for piece in self.pieces() for expr in piece.merge_columns(suffix)]
 
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         """Each row's partial answer merged with those of all rows before it of the same group."""
-        return [expr for piece in self.pieces() for expr in piece.running(group)]
+        return [expr for piece in self.pieces() for expr in piece.merge_running(group)]
 
     def describe(self) -> str:
         return f"{self.name}({self.column or '*'}) as {self.alias}"
@@ -192,7 +192,7 @@ class AggregateFunction(ABC):
         """A column for a partial answer."""
         return f"_{self.alias}.{name}"
 
-    def misfit(self, needs: str, given: pl.DataType, cast: str = "pl.Int64") -> UserError:
+    def type_error(self, needs: str, given: pl.DataType, cast: str = "pl.Int64") -> UserError:
         """The error for a column of the wrong type."""
         return UserError(
             "TYPE_MISMATCH",

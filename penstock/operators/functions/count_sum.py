@@ -12,7 +12,7 @@ import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.decimals import as_decimal, decimal_sum
-from penstock.operators.functions.floats import Rest, float_sum
+from penstock.operators.functions.floats import LargeValues, float_sum
 from penstock.operators.functions.limbs import Limbs
 from penstock.operators.functions.sums import (
     NARROW,
@@ -21,8 +21,8 @@ from penstock.operators.functions.sums import (
     as_int64,
     count_up,
     count_values,
-    narrow,
-    wide,
+    sum_narrow,
+    sum_wide,
 )
 
 
@@ -33,7 +33,7 @@ class Count(AggregateFunction):
     kind: ClassVar[str] = "count"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return pl.Int64()
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -50,7 +50,7 @@ class CountValues(AggregateFunction):
     kind: ClassVar[str] = "count-values"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return pl.Int64()
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -68,26 +68,26 @@ class _Summing(AggregateFunction):
     def total(self) -> tuple[Piece, ...]:
         """The pieces of the sum."""
         assert self.column is not None
-        value, given = pl.col(self.column), self.given
+        value, given = pl.col(self.column), self.column_type
         low, high = self.part("s"), self.part("h")
         if given in NARROW:
-            return (narrow(low, value),)
+            return (sum_narrow(low, value),)
         if isinstance(given, pl.Decimal):
             return (decimal_sum((low, self.part("s1"), self.part("s2"), high), value),)
         if given.is_float():
             value = value.cast(pl.Float64)
-            return (float_sum(low, value), Rest(self.part("o"), value))
-        return (wide(low, high, value.to_physical() if isinstance(given, pl.Duration) else value),)
+            return (float_sum(low, value), LargeValues(self.part("o"), value))
+        return (sum_wide(low, high, value.to_physical() if isinstance(given, pl.Duration) else value),)
 
     def total_as_float(self) -> pl.Expr:
         """The sum, rounded to a float."""
         first, *rest = self.total()
         if rest:
             assert isinstance(first, Limbs)
-            assert isinstance(rest[0], Rest)
+            assert isinstance(rest[0], LargeValues)
             return rest[0].total(first)
         total = as_float([pl.col(name) for name in first.names], 1.0)
-        return total / 10.0**self.given.scale if isinstance(self.given, pl.Decimal) else total
+        return total / 10.0**self.column_type.scale if isinstance(self.column_type, pl.Decimal) else total
 
 
 def summable(given: pl.DataType) -> bool:
@@ -106,11 +106,11 @@ class Sum(_Summing):
     kind: ClassVar[str] = "sum"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if isinstance(given, pl.Duration):
             return given
         if not summable(given):
-            raise self.misfit("numbers", given)
+            raise self.type_error("numbers", given)
         if isinstance(given, pl.Decimal):
             return pl.Decimal(38, given.scale)
         return pl.Float64() if given.is_float() else pl.Int64()
@@ -119,7 +119,7 @@ class Sum(_Summing):
         return self.total()
 
     def result(self) -> pl.Expr:
-        limbs, given = [pl.col(name) for name in self.total()[0].names], self.given
+        limbs, given = [pl.col(name) for name in self.total()[0].names], self.column_type
         if given.is_float():
             return self.total_as_float().alias(self.alias)
         if isinstance(given, pl.Decimal):
@@ -135,9 +135,9 @@ class Avg(_Summing):
     kind: ClassVar[str] = "avg"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if not summable(given):
-            raise self.misfit("numbers", given)
+            raise self.type_error("numbers", given)
         return pl.Float64()
 
     def pieces(self) -> tuple[Piece, ...]:

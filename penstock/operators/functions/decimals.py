@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.operators.functions.sums import LIMB, Sums, settled
+from penstock.operators.functions.sums import LIMB, Sums, normalize_limbs
 
 #: the digits a Decimal has room for
 DIGITS = 38
@@ -26,7 +26,7 @@ def decimal_sum(chain: tuple[str, str, str, str], value: pl.Expr) -> Sums:
 
 def as_decimal(limbs: Sequence[pl.Expr], scale: int) -> pl.Expr:
     """The number of four limbs as a decimal; null where it has more than 38 digits."""
-    exact = pl.struct(limb.alias(str(place)) for place, limb in enumerate(settled(limbs)))
+    exact = pl.struct(limb.alias(str(place)) for place, limb in enumerate(normalize_limbs(limbs)))
 
     def each(rows: pl.Series) -> pl.Series:
         low, next_, upper, top = (rows.struct.field(str(place)).to_numpy() for place in range(4))

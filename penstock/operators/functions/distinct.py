@@ -20,7 +20,7 @@ import polars_hash  # noqa: F401 - registers the `nchash` namespace
 import pyarrow as pa
 
 from penstock.errors import UserError
-from penstock.operators.functions.columns import Column, Numbers, Packed, delisted, relisted
+from penstock.operators.functions.columns import BytesPiece, ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
 
 #: ends a sketch, and no list of 8-byte values: those have a length that 8 divides
@@ -28,7 +28,7 @@ _MARK = b"\1"
 
 
 @dataclass(frozen=True)
-class Different(Column):
+class DistinctValues(ColumnPiece):
     """One column of lists of the different values."""
 
     value: pl.Expr
@@ -41,19 +41,19 @@ class Different(Column):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         return [self.value.drop_nulls().unique().implode().alias(self.column)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
-        return relisted(values, number, count).list.unique()
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+        return build_lists(values, number, count).list.unique()
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        values, row = delisted(parts)
-        return self.of_values(values, number[row], count)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = flatten_lists(parts)
+        return self.from_values(values, number[row], count)
 
 
 @dataclass(frozen=True)
-class Theta(Packed):
+class ThetaSketch(BytesPiece):
     """Bytes: up to 2**lg_k different values, 8 bytes each in order, or a theta sketch of more."""
 
     value: pl.Expr
@@ -62,17 +62,17 @@ class Theta(Packed):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         def each(groups: pl.Series) -> pl.Series:
-            values, number = delisted(groups)
-            return self.of_values(values, number, len(groups))
+            values, number = flatten_lists(groups)
+            return self.from_values(values, number, len(groups))
 
-        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
+        return [self._map_batches(self.value.drop_nulls().sort().implode(), each)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         return self._packed(values.to_numpy(), number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
         plain = parts.bin.size().to_numpy() % 8 == 0
         sizes = parts.filter(pl.Series(plain)).bin.size().to_numpy() // 8
         content = b"".join(parts.filter(pl.Series(plain)).to_list())
@@ -84,10 +84,10 @@ class Theta(Packed):
         for group, sketch in zip(number[~plain].tolist(), sketches, strict=True):
             united.setdefault(group, []).append(sketch)
         for group, some in united.items():
-            whole[group] = self.together(some if whole[group] is None else [whole[group], *some])
+            whole[group] = self.merge_bytes(some if whole[group] is None else [whole[group], *some])
         return pl.Series(whole, dtype=pl.Binary)
 
-    def together(self, parts: list[bytes]) -> bytes:
+    def merge_bytes(self, parts: list[bytes]) -> bytes:
         if len(parts) == 1:
             return parts[0]
         if any(len(part) % 8 for part in parts):
@@ -158,21 +158,23 @@ def _bits(flags: np.ndarray) -> pa.Buffer:
 class _Distinct(AggregateFunction):
     """A function of the different values."""
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if given.is_nested() or given in (pl.Object, pl.Null, pl.Int128, pl.UInt128):
-            raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
+            raise self.type_error("numbers, texts, booleans or times", given, "pl.String")
         return pl.Int64()
 
     def _plain(self) -> tuple[pl.Expr, pl.DataType]:
         """The values, equal ones looking alike; and their type."""
         assert self.column is not None
         value = pl.col(self.column)
-        if isinstance(self.given, pl.Categorical | pl.Enum):
+        if isinstance(self.column_type, pl.Categorical | pl.Enum):
             return value.cast(pl.String), pl.String()
-        if self.given.is_float():
-            zero, nan = pl.lit(0.0, self.given), pl.lit(float("nan"), self.given)
-            return pl.when(value == 0).then(zero).when(value.is_nan()).then(nan).otherwise(value), self.given
-        return value, self.given
+        if self.column_type.is_float():
+            zero, nan = pl.lit(0.0, self.column_type), pl.lit(float("nan"), self.column_type)
+            return pl.when(value == 0).then(zero).when(value.is_nan()).then(nan).otherwise(
+                value
+            ), self.column_type
+        return value, self.column_type
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ class CountDistinct(_Distinct):
         return "count_distinct"
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (Different(self.part("d"), *self._plain()),)
+        return (DistinctValues(self.part("d"), *self._plain()),)
 
     def result(self) -> pl.Expr:
         return pl.col(self.part("d")).list.len().cast(pl.Int64).fill_null(0).alias(self.alias)
@@ -225,8 +227,8 @@ class ApproxCountDistinct(_Distinct):
     def result(self) -> pl.Expr:
         return self._theta().estimate().alias(self.alias)
 
-    def _theta(self) -> Theta:
-        return Theta(self.part("d"), self._number(), self.lg_k)
+    def _theta(self) -> ThetaSketch:
+        return ThetaSketch(self.part("d"), self._number(), self.lg_k)
 
     def _number(self) -> pl.Expr:
         """A value as 64 bits: those of the number it is, or a hash of its text."""

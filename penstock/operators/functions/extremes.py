@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.operators.functions.ranges import reduced, summed
+from penstock.operators.functions.ranges import reduce_ranges, sum_ranges
 
 
 @dataclass(frozen=True)
@@ -28,29 +28,29 @@ class Extreme(Piece):
     def names(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         return [self.value.alias(self.column)]
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         return [self._of(self.value)]
 
-    def merged(self) -> list[pl.Expr]:
+    def merge(self) -> list[pl.Expr]:
         return [self._of(pl.col(self.column))]
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
         either = pl.max_horizontal if self.greatest else pl.min_horizontal
         return [either(pl.col(self.column), pl.col(self.column + suffix)).alias(self.column)]
 
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         column = pl.col(self.column)
         ran = column.cum_max() if self.greatest else column.cum_min()
         return [ran.forward_fill().over(group).alias(self.column)]
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
         column = rows[self.column]
         dtype = column.dtype
         if not (dtype.is_integer() or dtype.is_float() or dtype.is_temporal()):
-            return super().over(rows, low, high)
+            return super().merge_ranges(rows, low, high)
         plain = column.to_physical()
         by: np.ufunc
         if dtype.is_float():  # fmin and fmax pass over NaN, which can stand for null too
@@ -60,10 +60,10 @@ class Extreme(Piece):
             bounds = np.iinfo(plain.head(0).to_numpy().dtype)
             nothing = bounds.min if self.greatest else bounds.max
         nulls = column.null_count()
-        least = reduced(by, (plain.fill_null(nothing) if nulls else plain).to_numpy(), low, high)
+        least = reduce_ranges(by, (plain.fill_null(nothing) if nulls else plain).to_numpy(), low, high)
         made = pl.Series(self.column, least, dtype=plain.dtype).cast(dtype)
         if nulls and len(at := np.flatnonzero(np.isnan(least) if dtype.is_float() else least == nothing)):
-            known = summed(column.is_not_null().cast(pl.Int64).to_numpy(), low[at], high[at])
+            known = sum_ranges(column.is_not_null().cast(pl.Int64).to_numpy(), low[at], high[at])
             made = made.scatter(at[known == 0], None)
         return [made]
 
@@ -75,10 +75,10 @@ class Extreme(Piece):
 class _Ordered(AggregateFunction):
     """A function of the order of values."""
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         ordered = given.is_numeric() or given.is_temporal() or given in (pl.String, pl.Boolean)
         if not ordered or given in (pl.Int128, pl.UInt128):
-            raise self.misfit("numbers, texts, booleans or times", given, "pl.String")
+            raise self.type_error("numbers, texts, booleans or times", given, "pl.String")
         return given
 
     def _value(self) -> pl.Expr:

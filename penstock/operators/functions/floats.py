@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.functions.columns import Numbers, Packed
-from penstock.operators.functions.limbs import Limbs, of_float, of_float_squared
+from penstock.operators.functions.columns import BytesPiece, Numbers
+from penstock.operators.functions.limbs import Limbs, split_float, split_float_and_square
 from penstock.operators.functions.sums import as_float
 
 #: what the least limb counts: 2**-72
@@ -34,11 +34,11 @@ def float_sum(column: str, value: pl.Expr, *, squares: bool = False) -> Limbs:
     if squares:
         chains = (*chains, tuple(f"q{place}" for place in range(8)))
     small = pl.when(value.abs() < _LARGE).then(value)
-    return Limbs(column, small, chains, of_float_squared if squares else of_float)
+    return Limbs(column, small, chains, split_float_and_square if squares else split_float)
 
 
 @dataclass(frozen=True)
-class Rest(Packed):
+class LargeValues(BytesPiece):
     """Sums what `float_sum` leaves out, and its squares."""
 
     value: pl.Expr
@@ -48,10 +48,10 @@ class Rest(Packed):
     def values(self) -> pl.Expr:
         return pl.when(self.value.abs() >= _LARGE).then(self.value)
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         if not len(values):
-            return self.nothing(count)
-        made: list[Apart | None] = [None] * count
+            return self.nulls(count)
+        made: list[LargeSums | None] = [None] * count
         plain = values.to_numpy()
         fraction, exponent = np.frexp(np.where(np.isfinite(plain), plain, 0.0))
         mantissa = (fraction * 2.0**53).astype(np.int64)
@@ -65,24 +65,24 @@ class Rest(Packed):
             whole = (c << 36) + (b << 18) + a
             square = (cc << 72) + (bc << 55) + (mid << 36) + (ab << 19) + aa
             shift = max(power - 53, 0)
-            apart = Apart(whole << shift, square << 2 * shift, *others)
+            apart = LargeSums(whole << shift, square << 2 * shift, *others)
             known = made[group]
             made[group] = apart if known is None else known.plus(apart)
         return pl.Series([None if one is None else one.to_bytes() for one in made], dtype=pl.Binary)
 
-    def together(self, parts: list[bytes]) -> bytes:
-        total = Apart()
+    def merge_bytes(self, parts: list[bytes]) -> bytes:
+        total = LargeSums()
         for part in parts:
-            total = total.plus(Apart.from_bytes(part))
+            total = total.plus(LargeSums.from_bytes(part))
         return total.to_bytes()
 
-    def ranges(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
+    def merge_rows(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
         there = np.flatnonzero(rows.is_not_null().to_numpy())
         if not len(there):
-            return self.nothing(len(low))
-        prefix = [Apart()]
+            return self.nulls(len(low))
+        prefix = [LargeSums()]
         for part in rows.drop_nulls().to_list():
-            prefix.append(prefix[-1].plus(Apart.from_bytes(part)))
+            prefix.append(prefix[-1].plus(LargeSums.from_bytes(part)))
         starts, ends = np.searchsorted(there, low).tolist(), np.searchsorted(there, high).tolist()
         made = [
             prefix[end].plus(prefix[start], -1).to_bytes() if start < end else None
@@ -109,7 +109,7 @@ class Rest(Packed):
                 apart.filter(there),
                 strict=True,
             )
-            exact = [Apart.from_bytes(part).total(small) for small, part in known]
+            exact = [LargeSums.from_bytes(part).total(small) for small, part in known]
             return totals.scatter(there.arg_true(), exact)
 
         return everything.map_batches(each, return_dtype=pl.Float64(), is_elementwise=True)
@@ -122,7 +122,7 @@ def whole_numbers(limbs: Sequence[pl.Series]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class LargeSums:
     """The sums of large values and of their squares, and how often there was NaN, infinity, minus infinity."""
 
     whole: int = 0
@@ -131,8 +131,8 @@ class Apart:
     more: int = 0
     less: int = 0
 
-    def plus(self, other: Apart, sign: int = 1) -> Apart:
-        return Apart(
+    def plus(self, other: LargeSums, sign: int = 1) -> LargeSums:
+        return LargeSums(
             self.whole + sign * other.whole,
             self.square + sign * other.square,
             self.nan + sign * other.nan,
@@ -157,11 +157,11 @@ class Apart:
         return _HEAD.pack(self.nan, self.more, self.less, len(whole)) + whole + square
 
     @staticmethod
-    def from_bytes(data: bytes) -> Apart:
+    def from_bytes(data: bytes) -> LargeSums:
         *others, length = _HEAD.unpack_from(data)
         middle = _HEAD.size + length
         whole = int.from_bytes(data[_HEAD.size : middle], "little", signed=True)
-        return Apart(whole, int.from_bytes(data[middle:], "little", signed=True), *others)
+        return LargeSums(whole, int.from_bytes(data[middle:], "little", signed=True), *others)
 
 
 def quotient(numerator: int, denominator: int) -> float:

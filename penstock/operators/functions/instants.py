@@ -16,7 +16,7 @@ from penstock.operators.functions.extremes import Extreme
 class _OfTime(AggregateFunction):
     """A function of the events' times."""
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return pl.Datetime("us", "UTC")
 
     def result(self) -> pl.Expr:

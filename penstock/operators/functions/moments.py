@@ -20,13 +20,13 @@ from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.count_sum import summable
 from penstock.operators.functions.floats import (
     BITS,
-    Apart,
-    Rest,
+    LargeSums,
+    LargeValues,
     float_sum,
     quotient,
     whole_numbers,
 )
-from penstock.operators.functions.limbs import Limbs, of_int32, of_int64
+from penstock.operators.functions.limbs import Limbs, split_int32, split_int64
 from penstock.operators.functions.sums import LIMB, NARROW, count_values
 
 _MASK = LIMB - 1
@@ -47,21 +47,21 @@ class Variance(AggregateFunction):
     kind: ClassVar[str] = "variance"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if not summable(given):
-            raise self.misfit("numbers", given, "pl.Float64")
+            raise self.type_error("numbers", given, "pl.Float64")
         return pl.Float64()
 
     def pieces(self) -> tuple[Piece, ...]:
         assert self.column is not None
         value = pl.col(self.column)
         counted = count_values(self.part("n"), value)
-        if self.given in NARROW:
-            return (counted, Limbs(self.part("m"), value.cast(pl.Int64), _NARROW, of_int32))
-        if self.given.is_integer():
-            return (counted, Limbs(self.part("m"), value, _WIDE, of_int64))
+        if self.column_type in NARROW:
+            return (counted, Limbs(self.part("m"), value.cast(pl.Int64), _NARROW, split_int32))
+        if self.column_type.is_integer():
+            return (counted, Limbs(self.part("m"), value, _WIDE, split_int64))
         value = value.cast(pl.Float64)
-        return (counted, float_sum(self.part("m"), value, squares=True), Rest(self.part("o"), value))
+        return (counted, float_sum(self.part("m"), value, squares=True), LargeValues(self.part("o"), value))
 
     def result(self) -> pl.Expr:
         counted, limbs, *rest = self.pieces()
@@ -83,7 +83,7 @@ class Variance(AggregateFunction):
 
     @property
     def _floating(self) -> bool:
-        return not self.given.is_integer()
+        return not self.column_type.is_integer()
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _with_apart(rows: pl.Series) -> list[float]:
     for count, total, square, part in zip(
         rows.struct.field("n"), totals, squares, rows.struct.field("apart"), strict=True
     ):
-        apart = Apart.from_bytes(part)
+        apart = LargeSums.from_bytes(part)
         total, square = total + (apart.whole << BITS), square + (apart.square << 2 * BITS)
         pairs = max(count * (count - 1), 1) << 2 * BITS
         made.append(quotient(count * square - total * total, pairs) if apart.finite else math.nan)

@@ -16,16 +16,16 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.operators.functions.buckets import Buckets
-from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.columns import ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.functions.count_sum import summable
+from penstock.operators.functions.ddsketch import SketchBuckets
 
 _Values = np.ndarray
 
 
 @dataclass(frozen=True)
-class Tally(Column):
+class Tally(ColumnPiece):
     """One column of lists of numbers `x`, in order, with how often each occurred."""
 
     value: pl.Expr
@@ -38,18 +38,18 @@ class Tally(Column):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         def each(groups: pl.Series) -> pl.Series:
-            values, number = delisted(groups)
-            return self.of_values(values, number, len(groups))
+            values, number = flatten_lists(groups)
+            return self.from_values(values, number, len(groups))
 
-        return [self._at_once(self.value.drop_nulls().sort().implode(), each)]
+        return [self._map_batches(self.value.drop_nulls().sort().implode(), each)]
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         return self._tallied(values.to_numpy(), np.ones(len(values), dtype=np.int64), number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        tallies, row = delisted(parts)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        tallies, row = flatten_lists(parts)
         values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
         return self._tallied(values, times, number[row], count)
 
@@ -65,7 +65,7 @@ class Tally(Column):
             times = np.add.reduceat(times, starts)
             values, number = values[starts], number[starts]
         tallies = pl.DataFrame({"x": pl.Series(values, dtype=self.of), "n": times}).to_struct()
-        return relisted(tallies, number, count)
+        return build_lists(tallies, number, count)
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class _Quantile(AggregateFunction):
         if not 0.0 <= self.q <= 1.0:
             raise UserError("BAD_QUANTILE", f"{self.q} is no share", hint="Ask for 0 to 1, as in 0.99.")
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if not summable(given):
-            raise self.misfit("numbers", given, "pl.Float64")
+            raise self.type_error("numbers", given, "pl.Float64")
         return pl.Float64()
 
     def result(self) -> pl.Expr:
@@ -89,7 +89,7 @@ class _Quantile(AggregateFunction):
         return part.map_batches(self._each, return_dtype=pl.Float64(), is_elementwise=True).alias(self.alias)
 
     def _each(self, parts: pl.Series) -> pl.Series:
-        tallies, number = delisted(parts)
+        tallies, number = flatten_lists(parts)
         values, times = (tallies.struct.field(name).to_numpy() for name in ("x", "n"))
         if not len(values):
             return pl.Series([None] * len(parts), dtype=pl.Float64)
@@ -129,8 +129,8 @@ class Quantile(_Quantile):
     def pieces(self) -> tuple[Piece, ...]:
         assert self.column is not None
         value = pl.col(self.column)
-        if self.given.is_integer():
-            return (Tally(self.part("t"), value, self.given),)
+        if self.column_type.is_integer():
+            return (Tally(self.part("t"), value, self.column_type),)
         value = value.cast(pl.Float64)
         value = pl.when(value.is_nan()).then(None).when(value == 0).then(0.0).otherwise(value)
         return (Tally(self.part("t"), value, pl.Float64()),)
@@ -186,8 +186,8 @@ class ApproxQuantile(_Quantile):
         return self._buckets.value(one)
 
     @property
-    def _buckets(self) -> Buckets:
-        return Buckets(self.error)
+    def _buckets(self) -> SketchBuckets:
+        return SketchBuckets(self.error)
 
     def describe(self) -> str:
         return f"approx_quantile({self.column}, {self.q}, error {self.error}) as {self.alias}"

@@ -18,7 +18,7 @@ from penstock.operators.functions.extremes import Extreme, Max, Min
 from penstock.operators.functions.sums import LIMB
 
 #: the respects, and the functions that ask for them
-ASKED: dict[type[AggregateFunction], str] = {
+FIELDS: dict[type[AggregateFunction], str] = {
     CountValues: "n",
     Sum: "sum",
     Avg: "mean",
@@ -34,7 +34,7 @@ class Summary(AggregateFunction):
     kind: ClassVar[str] = "summary"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         whole = pl.Int64()
         return pl.Struct({"n": whole, "sum": whole, "mean": pl.Float64(), "least": whole, "greatest": whole})
 
@@ -59,25 +59,25 @@ class Summary(AggregateFunction):
         return Avg(self.alias, self.column, self.of)
 
 
-def summed_up(function: AggregateFunction) -> bool:
+def is_in_summary(function: AggregateFunction) -> bool:
     """Whether a summary of its column answers a function."""
     whole = function.of is not None and function.of.is_integer() and function.of not in (pl.UInt64, pl.Int128)
-    return type(function) in ASKED and whole
+    return type(function) in FIELDS and whole
 
 
-def taken(function: AggregateFunction, summary: str) -> pl.Expr:
+def read_summary(function: AggregateFunction, summary: str) -> pl.Expr:
     """What a function asks for, of the summary in a column of this name."""
-    found = pl.col(summary).struct.field(ASKED[type(function)])
-    answer = function.answers(function.given)
+    found = pl.col(summary).struct.field(FIELDS[type(function)])
+    answer = function.result_type(function.column_type)
     return found.cast(answer).alias(function.alias)
 
 
 #: the partial answer of how many rows there are, under the name that summaries stand beside
 ROWS = "rows"
-COUNTED = Count(ROWS, None).part("n")
+COUNT_PART = Count(ROWS, None).part("n")
 
 
-def part_columns(
+def partial_columns(
     alias: str,
     n: npt.NDArray[np.int64],
     total: npt.NDArray[np.int64],
@@ -85,7 +85,7 @@ def part_columns(
     greatest: npt.NDArray[np.int64],
 ) -> list[pl.Series]:
     """The partial answers of a summary, of totals that fit into 64 bits."""
-    summary = of_column(alias, "")
+    summary = summarize_column(alias, "")
     none = pl.Series(n == 0)
     limbs = {"s": total & (LIMB - 1), "h": total // LIMB, "n": n}
     made = [pl.Series(summary.part(name), limb) for name, limb in limbs.items()]
@@ -93,6 +93,6 @@ def part_columns(
     return made + [pl.Series(summary.part(name), end).set(none, None) for name, end in ends.items()]
 
 
-def of_column(alias: str, column: str) -> Summary:
+def summarize_column(alias: str, column: str) -> Summary:
     """The summary of a column."""
     return replace(Summary(alias, column), of=pl.Int64())

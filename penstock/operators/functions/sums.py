@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.functions.contract import Piece
-from penstock.operators.functions.ranges import summed
+from penstock.operators.functions.ranges import sum_ranges
 
 LIMB = 2**32
 _MASK = LIMB - 1
@@ -39,44 +39,44 @@ class Sums(Piece):
     def names(self) -> tuple[str, ...]:
         return self.chain
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         if self.each is None:
             return self._named([pl.repeat(1, pl.len(), dtype=pl.Int64)])
         return self._named([each.fill_null(0) for each in self.each])
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         if self.each is None:
             return self._named([pl.len().cast(pl.Int64)])
         return self._named([each.sum() for each in self.each])
 
-    def merged(self) -> list[pl.Expr]:
-        return self._named([limb.sum() for limb in self._carried()])
+    def merge(self) -> list[pl.Expr]:
+        return self._named([limb.sum() for limb in self._carry_limbs()])
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
-        both = zip(self._carried(), self._carried(suffix), strict=True)
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
+        both = zip(self._carry_limbs(), self._carry_limbs(suffix), strict=True)
         return self._named([limb + other.fill_null(0) for limb, other in both])
 
-    def running(self, group: str) -> list[pl.Expr]:
-        return self._named([limb.cum_sum().over(group) for limb in self._carried()])
+    def merge_running(self, group: str) -> list[pl.Expr]:
+        return self._named([limb.cum_sum().over(group) for limb in self._carry_limbs()])
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        limbs = rows.select(self._named(self._carried())).get_columns()
-        return [pl.Series(limb.name, summed(limb.to_numpy(), low, high)) for limb in limbs]
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        limbs = rows.select(self._named(self._carry_limbs())).get_columns()
+        return [pl.Series(limb.name, sum_ranges(limb.to_numpy(), low, high)) for limb in limbs]
 
-    def _carried(self, suffix: str = "") -> list[pl.Expr]:
-        return carried([pl.col(name + suffix) for name in self.chain])
+    def _carry_limbs(self, suffix: str = "") -> list[pl.Expr]:
+        return carry_limbs([pl.col(name + suffix) for name in self.chain])
 
     def _named(self, exprs: Sequence[pl.Expr]) -> list[pl.Expr]:
         return [expr.alias(name) for name, expr in zip(self.chain, exprs, strict=True)]
 
 
-def carried(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+def carry_limbs(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
     """The limbs, each with what the one below it is too small for."""
     kept = [limb & _MASK for limb in limbs[:-1]] + [limbs[-1]]
     return [kept[0], *(keep + below // LIMB for keep, below in zip(kept[1:], limbs[:-1], strict=True))]
 
 
-def settled(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
+def normalize_limbs(limbs: Sequence[pl.Expr]) -> list[pl.Expr]:
     """The limbs of the same number, all but the last from 0 to 2**32 - 1."""
     exact, carry = [], pl.lit(0, pl.Int64)
     for limb in limbs[:-1]:
@@ -95,12 +95,12 @@ def count_values(name: str, value: pl.Expr) -> Sums:
     return Sums((name,), (value.is_not_null().cast(pl.Int64),))
 
 
-def narrow(name: str, value: pl.Expr) -> Sums:
+def sum_narrow(name: str, value: pl.Expr) -> Sums:
     """Sums whole numbers of up to 32 bits."""
     return Sums((name,), (value.cast(pl.Int64),))
 
 
-def wide(low: str, high: str, value: pl.Expr) -> Sums:
+def sum_wide(low: str, high: str, value: pl.Expr) -> Sums:
     """Sums whole numbers of 64 bits."""
     return Sums((low, high), ((value & _MASK).cast(pl.Int64), (value // LIMB).cast(pl.Int64)))
 
@@ -110,15 +110,15 @@ def as_float(limbs: Sequence[pl.Expr], weight: float) -> pl.Expr:
 
     A negative number is turned round first: its limbs would cancel, and lose what they have below.
     """
-    negative = settled(limbs)[-1] < 0
+    negative = normalize_limbs(limbs)[-1] < 0
     sign = pl.when(negative).then(-1).otherwise(1)
     total = pl.lit(0.0)
-    for place, limb in enumerate(settled([limb * sign for limb in limbs])):
+    for place, limb in enumerate(normalize_limbs([limb * sign for limb in limbs])):
         total = total + limb.cast(pl.Float64) * (weight * float(LIMB) ** place)
     return total * sign
 
 
 def as_int64(limbs: Sequence[pl.Expr]) -> pl.Expr:
     """The number of two limbs as an Int64; null where it does not fit."""
-    low, high = settled(limbs)
+    low, high = normalize_limbs(limbs)
     return pl.when(high.is_between(-(2**31), 2**31 - 1)).then(high * LIMB + low)

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from penstock.errors import PenstockError, UserError
-from penstock.operators.functions.columns import Numbers, Packed
+from penstock.operators.functions.columns import BytesPiece, Numbers
 from penstock.operators.functions.contract import AggregateFunction, Piece
 from penstock.operators.identity import NOT_STATE
 
@@ -79,7 +79,7 @@ class UserFunction:
                 "the epoch is repeated.",
             ) from failure
 
-    def packed(self, state: State) -> bytes:
+    def serialize_state(self, state: State) -> bytes:
         data = self.call("serialize", state)
         if not isinstance(data, bytes):
             raise UserError(
@@ -90,7 +90,7 @@ class UserFunction:
 
 
 @dataclass(frozen=True)
-class States(Packed):
+class States(BytesPiece):
     """One column of the user's states as bytes; null without values."""
 
     value: pl.Expr
@@ -103,7 +103,7 @@ class States(Packed):
     def values(self) -> pl.Expr:
         return self.value
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         made: list[bytes | None] = [None] * count
         starts = np.flatnonzero(np.diff(number, prepend=-1))
         for group, start, length in zip(
@@ -112,25 +112,27 @@ class States(Packed):
             np.diff(starts, append=len(number)).tolist(),
             strict=True,
         ):
-            made[group] = self.function.packed(self.function.call("add", values.slice(start, length)))
+            made[group] = self.function.serialize_state(
+                self.function.call("add", values.slice(start, length))
+            )
         return pl.Series(made, dtype=pl.Binary)
 
-    def together(self, parts: list[bytes]) -> bytes:
+    def merge_bytes(self, parts: list[bytes]) -> bytes:
         state = self.function.call("deserialize", parts[0])
         for part in parts[1:]:
             state = self.function.call("merge", state, self.function.call("deserialize", part))
-        return self.function.packed(state)
+        return self.function.serialize_state(state)
 
-    def ranges(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
+    def merge_rows(self, rows: pl.Series, low: np.ndarray, high: np.ndarray) -> pl.Series:
         there = np.flatnonzero(rows.is_not_null().to_numpy())
         starts, ends = np.searchsorted(there, low), np.searchsorted(there, high)
         # subtracting pays where ranges overlap
         if not self.subtracts or (ends - starts).sum() <= 2 * (len(there) + len(low)):
-            return super().ranges(rows, low, high)
+            return super().merge_rows(rows, low, high)
         parts = rows.drop_nulls().to_list()
         prefix = [parts[0]]
         for part in parts[1:]:
-            prefix.append(self.together([prefix[-1], part]))
+            prefix.append(self.merge_bytes([prefix[-1], part]))
         made = [
             None
             if start == end
@@ -143,7 +145,7 @@ class States(Packed):
 
     def _less(self, whole: bytes, part: bytes) -> bytes:
         states = (self.function.call("deserialize", data) for data in (whole, part))
-        return self.function.packed(self.function.call("subtract", *states))
+        return self.function.serialize_state(self.function.call("subtract", *states))
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class User(AggregateFunction):
     def name(self) -> str:
         return self.function.name
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return self.function.dtype
 
     def pieces(self) -> tuple[Piece, ...]:

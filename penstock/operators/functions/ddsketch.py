@@ -21,7 +21,7 @@ _LEAST = -1075
 
 
 @dataclass(frozen=True)
-class Buckets:
+class SketchBuckets:
     """Buckets for a relative error; zero is number 0, and negative values have negative numbers."""
 
     error: float

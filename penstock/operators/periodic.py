@@ -19,13 +19,13 @@ from penstock.operators.cells import PANE
 from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.running import heads_before, run_on
+from penstock.operators.running import accumulate, lookup_totals
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
+from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, key_by_window, to_datetime
 
 
 @dataclass(frozen=True)
-class Updates(PaneOperator):
+class PeriodicAggregation(PaneOperator):
     """Aggregates per key over windows of time, told every so many microseconds and when a window closes.
 
     A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
@@ -56,8 +56,8 @@ class Updates(PaneOperator):
         answers = state.table("answers", keys=self._identity, time=WINDOW)
         rows = None
         if told is not None:
-            before_it = heads_before(told, self._identity, answers, self.aggregates)
-            rows = run_on(told, before_it, self.aggregates)
+            before_it = lookup_totals(told, self._identity, answers, self.aggregates)
+            rows = accumulate(told, before_it, self.aggregates)
             last = rows.filter(pl.Series(told.last) & (rows[WINDOW] >= open_from))
             answers.insert(last.drop(PANE))
         answers.expire(open_from)
@@ -68,14 +68,14 @@ class Updates(PaneOperator):
         """The partial answers to tell by now: for every key and window from `first` on, in order of their instants."""
         panes = cells.rows[PANE].to_numpy()
         least, most = self.window.holding(panes)
-        row, number = spread(np.maximum(least, first), most)
+        row, number = expand_ranges(np.maximum(least, first), most)
         at = np.minimum(self._multiple(panes)[row] + self.every, self.window.end(number))
         due = at <= after
         if not due.any():
             return None
         rows = cells.rows[row[due]].with_columns(pl.Series(PANE, at[due]))
         return cells_of(
-            of_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
+            key_by_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
         )
 
     def _multiple(self, at: Any) -> Any:
@@ -89,9 +89,9 @@ class Updates(PaneOperator):
     def _finished(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(
             (pl.col(PANE) - 1).alias(TIME),
-            instant(pl.col(WINDOW)).alias("window_start"),
-            instant(pl.col(WINDOW) + self.window.size).alias("window_end"),
-            instant(pl.col(PANE)).alias("as_of"),
+            to_datetime(pl.col(WINDOW)).alias("window_start"),
+            to_datetime(pl.col(WINDOW) + self.window.size).alias("window_end"),
+            to_datetime(pl.col(PANE)).alias("as_of"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )

@@ -26,27 +26,27 @@ class _Arrived(Piece):
     def names(self) -> tuple[str, ...]:
         return self.piece.names
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         return [pl.col(name) for name in self.piece.names]
 
-    def of_events(self) -> list[pl.Expr]:
-        return self.piece.merged()
+    def from_events(self) -> list[pl.Expr]:
+        return self.piece.merge()
 
-    def merged(self) -> list[pl.Expr]:
-        return self.piece.merged()
+    def merge(self) -> list[pl.Expr]:
+        return self.piece.merge()
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
-        return self.piece.joined(suffix)
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
+        return self.piece.merge_columns(suffix)
 
-    def running(self, group: str) -> list[pl.Expr]:
-        return self.piece.running(group)
+    def merge_running(self, group: str) -> list[pl.Expr]:
+        return self.piece.merge_running(group)
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        return self.piece.over(rows, low, high)
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        return self.piece.merge_ranges(rows, low, high)
 
 
 @dataclass(frozen=True)
-class Shipped(AggregateFunction):
+class FromPartials(AggregateFunction):
     """A function that goes on from partial answers."""
 
     kind: ClassVar[str] = "reduced-at-source"
@@ -68,7 +68,7 @@ class Shipped(AggregateFunction):
     def name(self) -> str:
         return f"merged {self._made_by.name}"
 
-    def reads(self) -> tuple[str, ...]:
+    def input_columns(self) -> tuple[str, ...]:
         return self._made_by.parts()
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -77,10 +77,10 @@ class Shipped(AggregateFunction):
     def result(self) -> pl.Expr:
         return self._made_by.result()
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
-        return self._made_by.answers(self._made_by.given)
+    def result_type(self, given: pl.DataType) -> pl.DataType:
+        return self._made_by.result_type(self._made_by.column_type)
 
-    def resolved(self, incoming: Mapping[str, pl.DataType]) -> Self:
+    def resolve(self, incoming: Mapping[str, pl.DataType]) -> Self:
         return self
 
     def describe(self) -> str:

@@ -14,18 +14,18 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.contract import DERIVED, PARTITION, SEQUENCE, TIME
-from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.columns import ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.operators.functions.ranges import reduced
-from penstock.operators.strict import placed
+from penstock.operators.functions.ranges import reduce_ranges
+from penstock.operators.strict import add_position
 
 
-def in_a_place(frame: pl.DataFrame) -> pl.DataFrame:
+def add_sequence(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with a place in the order; an operator's answers have none: they come after a log's events."""
     if SEQUENCE in frame.columns:
         return frame
     if any(dtype.is_nested() for dtype in frame.dtypes):
-        return placed(frame)  # lists cannot be ordered by their values
+        return add_position(frame)  # lists cannot be ordered by their values
     return frame.with_columns(
         pl.lit(DERIVED, pl.UInt32).alias(PARTITION), pl.lit(0, pl.Int64).alias(SEQUENCE)
     )
@@ -48,7 +48,7 @@ def _order(given: pl.DataType) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class End(Piece):
+class FirstOrLast(Piece):
     """One column with the first event, or with `last` the last: its value and its place."""
 
     column: str
@@ -60,17 +60,17 @@ class End(Piece):
     def names(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         return [_event(self.value).alias(self.column)]
 
-    def of_events(self) -> list[pl.Expr]:
+    def from_events(self) -> list[pl.Expr]:
         return [self._end(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])]
 
-    def merged(self) -> list[pl.Expr]:
+    def merge(self) -> list[pl.Expr]:
         event = pl.col(self.column)
         return [self._end(event, [event.struct.field(name) for name in self.order])]
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
         both = pl.struct(pl.col(self.column).alias("a"), pl.col(self.column + suffix).alias("b"))
 
         def each(pairs: pl.Series) -> pl.Series:
@@ -83,7 +83,7 @@ class End(Piece):
 
         return [both.map_batches(each, is_elementwise=True).alias(self.column)]
 
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         both = pl.struct(pl.col(group).alias("g"), pl.col(self.column).alias("e"))
 
         def whole(pairs: pl.Series) -> pl.Series:
@@ -95,9 +95,9 @@ class End(Piece):
 
         return [both.map_batches(whole).alias(self.column)]
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
         ranks, at = self._ranked(rows[self.column])
-        chosen = reduced(np.maximum if self.last else np.minimum, ranks, low, high)
+        chosen = reduce_ranges(np.maximum if self.last else np.minimum, ranks, low, high)
         return [rows[self.column].gather(at[chosen])]
 
     def _end(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
@@ -113,7 +113,7 @@ class End(Piece):
 
 
 @dataclass(frozen=True)
-class InOrder(Column):
+class OrderedValues(ColumnPiece):
     """One column with all events: their values and places, in order."""
 
     value: pl.Expr
@@ -126,18 +126,18 @@ class InOrder(Column):
     def values(self) -> pl.Expr:
         return _event(self.value)
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         rows = values.struct.unnest()
         if not _in_order(number, rows):
             order = rows.with_columns(pl.Series("number", number)).select(
                 pl.arg_sort_by("number", *_order(self.of))
             )
             values, number = values.gather(order.to_series()), number[order.to_series().to_numpy()]
-        return relisted(values, number, count)
+        return build_lists(values, number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        values, row = delisted(parts)
-        return self.of_values(values, number[row], count)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = flatten_lists(parts)
+        return self.from_values(values, number[row], count)
 
 
 def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
@@ -170,11 +170,11 @@ class First(_Sequential):
     kind: ClassVar[str] = "first"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return given
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (End(self.part("e"), self._value(), _order(self.given), last=False),)
+        return (FirstOrLast(self.part("e"), self._value(), _order(self.column_type), last=False),)
 
     def result(self) -> pl.Expr:
         return pl.col(self.part("e")).struct.field("v").alias(self.alias)
@@ -188,7 +188,7 @@ class Last(First):
     state_version: ClassVar[int] = 1
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (End(self.part("e"), self._value(), _order(self.given), last=True),)
+        return (FirstOrLast(self.part("e"), self._value(), _order(self.column_type), last=True),)
 
 
 @dataclass(frozen=True)
@@ -202,19 +202,19 @@ class Collect(_Sequential):
     def grows(self) -> bool:
         return True
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):
-            raise self.misfit("values that can be kept", given, "pl.String")
+            raise self.type_error("values that can be kept", given, "pl.String")
         return pl.List(given)
 
     def pieces(self) -> tuple[Piece, ...]:
-        if isinstance(self.given, pl.Categorical | pl.Enum):
-            return (InOrder(self.part("e"), self._value().cast(pl.String), pl.String()),)
-        return (InOrder(self.part("e"), self._value(), self.given),)
+        if isinstance(self.column_type, pl.Categorical | pl.Enum):
+            return (OrderedValues(self.part("e"), self._value().cast(pl.String), pl.String()),)
+        return (OrderedValues(self.part("e"), self._value(), self.column_type),)
 
     def result(self) -> pl.Expr:
         values = pl.col(self.part("e")).list.eval(pl.element().struct.field("v"))
-        return values.cast(pl.List(self.given)).alias(self.alias)
+        return values.cast(pl.List(self.column_type)).alias(self.alias)
 
 
 def first(column: str, alias: str | None = None) -> AggregateFunction:
