@@ -21,8 +21,13 @@ from penstock.operators.functions.extremes import Max, Min
 from penstock.operators.functions.summary import ROWS, Summary, is_in_summary, read_summary, summarize_column
 from penstock.operators.functions.user import User
 from penstock.operators.identity import Json, digest_of, encode
-from penstock.operators.job_hops import JobGaps, JobHops
-from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.job_windows import (
+    JOB,
+    JobAggregation,
+    JobGapAggregation,
+    JobSlidingAggregation,
+    JobWindows,
+)
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
@@ -82,8 +87,8 @@ class Aggregated:
     def operator(self, windows: tuple[tuple[int, int, int], ...]) -> Aggregation | JobAggregation:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
-            return JobAggregation(self.keys, JobTimes(windows), self.aggregates)
-        kind = JobGaps if self.window.alone else JobHops
+            return JobAggregation(self.keys, JobWindows(windows), self.aggregates)
+        kind = JobGapAggregation if self.window.alone else JobSlidingAggregation
         return kind(self.keys, self.window, self.aggregates)
 
 

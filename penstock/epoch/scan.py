@@ -23,7 +23,7 @@ from penstock.epoch.template_groups import Told, best, chosen, prepared, read_by
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
-from penstock.operators.lateness import judged
+from penstock.operators.lateness import classify_events
 from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import ScanPlan
 from penstock.state.ipc import from_stream
@@ -226,8 +226,8 @@ def _on_time(
     least, most = int(times.min()), int(times.max())
     late = None
     if most > bound or least < max(max(highest, most) - lateness, floor):
-        found = judged(times, highest, floor, bound, lateness)
-        ahead, behind, noticed = found.ahead, found.behind, found.noticed
+        found = classify_events(times, highest, floor, bound, lateness)
+        ahead, behind, noticed = found.future, found.late, found.newest_before
         aside = ahead | behind
         if aside.any():
             rows = frame.filter(pl.Series(aside)).with_columns(pl.Series(TIME, noticed[aside]))

@@ -163,8 +163,8 @@ def _executed(here: _SliceWork, sub: Stage, inputs: Inputs, state: SliceState) -
         except PenstockError as error:
             raise locate_error(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
     if task.has_members(sub.id) and len(sub.streams) == 1:
-        awaited = soonest(sub.operator.awaited(state, progress.after))
-        batches = task.lots_of(sub.id) if ahead and sub.operator.in_lots else []
+        awaited = soonest(sub.operator.pending_rows(state, progress.after))
+        batches = task.lots_of(sub.id) if ahead and sub.operator.closes_in_batches else []
         here.awaited.append(Awaited(first, tuple(batches), awaited))
     return outcome
 

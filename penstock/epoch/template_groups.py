@@ -59,9 +59,9 @@ def chosen(
             if selection.keys is None or not isinstance(operator, PaneOperator):
                 yield group, operator.prepare(selection.plain())
             elif selection.partial:
-                yield group, operator.decoded(selection.rows, selection.keys)
+                yield group, operator.decode_keys(selection.rows, selection.keys)
             else:
-                yield group, operator.prepare_coded(selection.rows, selection.keys)
+                yield group, operator.prepare_encoded(selection.rows, selection.keys)
         except PenstockError:
             prepared = list(_one_by_one(operator, selection.plain(), failures))
             if prepared:

@@ -14,7 +14,7 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
+from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
@@ -210,7 +210,7 @@ class _Lowering:
             )
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.by_place
+                told_apart = len(arriving) > 1 and operator.needs_position
                 needed, place_ = frozenset(operator.needs(port)), place if told_apart else None
                 self._edges.append(_Leg(flow, EdgeTarget("stage", name), needed, port, place_))
         return _Flow(EdgeSource("stage", name))
@@ -323,7 +323,7 @@ def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefi
 
 def _encoded(sub: Stage, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
     """What the state of a sub-query depends on."""
-    partitioners = [encode(one) if kind_of(one) else encode_own(one) for one in sub.partitioners]
+    partitioners = [encode(one) if kind_of(one) else encode_custom(one) for one in sub.partitioners]
     return {
         "operator": encode(sub.operator),
         "sources": [*sources],

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.cells import PANE
-from penstock.operators.codes import CODE
 from penstock.operators.functions.summary import COUNT_PART, partial_columns
 from penstock.operators.job_windows import JOB
+from penstock.operators.key_codes import CODE
+from penstock.operators.partials import PANE
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]

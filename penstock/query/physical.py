@@ -20,7 +20,7 @@ from penstock.ha.schemes import Semantics
 from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Operator
 from penstock.operators.group_top import GroupTop
-from penstock.operators.identity import digest_of, encode, read_by, versions_of
+from penstock.operators.identity import digest_of, encode, readable_versions, versions_of
 from penstock.operators.job_windows import JobAggregation
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
@@ -143,7 +143,7 @@ class Plan:
             if output.top is not None:
                 states[state_of_output(name)] = digest_of(encode(output.top))
         versions = {sub.id: versions_of(sub.operator) for sub in self.stages.values()}
-        readable = {sub.id: read_by(sub.operator) for sub in self.stages.values()}
+        readable = {sub.id: readable_versions(sub.operator) for sub in self.stages.values()}
         return Identities(
             states,
             {id_: found for id_, found in versions.items() if found},

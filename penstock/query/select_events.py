@@ -17,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.errors import PenstockError, UserError
-from penstock.operators.codes import CODE, Codes, Column, Dictionary, Keys, together
 from penstock.operators.contract import TIME
 from penstock.operators.job_windows import JOB
+from penstock.operators.key_codes import CODE, Codes, EncodedColumn, EncodedKeys, KeyDictionary, concat_keys
 from penstock.query.jobs_plan import JobTable, SharedSelection, TemplateGroup
 from penstock.query.pane_totals import GroupTotals, Mask, PaneTotals, can_be_summed
 from penstock.query.steps import compute, run_steps
@@ -42,7 +42,7 @@ class SelectedRows:
 
     group: TemplateGroup
     rows: pl.DataFrame
-    keys: Dictionary | None
+    keys: KeyDictionary | None
     partial: bool = False
 
     def plain(self) -> pl.DataFrame:
@@ -50,7 +50,7 @@ class SelectedRows:
         if self.keys is None:
             return self.rows
         ordered = self.rows.sort(CODE)
-        return ordered.drop(CODE).with_columns(self.keys.decoded(ordered[CODE].to_numpy()))
+        return ordered.drop(CODE).with_columns(self.keys.decode(ordered[CODE].to_numpy()))
 
 
 def select_events(
@@ -59,8 +59,8 @@ def select_events(
     """The rows of every group, in pieces."""
     batch = _Batch(selection, frame, on_failure)
     for group, tables in zip(selection.groups, selection.tables, strict=True):
-        waiting: list[tuple[pl.DataFrame, Keys | None]] = []
-        totals, keys = GroupTotals(), list[Keys]()
+        waiting: list[tuple[pl.DataFrame, EncodedKeys | None]] = []
+        totals, keys = GroupTotals(), list[EncodedKeys]()
         for projection, table in tables.items():
             if table.totalled and (values := batch.values(projection)) is not None:
                 first_code = sum(part.count for part in keys)
@@ -78,7 +78,7 @@ def select_events(
         yield from _concat(group, waiting)
         if totals:
             names = [f"k{number}" for number in range(len(keys[0].columns))]
-            yield SelectedRows(group, totals.to_frame(), together(names, keys), partial=True)
+            yield SelectedRows(group, totals.to_frame(), concat_keys(names, keys), partial=True)
 
 
 @dataclass
@@ -91,10 +91,10 @@ class _Batch:
     _rows: dict[tuple[int, ...], Rows] = field(default_factory=dict)
     _projected: dict[int, pl.DataFrame | None] = field(default_factory=dict)
     _columns: dict[Hashable, pl.Series] = field(default_factory=dict)
-    _encoded: dict[int, Column] = field(default_factory=dict)
+    _encoded: dict[int, EncodedColumn] = field(default_factory=dict)
     _summable: dict[int, bool] = field(default_factory=dict)
     _totals: dict[tuple[int, ...], PaneTotals] = field(default_factory=dict)
-    _keys: dict[int, Keys] = field(default_factory=dict)
+    _keys: dict[int, EncodedKeys] = field(default_factory=dict)
     _codes: dict[int, Codes] = field(default_factory=dict)
 
     def find(self, table: JobTable) -> Iterator[tuple[Rows, Jobs]]:
@@ -121,8 +121,8 @@ class _Batch:
 
     def project(
         self, group: TemplateGroup, projection: int, rows: Rows, jobs: Jobs
-    ) -> tuple[pl.DataFrame, Keys | None] | None:
-        """The projection of these rows, with their jobs. Keys become numbers where only their equality matters."""
+    ) -> tuple[pl.DataFrame, EncodedKeys | None] | None:
+        """The projection of these rows, with their jobs. EncodedKeys become numbers where only their equality matters."""
         whole = self._project_all(projection)
         if whole is None:
             projected = self._project_each_job(projection, rows, jobs)
@@ -134,12 +134,12 @@ class _Batch:
         light = whole.select(name for name in whole.columns if name == TIME or name[0] == "v")
         return light[rows].with_columns(numbers, pl.Series(CODE, codes)), keys
 
-    def keys(self, projection: int) -> Keys:
+    def keys(self, projection: int) -> EncodedKeys:
         """The keys of all events."""
         if projection not in self._keys:
             columns = self._columns_of(projection, "k")
             assert columns is not None
-            self._keys[projection] = Keys(tuple(self._encode(column) for column in columns))
+            self._keys[projection] = EncodedKeys(tuple(self._encode(column) for column in columns))
         return self._keys[projection]
 
     def values(self, projection: int) -> list[pl.Series] | None:
@@ -219,9 +219,9 @@ class _Batch:
             self._codes[projection] = self.keys(projection).codes(self.frame.height)
         return self._codes[projection]
 
-    def _encode(self, column: pl.Series) -> Column:
+    def _encode(self, column: pl.Series) -> EncodedColumn:
         if id(column) not in self._encoded:
-            self._encoded[id(column)] = Column.of(column)
+            self._encoded[id(column)] = EncodedColumn.of(column)
         return self._encoded[id(column)]
 
     # -- conditions ------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def _expression_failed(expr: pl.Expr, failure: Exception) -> PenstockError:
 
 
 def _concat(
-    group: TemplateGroup, projected: Sequence[tuple[pl.DataFrame, Keys | None]]
+    group: TemplateGroup, projected: Sequence[tuple[pl.DataFrame, EncodedKeys | None]]
 ) -> Iterator[SelectedRows]:
     """The rows with the values of their keys in one piece, and those with numbers in another."""
     plain = [rows for rows, keys in projected if keys is None]
@@ -313,7 +313,7 @@ def _concat(
     coded = [(rows, keys) for rows, keys in projected if keys is not None]
     if coded:
         names = [f"k{number}" for number in range(len(coded[0][1].columns))]
-        dictionary = together(names, [keys for _, keys in coded])
+        dictionary = concat_keys(names, [keys for _, keys in coded])
         renumbered = [
             rows.with_columns(pl.col(CODE) + first)
             for (rows, _), (first, _) in zip(coded, dictionary.parts, strict=True)
