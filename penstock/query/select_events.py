@@ -122,7 +122,7 @@ class _Batch:
     def project(
         self, group: TemplateGroup, projection: int, rows: Rows, jobs: Jobs
     ) -> tuple[pl.DataFrame, EncodedKeys | None] | None:
-        """The projection of these rows, with their jobs. EncodedKeys become numbers where only their equality matters."""
+        """The projection of these rows, with their jobs. Keys become numbers where only their equality matters."""
         whole = self._project_all(projection)
         if whole is None:
             projected = self._project_each_job(projection, rows, jobs)
