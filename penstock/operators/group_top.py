@@ -41,7 +41,7 @@ class GroupTop(Operator):
         return self.keys
 
     @property
-    def reduces(self) -> bool:
+    def can_pre_reduce(self) -> bool:
         return not self.top.running
 
     def schema(self) -> dict[str, pl.DataType]:

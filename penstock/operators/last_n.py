@@ -35,7 +35,7 @@ class LastN(StrictOperator):
         return {key: incoming[key] for key in self.keys} | {v: pl.List(incoming[v]) for v in self.values}
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:

@@ -26,8 +26,8 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, on
-from penstock.operators.pairing import Ints
+from penstock.operators.join_candidates import Ints
+from penstock.operators.join_columns import JoinColumns, describe_keys
 from penstock.operators.routing import Broadcast, ByKey, RoundRobin, Route
 from penstock.operators.strict import (
     Ordered,
@@ -55,7 +55,7 @@ class Lookup(Operator):
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    columns: Columns
+    columns: JoinColumns
     how: str = "left"
     deleted: str | None = None
     broadcast: bool = False
@@ -160,7 +160,7 @@ class Lookup(Operator):
 
     def describe(self) -> str:
         how = ", broadcast" if self.broadcast else ""
-        return f"{self.how} lookup on {on(self.keys, self.right_keys)}{how}"
+        return f"{self.how} lookup on {describe_keys(self.keys, self.right_keys)}{how}"
 
 
 def _seen(turns: Ordered, changes: int) -> Ints:

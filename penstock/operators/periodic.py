@@ -15,10 +15,9 @@ import numpy as np
 import polars as pl
 
 from penstock.duration import spelled
-from penstock.operators.cells import PANE
-from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
+from penstock.operators.partials import PANE, merge_partials
 from penstock.operators.running import accumulate, lookup_totals
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, key_by_window, to_datetime
@@ -49,10 +48,10 @@ class PeriodicAggregation(PaneOperator):
         floor, kept = self._multiple(before), self._multiple(after)
         # a pane is told at the end of its window, or at the next multiple where its other windows go on
         below = after if kept > floor or still_open > first else floor
-        due, open_from = self.taken(frame, state, kept, floor, below), self.window.start(still_open)
+        due, open_from = self.take_due(frame, state, kept, floor, below), self.window.start(still_open)
         told = None
         if due is not None:
-            told = self._told(cells_of(due, self.keys, self.aggregates), first, after)
+            told = self._told(merge_partials(due, self.keys, self.aggregates), first, after)
         answers = state.table("answers", keys=self._identity, time=WINDOW)
         rows = None
         if told is not None:
@@ -74,7 +73,7 @@ class PeriodicAggregation(PaneOperator):
         if not due.any():
             return None
         rows = cells.rows[row[due]].with_columns(pl.Series(PANE, at[due]))
-        return cells_of(
+        return merge_partials(
             key_by_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
         )
 
@@ -96,5 +95,5 @@ class PeriodicAggregation(PaneOperator):
             *(a.result() for a in self.aggregates),
         )
 
-    def over(self) -> str:
+    def describe_windows(self) -> str:
         return f"{self.window.describe()}, told every {spelled(self.every)}"

@@ -27,10 +27,10 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Condition
-from penstock.operators.pairing import Ints
-from penstock.operators.pairs import Matcher
+from penstock.operators.join_candidates import Ints
+from penstock.operators.join_columns import JoinCondition
 from penstock.operators.product import describe_condition, describe_span, join_pairs
+from penstock.operators.product_pairs import PairFinder
 from penstock.operators.strict import add_position, take_due
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
@@ -57,7 +57,7 @@ class LastProduct(Operator):
     n: int
     before: int | None = None
     after: int | None = None
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     distinct: bool = False
 
     keys = ()
@@ -109,7 +109,7 @@ class LastProduct(Operator):
         if span is not None:
             near = np.searchsorted(inner[TIME].to_numpy(), outer[TIME].to_numpy() - span, side="left")
             low = np.maximum(low, near)
-        ones, others = Matcher(outer, self.condition, inner.schema).pairs(inner, low, high)
+        ones, others = PairFinder(outer, self.condition, inner.schema).find(inner, low, high)
         left, right = (inner, outer) if port else (outer, inner)
         lefts, rights = (others, ones) if port else (ones, others)
         return join_pairs(left, right, lefts, rights, self.left, self.right)

@@ -31,7 +31,7 @@ class Rebalance(Operator):
         return "none"
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         return True
 
     def route(self, port: int = 0) -> Route:

@@ -17,7 +17,7 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.custom import failed, not_serializable
+from penstock.operators.custom import not_serializable_error, user_code_error
 from penstock.operators.identity import NOT_STATE
 from penstock.operators.strict import Ordered, StrictOperator, number_siblings, position_columns, take_ordered
 from penstock.state import plain
@@ -115,7 +115,7 @@ class RowFold(StrictOperator):
                     at.extend([number] * (len(told) - len(at)))
         except Exception as failure:
             code = getattr(self.function, "__code__", None)
-            raise failed(failure, () if code is None else (code,), self.name) from failure
+            raise user_code_error(failure, () if code is None else (code,), self.name) from failure
         after.append(self._kept(state))
         return told, at, after
 
@@ -123,7 +123,7 @@ class RowFold(StrictOperator):
         try:
             return plain.to_bytes(state)
         except TypeError as failure:
-            raise not_serializable(self.name, state, str(failure)) from failure
+            raise not_serializable_error(self.name, state, str(failure)) from failure
 
     def _frame(self, told: list[Mapping[str, Any]]) -> pl.DataFrame:
         if lost := sorted({name for row in told for name in self.outgoing if name not in row}):

@@ -15,11 +15,10 @@ import numpy as np
 import polars as pl
 
 from penstock.duration import spelled
-from penstock.operators.cells import PANE
-from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.panes import PaneOperator, parts_of
+from penstock.operators.panes import PaneOperator, partial_columns
+from penstock.operators.partials import PANE, merge_partials
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
@@ -46,12 +45,12 @@ class RunningAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        due = self.taken(frame, state, below, floor, below)
+        due = self.take_due(frame, state, below, floor, below)
         if due is None:
             return None
         totals = self._totals(state)
         totals.compact()
-        cells = cells_of(due, self.keys, self.aggregates)
+        cells = merge_partials(due, self.keys, self.aggregates)
         rows = accumulate(cells, lookup_totals(cells, self.keys, totals, self.aggregates), self.aggregates)
         totals.insert(rows.filter(pl.Series(cells.last)))
         return self._finished(rows)
@@ -74,7 +73,7 @@ class RunningAggregation(PaneOperator):
             *(a.result() for a in self.aggregates),
         )
 
-    def over(self) -> str:
+    def describe_windows(self) -> str:
         return f"running, every {spelled(self.window.size)}"
 
 
@@ -82,14 +81,14 @@ def lookup_totals(
     cells: Ordered, keys: Sequence[str], totals: Table, aggregates: Sequence[AggregateFunction]
 ) -> pl.DataFrame:
     """The total so far of every key among the cells; nulls, of `_hash` too, where there is none."""
-    heads, parts = cells.rows.select(HASH, *keys).filter(pl.Series(cells.first)), parts_of(aggregates)
+    heads, parts = cells.rows.select(HASH, *keys).filter(pl.Series(cells.first)), partial_columns(aggregates)
     found = totals.lookup(heads, [HASH, *parts])
     return found.select(pl.col(name).cast(cells.rows.schema[name]) for name in (HASH, *parts))
 
 
 def accumulate(cells: Ordered, before: pl.DataFrame, aggregates: Sequence[AggregateFunction]) -> pl.DataFrame:
     """The cells with totals instead of partial answers: of all cells of the key so far, and of what was before."""
-    rows, first, parts = cells.rows, cells.first, parts_of(aggregates)
+    rows, first, parts = cells.rows, cells.first, partial_columns(aggregates)
     # the first cell of a key goes on from its total so far, the others from the cell before
     at = pl.Series(np.where(first, cells.number, -1)).replace(-1, None)
     earlier = before.select(pl.col(part).gather(at).alias(part + _BEFORE) for part in parts)

@@ -19,7 +19,14 @@ import polars as pl
 from penstock.duration import microseconds, spelled
 from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, ORDER, TIME, Inputs, Operator, Progress, Results, SliceState
-from penstock.operators.custom import Context, CustomOperator, Out, code_of, failed, not_serializable
+from penstock.operators.custom import (
+    Context,
+    CustomOperator,
+    Out,
+    code_of,
+    not_serializable_error,
+    user_code_error,
+)
 from penstock.operators.strict import add_position, take_due, total_order
 from penstock.state.buckets import HASH, buckets_of, first_hash_of
 
@@ -30,7 +37,7 @@ MOST_TICKS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Applied(Operator):
+class CustomRunner(Operator):
     """The user's `operator` per bucket of these keys. `ordering` says how it is given its rows."""
 
     kind: ClassVar[str] = "custom-operator"
@@ -155,7 +162,7 @@ class Applied(Operator):
 class _Work:
     """Calls of the user's operator in one epoch on one slice."""
 
-    def __init__(self, applied: Applied, progress: Progress) -> None:
+    def __init__(self, applied: CustomRunner, progress: Progress) -> None:
         self._operator, self._every, self._merges = applied.operator, applied.every, applied.merges
         self._progress = progress
         self._context = Context(applied.keys, dict(vars(applied.operator)))
@@ -228,12 +235,14 @@ class _Work:
             data = self._operator.serialize(state)
         except TypeError as failure:
             if type(self._operator).serialize is CustomOperator.serialize:
-                raise not_serializable(owner, state, str(failure)) from failure
-            raise failed(failure, self._code, f"{owner}.serialize") from failure
+                raise not_serializable_error(owner, state, str(failure)) from failure
+            raise user_code_error(failure, self._code, f"{owner}.serialize") from failure
         except Exception as failure:
-            raise failed(failure, self._code, f"{owner}.serialize") from failure
+            raise user_code_error(failure, self._code, f"{owner}.serialize") from failure
         if not isinstance(data, bytes):
-            raise not_serializable(owner, state, f"serialize returned a {type(data).__qualname__}, not bytes")
+            raise not_serializable_error(
+                owner, state, f"serialize returned a {type(data).__qualname__}, not bytes"
+            )
         return data
 
     def _call(self, method: Callable[..., Any], *given: Any) -> Any:
@@ -241,7 +250,7 @@ class _Work:
             return method(*given)
         except Exception as failure:
             name = getattr(method, "__qualname__", str(method))
-            raise failed(failure, self._code, name) from failure
+            raise user_code_error(failure, self._code, name) from failure
 
     def _endless(self) -> UserError:
         operator = type(self._operator)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators import pairs
-from penstock.operators.joined import Condition
+from penstock.operators import product_pairs
+from penstock.operators.join_candidates import SortedRows
+from penstock.operators.join_columns import JoinCondition
 from penstock.operators.pair_filter import build_pair_filter, split_conjuncts
-from penstock.operators.pairing import Stretch
-from penstock.operators.pairs import Matcher, within
+from penstock.operators.product_pairs import PairFinder, ranges_within
 from penstock.operators.routing import Grid
 from tests.operators.harness import modestly
 
@@ -131,13 +131,13 @@ def test_the_pairs_are_those_of_a_cross_join(
     low, high = np.zeros(left.height, dtype=np.int64), np.full(left.height, right.height)
     with pytest.MonkeyPatch.context() as patch:
         # tiles and blocks of all sizes
-        patch.setattr(pairs, "LEAST", least)
-        patch.setattr(pairs, "BLOCK", block)
-        patch.setattr(pairs, "STRETCH", max(2, block))
+        patch.setattr(product_pairs, "LEAST", least)
+        patch.setattr(product_pairs, "BLOCK", block)
+        patch.setattr(product_pairs, "STRETCH", max(2, block))
         if search:
-            patch.setattr(pairs, "SEARCH", 0)
-            patch.setattr(pairs, "FEW", 0)
-        ones, others = Matcher(left, Condition.of(where), right.schema).pairs(right, low, high)
+            patch.setattr(product_pairs, "SEARCH", 0)
+            patch.setattr(product_pairs, "FEW", 0)
+        ones, others = PairFinder(left, JoinCondition.of(where), right.schema).find(right, low, high)
     assert sorted(zip(ones.tolist(), others.tolist(), strict=True)) == crossed(left, right, where)
 
 
@@ -146,14 +146,14 @@ def test_the_pairs_are_those_of_a_cross_join(
 def test_a_range_is_what_lies_near_in_the_same_bucket(
     lefts: list[int], rights: list[int], below: int, above: int
 ) -> None:
-    def side(times: list[int], left: bool) -> Stretch:
+    def side(times: list[int], left: bool) -> SortedRows:
         frame = pl.DataFrame(
             {"_time": times, "id": range(len(times))}, schema={"_time": pl.Int64, "id": pl.Int64}
         )
-        return Stretch.sorted(Grid(left).hashed(frame, 64))
+        return SortedRows.sorted(Grid(left).hashed(frame, 64))
 
     outer, inner = side(lefts, True), side(rights, False)
-    low, high = within(outer, inner, 64, below, above)
+    low, high = ranges_within(outer, inner, 64, below, above)
     found = []
     for at in range(outer.rows.height):
         for other in range(low[at], high[at]):
@@ -168,13 +168,13 @@ def test_a_range_is_what_lies_near_in_the_same_bucket(
 
 @pytest.mark.parametrize("search", [0, 1 << 30])
 def test_ranges_that_move_are_not_left(search: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "SEARCH", search)
-    monkeypatch.setattr(pairs, "FEW", 1)
+    monkeypatch.setattr(product_pairs, "SEARCH", search)
+    monkeypatch.setattr(product_pairs, "FEW", 1)
     count, width = 3_000, 300
     low = np.arange(count)
     frame = pl.DataFrame({"n": low % 7})
     other = pl.DataFrame({"m": np.arange(count + width) % 11})
-    ones, others = Matcher(frame, Condition.of(col("n") == col("m")), other.schema).pairs(
+    ones, others = PairFinder(frame, JoinCondition.of(col("n") == col("m")), other.schema).find(
         other, low, low + width
     )
     expected = [(i, j) for i in range(count) for j in range(i, i + width) if i % 7 == j % 11]

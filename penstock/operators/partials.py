@@ -26,7 +26,9 @@ PANE = "_pane"
 _MOST_MERGED = 0.6
 
 
-def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
+def merge_partials(
+    rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]
+) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
     order = None
     if not _one_after_the_other(rows):
@@ -34,7 +36,7 @@ def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[Aggrega
     ordered = group_by_key(rows, keys, order)
     rows, panes = ordered.rows, ordered.rows[PANE].to_numpy()
     if ((panes[1:] < panes[:-1]) & ~ordered.first[1:]).any():
-        order = pl.Series(places(ordered)[0]).arg_sort()
+        order = pl.Series(pane_positions(ordered)[0]).arg_sort()
         rows, panes = rows[order], panes[order.to_numpy()]
     new = ordered.first.copy()
     new[1:] |= panes[1:] != panes[:-1]
@@ -75,7 +77,7 @@ def _one_after_the_other(rows: pl.DataFrame) -> bool:
     return bool((np.maximum.accumulate(most)[:-1] <= least[1:]).all())
 
 
-def places(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def pane_positions(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """A number for each row that says where its key and pane stand among all, and the panes there are, in order.
 
     A key's numbers begin at its own number times one more than there are panes.

@@ -43,7 +43,7 @@ class Matches:
     #: how many events it has taken, and for each step the row of the event; -1: none, or an earlier epoch's
     stage: Ints
     rows: Ints
-    fate: Ints
+    status: Ints
     #: the events it may still take: from this row to before that one, and where its key's rows end
     at: Ints
     stop: Ints
@@ -58,7 +58,9 @@ def advance(matches: Matches, stages: list[PatternStage], values: Values, contig
     for number, stage in enumerate(stages):
         if not number:
             continue
-        here = np.flatnonzero((matches.stage == number) & (matches.fate == OPEN) & (matches.at < matches.end))
+        here = np.flatnonzero(
+            (matches.stage == number) & (matches.status == OPEN) & (matches.at < matches.end)
+        )
         if len(here):
             (_next_event if contiguous else _first_event)(matches, here, number, stage, values)
 
@@ -72,7 +74,7 @@ def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage,
         row, good = _first_row(at, stop, stage, values)
     if stage.wanted is not None:
         _taken(matches, here[good], row[good], number)
-    matches.fate[here[(row >= 0) & ~good]] = FAILED
+    matches.status[here[(row >= 0) & ~good]] = FAILED
 
 
 def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
@@ -81,10 +83,10 @@ def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, 
     wanted, unwanted = np.zeros(len(here), dtype=bool), np.zeros(len(here), dtype=bool)
     wanted[inside], unwanted[inside] = _holds(stage, values, here[inside], matches.at[here[inside]])
     if stage.wanted is None:
-        matches.fate[here] = np.where(unwanted, FAILED, SAFE)
+        matches.status[here] = np.where(unwanted, FAILED, SAFE)
         return
     _taken(matches, here[wanted], matches.at[here[wanted]], number)
-    matches.fate[here[~wanted]] = FAILED
+    matches.status[here[~wanted]] = FAILED
 
 
 def _taken(matches: Matches, which: Ints, row: Ints, number: int) -> None:
@@ -173,13 +175,13 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
     return standing, end_times[stand], dropped
 
 
-def joined(first: Matches, second: Matches) -> Matches:
+def concat_matches(first: Matches, second: Matches) -> Matches:
     """The matches of both."""
     names = [field.name for field in fields(Matches)]
     return Matches(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
 
 
-def begun(line: Timeline | None, starts: Ints, within: int, steps: int) -> Matches:
+def start_matches(line: Timeline | None, starts: Ints, within: int, steps: int) -> Matches:
     """Matches that begin with these rows."""
     number = np.zeros(0, dtype=np.int64) if line is None else line.number[starts]
     due = starts if line is None else line.times[starts] + within

@@ -29,7 +29,7 @@ from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Changes(StrictOperator):
+class OnChangeAggregation(StrictOperator):
     """Aggregates per key over windows of time, told after every event after which a window's answer is another.
 
     `running`: there is one window, all of time, and rows do not name it.
@@ -44,7 +44,7 @@ class Changes(StrictOperator):
     running: bool = False
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
