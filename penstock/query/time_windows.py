@@ -38,7 +38,7 @@ class InTime(Window):
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if self.emission == "close":
-            made = Aggregation if self.window.alone else SlidingAggregation
+            made = Aggregation if self.window.is_disjoint else SlidingAggregation
             return made(keys, self.window, aggregates)
         if self.emission == "change":
             return OnChangeAggregation(keys, self.window, aggregates)
