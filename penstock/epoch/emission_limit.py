@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from penstock.epoch.message import Awaited
 from penstock.epoch.rate_control import LEAST_READING
 from penstock.operators.contract import NEVER
-from penstock.operators.job_windows import LOTS, SOON
+from penstock.operators.job_windows import CLOSING_BATCHES, NEAR_INSTANTS
 from penstock.state.manifest import StreamTime
 
 #: where the watermark is held, and how many lots have told what is due one instant later
@@ -26,7 +26,7 @@ Rows = tuple[int, int]
 
 #: an epoch that tells fewer rows says more of epochs than of rows
 MANY = 20_000
-_ALL_LOTS = tuple(range(LOTS))
+_ALL_LOTS = tuple(range(CLOSING_BATCHES))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Closing:
                 # an epoch that has told nothing yet tells a lot at least; where there is one lot alone, all of it
                 now = left[: max(fit, 0 if spent else 1)] if len(due.lots) > 1 and lot > 0 else ()
                 if spent or now:
-                    ahead = LOTS if now and now == left else now[-1] + 1 if now else begun
+                    ahead = CLOSING_BATCHES if now and now == left else now[-1] + 1 if now else begun
                     return Step((at - 1, ahead), spent + len(now) * lot)
                 spent += cost  # it cannot be cut
             else:
@@ -126,9 +126,9 @@ class Closing:
 def soonest(awaited: Mapping[int, int]) -> dict[int, int]:
     """What waits for the next instants; what waits for later ones is put to the first of these."""
     instants = sorted(awaited)
-    found = {at: awaited[at] for at in instants[:SOON]}
-    if len(instants) > SOON:
-        found[instants[SOON]] = sum(awaited[at] for at in instants[SOON:])
+    found = {at: awaited[at] for at in instants[:NEAR_INSTANTS]}
+    if len(instants) > NEAR_INSTANTS:
+        found[instants[NEAR_INSTANTS]] = sum(awaited[at] for at in instants[NEAR_INSTANTS:])
     return found
 
 

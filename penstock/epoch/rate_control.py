@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.operators.applied import Applied
 from penstock.operators.count_join import CountJoin
-from penstock.operators.join import TimeJoin
+from penstock.operators.custom_runner import CustomRunner
+from penstock.operators.interval_join import IntervalJoin
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
 from penstock.operators.row_fold import RowFold
@@ -19,7 +19,7 @@ from penstock.settings import Settings
 #: the part of an epoch's budget that is read, however much else it has to do
 LEAST_READING = 0.125
 #: operators of which a first epoch may take minutes: pairs of events, and calls of the user's own code for each
-_DEAR = (TimeJoin, CountJoin, Product, LastProduct, Applied, RowFold)
+_DEAR = (IntervalJoin, CountJoin, Product, LastProduct, CustomRunner, RowFold)
 #: how much less the first epoch takes with these
 _DEARER = 32
 

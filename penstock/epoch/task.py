@@ -22,8 +22,9 @@ from penstock.epoch.message import Rows
 from penstock.epoch.watermark import advanced, passed_over
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
-from penstock.operators.job_windows import lots
-from penstock.query.physical import Edge, Plan
+from penstock.operators.job_windows import closing_batches
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
@@ -110,7 +111,7 @@ class EpochTask:
     def lots_of(self, subquery: str) -> list[int]:
         """The lots in which a group has jobs."""
         members = {} if self.plan.jobs is None else self.plan.jobs.members[subquery]
-        return sorted({int(lot) for lot in lots(pl.Series(list(members), dtype=pl.UInt32))})
+        return sorted({int(lot) for lot in closing_batches(pl.Series(list(members), dtype=pl.UInt32))})
 
     def flushed(self, subquery: str) -> frozenset[int]:
         """The jobs that are flushed, of those whose sub-query this is."""

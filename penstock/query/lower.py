@@ -14,13 +14,21 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
+from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Stage
-from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step, multiplies
+from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
+from penstock.query.steps import (
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    Step,
+    is_renumbering,
+)
 
 #: an input's number is a byte
 MOST_INPUTS = 256
@@ -39,7 +47,7 @@ class _Flow:
 
     def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
         """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
-        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        earlier = (replace(s, renumber=False) if is_renumbering(s) else s for s in self.steps)
         return replace(self, steps=(*earlier, step))
 
 
@@ -129,7 +137,7 @@ class _Lowering:
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
             case logical.FlatMap():
-                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                many = FunctionStep(node.function, node.schema, node.origin, renumber=True)
                 return [flow.multiplied(many) for flow in self._flow(node.input)]
             case logical.Explode():
                 explode = ExplodeStep(node.columns, node.origin)
@@ -202,7 +210,7 @@ class _Lowering:
             )
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.by_place
+                told_apart = len(arriving) > 1 and operator.needs_position
                 needed, place_ = frozenset(operator.needs(port)), place if told_apart else None
                 self._edges.append(_Leg(flow, EdgeTarget("stage", name), needed, port, place_))
         return _Flow(EdgeSource("stage", name))
@@ -315,7 +323,7 @@ def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefi
 
 def _encoded(sub: Stage, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
     """What the state of a sub-query depends on."""
-    partitioners = [encode(one) if kind_of(one) else encode_own(one) for one in sub.partitioners]
+    partitioners = [encode(one) if kind_of(one) else encode_custom(one) for one in sub.partitioners]
     return {
         "operator": encode(sub.operator),
         "sources": [*sources],

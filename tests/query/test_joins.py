@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import UserError
-from penstock.operators.join import TimeJoin
+from penstock.operators.interval_join import IntervalJoin
 from penstock.query.compile import compiled
 from penstock.query.explain import explained
 from penstock.query.joins import KeyedJoins
@@ -221,4 +221,4 @@ def test_equal_joins_are_computed_once() -> None:
         for _ in range(2)
     ]
     plan = compiled(ps.app("x", *(ps.output(f"out{at}", one) for at, one in enumerate(made))))
-    assert [type(sub.operator) for sub in plan.stages.values()] == [TimeJoin]
+    assert [type(sub.operator) for sub in plan.stages.values()] == [IntervalJoin]
