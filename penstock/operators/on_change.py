@@ -51,7 +51,7 @@ class OnChangeAggregation(StrictOperator):
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        held = self.window.held(pl.col(TIME))
+        held = self.window.covers(pl.col(TIME))
         rows = add_position(frame).select(*ORDER, *sorted(self.needs()))
         return rows if held is None else rows.filter(held)
 
@@ -68,7 +68,7 @@ class OnChangeAggregation(StrictOperator):
             rows = accumulate(events, before, self.aggregates)
             answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
             # with several windows an event has several rows, and they no place of their own
-            place = position_columns(ordered.rows) if self.window.alone else (TIME,)
+            place = position_columns(ordered.rows) if self.window.is_disjoint else (TIME,)
             told = self._changed(rows, before, events, place)
         answers.expire(open_from)
         answers.compact(open_from)
@@ -76,10 +76,10 @@ class OnChangeAggregation(StrictOperator):
 
     def _in_windows(self, events: pl.DataFrame) -> pl.DataFrame:
         """The events as partial answers, each once for every window it is in."""
-        row, number = expand_ranges(*self.window.holding(events[TIME].to_numpy()))
+        row, number = expand_ranges(*self.window.find_windows(events[TIME].to_numpy()))
         parts = (e for a in self.aggregates for e in a.from_event())
         rows = events.select(HASH, *ORDER, *self.keys, *parts)
-        return key_by_window(rows if self.window.alone else rows[row], self.window.start(number))
+        return key_by_window(rows if self.window.is_disjoint else rows[row], self.window.start(number))
 
     def _changed(
         self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered, place: tuple[str, ...]

@@ -47,7 +47,7 @@ class PaneOperator(Operator):
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if any(a.sequential for a in self.aggregates):
             frame = add_sequence(frame)
-        held = self.window.held(pl.col(TIME))
+        held = self.window.covers(pl.col(TIME))
         if held is not None:
             frame = frame.filter(held)
         pane = self.pane().alias(PANE)
@@ -63,7 +63,7 @@ class PaneOperator(Operator):
 
         Job, keys and pane are put into one number, by which rows are grouped.
         """
-        held = self.window.held(pl.col(TIME))
+        held = self.window.covers(pl.col(TIME))
         if held is not None:
             frame = frame.filter(held)
         if not frame.height:

@@ -71,7 +71,7 @@ class InTime(Window):
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if self.emission == "close":
-            kind = Aggregation if self.window.alone else SlidingAggregation
+            kind = Aggregation if self.window.is_disjoint else SlidingAggregation
             return kind(keys, self.window, aggregates)
         if self.emission == "change":
             return OnChangeAggregation(keys, self.window, aggregates)
