@@ -48,7 +48,7 @@ class PeriodicAggregation(PaneOperator):
         floor, kept = self._multiple(before), self._multiple(after)
         # a pane is told at the end of its window, or at the next multiple where its other windows go on
         below = after if kept > floor or still_open > first else floor
-        due, open_from = self.take_due(frame, state, kept, floor, below), self.window.start(still_open)
+        due, open_from = self.take_panes(frame, state, kept, floor, below), self.window.start(still_open)
         told = None
         if due is not None:
             told = self._told(merge_partials(due, self.keys, self.aggregates), first, after)

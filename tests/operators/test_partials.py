@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.operators import cells as module
+from penstock.operators import partials as module
 from penstock.operators.functions.summary import COUNT_PART, ROWS, partial_columns, summarize_column
 from penstock.operators.job_windows import JOB, JobAggregation, JobWindows
 from penstock.operators.key_codes import CODE, EncodedColumn, EncodedKeys, concat_keys
