@@ -34,9 +34,9 @@ from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, 
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
-from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.physical import Edge, Stage
-from penstock.query.steps import located, run_steps
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
+from penstock.query.physical import Stage
+from penstock.query.steps import locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.continuity import state_of_output
@@ -161,7 +161,7 @@ def _executed(here: _SliceWork, sub: Stage, inputs: Inputs, state: SliceState) -
         try:
             outcome = sub.operator.run(inputs, state, progress)
         except PenstockError as error:
-            raise located(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
+            raise locate_error(error, str(sub.origin), f"{sub.id} in epoch {task.epoch}") from error
     if task.has_members(sub.id) and len(sub.streams) == 1:
         awaited = soonest(sub.operator.pending_rows(state, progress.after))
         batches = task.lots_of(sub.id) if ahead and sub.operator.closes_in_batches else []
@@ -242,6 +242,6 @@ def _ranked(
 
     owner = state_of_output(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    made = top.local(rows, ranking, refill)
+    made = top.process_slice(rows, ranking, refill)
     here.keep(owner, ranking)
     return made

@@ -66,7 +66,7 @@ class JobWindows:
     def step(self) -> int:
         return gcd(*(part for _, size, offset in self.windows for part in (size, offset))) or 1
 
-    def held(self, time: pl.Expr) -> pl.Expr | None:
+    def covers(self, time: pl.Expr) -> pl.Expr | None:
         return None
 
     def pane(self, time: pl.Expr) -> pl.Expr:

@@ -52,7 +52,7 @@ class OnChangeAggregation(StrictOperator):
         return {*self.keys, *(a.column for a in self.aggregates if a.column is not None)}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        held = self.window.held(pl.col(TIME))
+        held = self.window.covers(pl.col(TIME))
         rows = add_position(frame).select(*ORDER, *sorted(self.needs()))
         return rows if held is None else rows.filter(held)
 
@@ -69,7 +69,7 @@ class OnChangeAggregation(StrictOperator):
             rows = accumulate(events, before, self.aggregates)
             answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
             # with several windows an event makes several rows, which have no position of their own
-            position = position_columns(ordered.rows) if self.window.alone else (TIME,)
+            position = position_columns(ordered.rows) if self.window.is_disjoint else (TIME,)
             results = self._changed_rows(rows, before, events, position)
         answers.expire(open_from)
         answers.compact(open_from)
@@ -77,10 +77,10 @@ class OnChangeAggregation(StrictOperator):
 
     def _in_windows(self, events: pl.DataFrame) -> pl.DataFrame:
         """The events as partial aggregates, once for every window that contains them."""
-        row, number = expand_ranges(*self.window.holding(events[TIME].to_numpy()))
+        row, number = expand_ranges(*self.window.find_windows(events[TIME].to_numpy()))
         parts = (e for a in self.aggregates for e in a.from_event())
         rows = events.select(HASH, *ORDER, *self.keys, *parts)
-        return key_by_window(rows if self.window.alone else rows[row], self.window.start(number))
+        return key_by_window(rows if self.window.is_disjoint else rows[row], self.window.start(number))
 
     def _changed_rows(
         self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered, position: tuple[str, ...]

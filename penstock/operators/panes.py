@@ -110,7 +110,7 @@ class PaneOperator(Operator):
 
     def _in_windows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that are in any window."""
-        held = self.window.held(pl.col(TIME))
+        held = self.window.covers(pl.col(TIME))
         return frame if held is None else frame.filter(held)
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:

@@ -13,8 +13,8 @@ from penstock.errors import UserError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.custom_runner import CustomRunner
 from penstock.operators.row_fold import RowFold, RowFunction
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.purity import check_methods, check_repeatable
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain

@@ -14,8 +14,8 @@ from penstock.operators.count_join import CountJoin
 from penstock.operators.interval_join import IntervalJoin
 from penstock.operators.join_columns import JoinColumns, JoinCondition
 from penstock.operators.lookup import Lookup
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:

@@ -17,10 +17,18 @@ from penstock.operators.group_top import GroupTop, columns_of
 from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, Stage
-from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step, multiplies
+from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
+from penstock.query.steps import (
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    Step,
+    is_renumbering,
+)
 
 #: an input's number is a byte
 MOST_INPUTS = 256
@@ -39,7 +47,7 @@ class _Flow:
 
     def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
         """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
-        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        earlier = (replace(s, renumber=False) if is_renumbering(s) else s for s in self.steps)
         return replace(self, steps=(*earlier, step))
 
 
@@ -129,7 +137,7 @@ class _Lowering:
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
             case logical.FlatMap():
-                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                many = FunctionStep(node.function, node.schema, node.origin, renumber=True)
                 return [flow.multiplied(many) for flow in self._flow(node.input)]
             case logical.Explode():
                 explode = ExplodeStep(node.columns, node.origin)

@@ -17,40 +17,20 @@ import polars as pl
 
 from penstock.errors import PenstockError
 from penstock.ha.schemes import Semantics
+from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Operator
+from penstock.operators.group_top import GroupTop
 from penstock.operators.identity import digest_of, encode, readable_versions, versions_of
+from penstock.operators.job_windows import JobAggregation
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
-from penstock.query.crowd import JobsPlan
-from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.instants import tells_whole_answers
+from penstock.origin import Origin
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
+from penstock.query.jobs_plan import JobsPlan
 from penstock.query.logical import StreamDefinition
-from penstock.query.origin import Origin
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 from penstock.state.continuity import Identities, state_of_output
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Rows on their way: from where they come (of a sub-query by its `output`), through steps, to a `port` of a
-    sub-query or to an output.
-
-    `place` tells the edges of a port apart where several lead there and order matters. `forward`: the rows
-    are where they belong already and stay in their slice. `reduce`: they are merged before they travel.
-    `needed`: the columns the target reads (None: all).
-    """
-
-    id: int
-    source: EdgeSource
-    steps: tuple[Step, ...]
-    target: EdgeTarget
-    port: int = 0
-    output: str = ""
-    place: int | None = None
-    forward: bool = False
-    reduce: bool = False
-    needed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +193,7 @@ class Plan:
         for group, members in {} if self.jobs is None else self.jobs.members.items():
             for member in members.values():
                 sources.setdefault(member.output, set()).add(EdgeSource("stage", group))
-        tellers = (sub.id for sub in self.stages.values() if tells_whole_answers(sub.operator))
+        tellers = (sub.id for sub in self.stages.values() if _emits_whole_results(sub.operator))
         whole = {EdgeSource("stage", id_) for id_ in tellers}
         ranked = {name for name, output in self.outputs.items() if output.top is not None}
         # of several that are united, one may tell of an instant at which another has nothing to say yet
@@ -227,3 +207,10 @@ class Plan:
         for edge in self.edges:
             found.setdefault(edge.source, []).append(edge)
         return found
+
+
+def _emits_whole_results(operator: Operator) -> bool:
+    """Whether the rows that an operator emits for one instant are a whole result."""
+    if isinstance(operator, GroupTop):  # one that emits changes emits some groups only
+        return not operator.top.changes_only
+    return isinstance(operator, Aggregation | JobAggregation)

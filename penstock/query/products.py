@@ -13,8 +13,8 @@ from penstock.operators.join_columns import JoinCondition
 from penstock.operators.pair_filter import split_conjuncts
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.origin import Origin, here
 from penstock.query.rows import Rows, stateful, stream_given
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from penstock.operators.on_change import OnChangeAggregation
 from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
+from penstock.origin import Origin
 from penstock.query import logical
-from penstock.query.origin import Origin
 
 
 def aggregate_under(node: logical.Node, origin: Origin) -> Aggregation | RunningAggregation:

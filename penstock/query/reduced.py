@@ -25,7 +25,7 @@ from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, partial_columns
 from penstock.query import logical
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.rewrite import rewritten
 from penstock.query.steps import Step

@@ -25,11 +25,11 @@ from penstock.operators.rebalance import Rebalance
 from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
+from penstock.origin import Origin, here
 from penstock.query import check, logical
 from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
-from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
 from penstock.query.ranked import aggregate_under

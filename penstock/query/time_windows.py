@@ -16,8 +16,8 @@ from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import ALL_TIME, INSTANT, TimeWindow
+from penstock.origin import Origin
 from penstock.query import check
-from penstock.query.origin import Origin
 from penstock.query.window import Emission, Window
 
 #: how many windows an event may be in
@@ -38,7 +38,7 @@ class InTime(Window):
 
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if self.emission == "close":
-            made = Aggregation if self.window.alone else SlidingAggregation
+            made = Aggregation if self.window.is_disjoint else SlidingAggregation
             return made(keys, self.window, aggregates)
         if self.emission == "change":
             return OnChangeAggregation(keys, self.window, aggregates)

@@ -12,8 +12,8 @@ from penstock.errors import UserError
 from penstock.operators import functions
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.user import User
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.query.window import Emission, Window

@@ -71,7 +71,7 @@ def test_keys_as_numbers_come_with_the_hashes_of_the_keys_themselves_in_their_or
     )
     times = JobWindows(((7, 10, 0),))
     operator = JobAggregation((JOB, "k0", "k1"), times, (ps.count(ROWS), summarize_column("a0", "v0")))
-    made = operator.decoded(coded, keys)
+    made = operator.decode_keys(coded, keys)
     assert made[HASH].to_list() == key_hash(made, (JOB, "k0", "k1")).tolist() == sorted(made[HASH])
     wanted = {
         (job, *((pair, pair[::-1], (pair[0], pair[0]))[number]), n)

@@ -14,7 +14,7 @@ from penstock import col
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL

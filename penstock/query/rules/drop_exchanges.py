@@ -11,7 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.physical import Edge, Plan, Stage
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 
