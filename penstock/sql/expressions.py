@@ -14,7 +14,7 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.errors import UserError
-from penstock.query.empty import no_rows
+from penstock.query.check import empty_frame
 from penstock.sql import scalar_operators as operators
 from penstock.sql import types
 from penstock.sql.calls import NON_DETERMINISTIC, build_call, check_function, non_deterministic
@@ -37,7 +37,7 @@ class ExpressionCompiler:
         self.relation = relation
         self.scope = scope
         self.schema = dict(relation.stream.node.schema if schema is None else schema)
-        self._frame = no_rows(self.schema).lazy()
+        self._frame = empty_frame(self.schema).lazy()
 
     def compile(self, node: exp.Expr) -> TypedExpr:
         """An expression with its type."""

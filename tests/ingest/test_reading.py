@@ -92,7 +92,7 @@ def test_an_engine_tells_the_log_what_it_will_not_read_again(tmp_path: Path) -> 
     program = Fixed(compiled(app))
     runner = EpochRunner(LocalStages(), program, directory, Shape(1, 1, 64), state_place(directory, None, 0))
     runner.recycle(3)
-    reached = directory.recorded_end(directory.epochs()[0])
+    reached = directory.records.read_end(directory.manifests.epochs()[0])
     assert reached is not None
     assert read_floors(tmp_path / "log") == reached.at["sales"]
 
