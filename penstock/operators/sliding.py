@@ -57,12 +57,12 @@ class SlidingAggregation(Aggregation):
         first, past = window.first_open(progress.before), window.first_open(progress.after)
         fresh, kept = self._next_block(first), window.start(self._next_block(past))
         if first == past:
-            self.take_due(frame, state, kept, kept, kept)
+            self.take_panes(frame, state, kept, kept, kept)
             return None
         # windows of the block in which the last epoch stopped, then whole blocks and perhaps a beginning
         resumed = min(fresh, past)
         low = window.start(fresh) if fresh < past else window.end(first - 1)
-        due = self.take_due(frame, state, kept, low, window.end(past - 1))
+        due = self.take_panes(frame, state, kept, low, window.end(past - 1))
         ends, since = state.journal("ends", time=PANE), state.journal("since", time=PANE)
         told = []
         if first < resumed:
