@@ -104,7 +104,7 @@ def died_in_six(
     """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
     death.at = ("sliced", 6)
     assert not lived(build(), folder, semantics).has_epochs
-    assert StateDirectory(folder / "state").latest().epoch == 3
+    assert StateDirectory(folder / "state").manifests.latest().epoch == 3
     return lived(build(), folder, semantics)
 
 

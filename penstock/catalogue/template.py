@@ -32,11 +32,11 @@ from penstock.operators.sliding import SlidingAggregation
 from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
 from penstock.query import logical
-from penstock.query.empty import no_rows
+from penstock.query.check import empty_frame
+from penstock.query.pane_totals import PaneOf
 from penstock.query.rules.push_projections import pruned, roots
 from penstock.query.rules.share_equal import form
 from penstock.query.steps import FilterStep, KeepStep, MapStep, Step
-from penstock.query.tally import PaneOf
 
 #: types of which constants can be looked up in a table
 _COMPARED = (pl.String, pl.Boolean, pl.Date)
@@ -88,7 +88,7 @@ class Aggregated:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
             return JobAggregation(self.keys, JobWindows(windows), self.aggregates)
-        kind = JobGapAggregation if self.window.alone else JobSlidingAggregation
+        kind = JobGapAggregation if self.window.is_disjoint else JobSlidingAggregation
         return kind(self.keys, self.window, self.aggregates)
 
 
@@ -335,7 +335,7 @@ def _equality(predicate: pl.Expr, schema: Mapping[str, pl.DataType]) -> tuple[pl
             continue
         if not operand.meta.root_names() or _calls_python(operand):
             continue
-        kind = no_rows(schema).select(operand.alias("x")).schema["x"]
+        kind = empty_frame(schema).select(operand.alias("x")).schema["x"]
         value = pl.select(constant.alias("x")).to_series()
         if value[0] is None or not (kind in _COMPARED or kind.is_integer()):
             continue

@@ -34,7 +34,7 @@ class Checkpoints:
         self._memory = None if memory is None else Path(memory)
         self.every = every
         #: the state after the last epoch, durable or not
-        self.manifest = state.latest()
+        self.manifest = state.manifests.latest()
         self._durable = self.manifest
         #: CPU seconds of the last durable manifest, and the bytes of runs that were copied to disk for it
         self.cpu_seconds = 0.0
@@ -80,7 +80,7 @@ class Checkpoints:
                 self.copied_bytes = copy_whole(pairs)
             except OSError as failure:
                 raise unwritable_error(self._state.runs, failure) from failure
-        self._state.commit(manifest)
+        self._state.manifests.commit(manifest)
         self._durable = manifest
         for path in in_memory:
             path.unlink(missing_ok=True)

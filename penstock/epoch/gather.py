@@ -34,8 +34,7 @@ from penstock.epoch.task import EpochTask
 from penstock.errors import PenstockError
 from penstock.operators.contract import NEVER, ORDER, TIME
 from penstock.operators.job_windows import JOB
-from penstock.query.ends import JOBS, EdgeTarget
-from penstock.query.instants import of_last_instant
+from penstock.query.edges import JOBS, EdgeTarget
 from penstock.query.physical import OutputPlan, Plan
 from penstock.query.steps import run_steps
 from penstock.state.bucket_map import Maps
@@ -142,8 +141,8 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
             finished, last_result = finish_output(
                 output, frames, last_results.get(name), is_sorted=name in sorted_outputs, since=since
             )
-            if finished is not None and name in task.plan.by_instant:
-                last[name] = of_last_instant(finished)
+            if finished is not None and name in task.plan.whole_result_outputs:
+                last[name] = _count_rows_of_last_instant(finished)
         except PenstockError as error:
             if output.job is None:
                 raise
@@ -288,6 +287,17 @@ def _select_columns(output: OutputPlan, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(*(name for name in ORDER if name in frame.columns), *output.schema)
 
 
+def _count_rows_of_last_instant(rows: pl.DataFrame) -> int:
+    """How many rows at the end are of the latest instant; all, if the rows do not show it."""
+    if TIME not in rows.columns or rows.height < 2:
+        return rows.height
+    times = rows[TIME].to_numpy()
+    earlier = np.flatnonzero(times != times[-1])
+    if not len(earlier) or times[-1] != times.max():
+        return rows.height
+    return rows.height - int(earlier[-1]) - 1
+
+
 # -- the tree --------------------------------------------------------------------------------------------
 
 
@@ -314,7 +324,7 @@ def merge_messages(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
     yield Times(_highest_times(times)).to_bytes()
     for to, parts in frames.items():
         top = plan.outputs[to.name].top
-        merged = [top.merged(parts)] if top is not None else _concat_by_schema(parts)
+        merged = [top.merge(parts)] if top is not None else _concat_by_schema(parts)
         for rows in merged:
             if rows is not None and rows.height:
                 yield Rows(to, rows).to_bytes()

@@ -204,7 +204,7 @@ class _Recovery:
             manifest = replace(manifest, collections={})
         elif not at_hand:
             manifest = self.reset_state(manifest)
-        state.commit(manifest)
+        state.manifests.commit(manifest)
         outcome.is_over = True
 
     def reset_state(self, manifest: Manifest) -> Manifest:
@@ -237,12 +237,12 @@ def recover(
     state: StateDirectory, program: Program, semantics: Semantics, *, at_hand: bool
 ) -> RecoveryOutcome:
     """Make a state directory ready after a loss. `at_hand`: this engine has its state in memory already."""
-    before, last_epoch = state.latest(), state.newest_epoch()
+    before, last_epoch = state.manifests.latest(), state.records.newest_epoch()
     outcome = RecoveryOutcome(semantics, before.epoch, last_epoch, actions=RecoveryActions(semantics))
     if not outcome.has_epochs:
         return outcome
     epochs = range(before.epoch + 1, last_epoch + 1)
-    records = {epoch: record for epoch in epochs if (record := state.recorded(epoch)) is not None}
+    records = {epoch: record for epoch in epochs if (record := state.records.read(epoch)) is not None}
     plans = {epoch: _plan_of(program, epoch, record) for epoch, record in records.items()}
     last_plan = plans.get(last_epoch) or program.plan(program.commands)
     outcome.units = {epoch: _units_of(record) for epoch, record in records.items()}

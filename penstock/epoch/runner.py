@@ -159,7 +159,7 @@ class EpochRunner:
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
         maps = evenly(self._shape.buckets, self._shape.slices)
         self._migrations = Migrations(
-            replace(maps, version=1 + state.last_maps_version()),
+            replace(maps, version=1 + state.records.last_maps_version()),
             stages,
             self._location,
             settings.migration_rules,
@@ -234,13 +234,15 @@ class EpochRunner:
         maps = self._migrations.start_epoch(epoch, plan, self.manifest)
         needs_replay = not self._recovery.all_skip([plan])
         self._check_fence()
-        replayed = self._state.recorded(epoch) is not None
-        record = self._state.record(epoch, self._new_record(start, end, maps, needs_replay=needs_replay))
+        replayed = self._state.records.read(epoch) is not None
+        record = self._state.records.write(
+            epoch, self._new_record(start, end, maps, needs_replay=needs_replay)
+        )
         can_defer = record.checkpoint_interval is not None
         already_delivered = (
             replayed
             and can_defer
-            and self._state.recorded(epoch + 1) is not None
+            and self._state.records.read(epoch + 1) is not None
             and epoch > self._state.former_query_last_epoch
         )
         skipped = self._recovery.skipped_outputs(epoch, plan)
@@ -420,8 +422,8 @@ class EpochRunner:
         what is before them."""
         self._check_fence()
         self._drop_cached(self._state.recycle(keep))
-        oldest = min(self._state.epochs(), default=0)
-        end = self._state.recorded_end(oldest)
+        oldest = min(self._state.manifests.epochs(), default=0)
+        end = self._state.records.read_end(oldest)
         if end is None:
             return
         if oldest:  # after epoch 0 a rollback can still go back to the start

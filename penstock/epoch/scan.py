@@ -25,14 +25,14 @@ from penstock.epoch.template_groups import (
     prepare_rows,
     rank_rows,
     route_to_readers,
-    select_events,
+    select_job_events,
 )
 from penstock.logs.contract import Chunk, Span
 from penstock.operators.contract import DERIVED, FOREVER, NEVER, PARTITION, SEQUENCE, TIME
 from penstock.operators.job_windows import JOB
 from penstock.operators.lateness import classify_events
-from penstock.query.ends import EdgeSource
-from penstock.query.physical import Edge, ScanPlan
+from penstock.query.edges import Edge, EdgeSource
+from penstock.query.physical import ScanPlan
 from penstock.state.ipc import from_stream
 
 #: how many dead letters and late events of a chunk are kept word for word; all are counted
@@ -140,7 +140,7 @@ def _apply_first_steps(scan: _Scan, source: EdgeSource, frame: pl.DataFrame, whe
             scan.frames.setdefault(edge.id, []).append(rows)
             if edge.target.output is not None:
                 _add_for_readers(scan, edge.target.output, rows, where)
-    if task.plan.jobs is not None and source in task.plan.jobs.crowds:
+    if task.plan.jobs is not None and source in task.plan.jobs.selections:
         waiting = scan.unselected.setdefault(source, [])
         waiting.append(frame)
         if sum(frame.height for frame in waiting) >= SELECTION_ROWS:
@@ -169,8 +169,10 @@ def _select(scan: _Scan, source: EdgeSource) -> None:
     frame = pl.concat(scan.unselected.pop(source))
     if not frame.height:  # all events were late, or could not be decoded
         return
-    edges = {edge.target.name: edge for edge in scan.task.plan.edges_from(EdgeSource("crowd", source.name))}
-    for group, rows in select_events(scan.task, source, frame, scan.failures):
+    edges = {
+        edge.target.name: edge for edge in scan.task.plan.edges_from(EdgeSource("selection", source.name))
+    }
+    for group, rows in select_job_events(scan.task, source, frame, scan.failures):
         if group.target:
             scan.frames.setdefault(edges[group.target].id, []).append(rows)
             continue

@@ -40,9 +40,9 @@ from penstock.operators.contract import NEVER, TIME, Inputs, Progress, Results, 
 from penstock.operators.job_windows import JOB
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
-from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.physical import Edge, Stage
-from penstock.query.steps import located, run_steps
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
+from penstock.query.physical import Stage
+from penstock.query.steps import locate_error, run_steps
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.continuity import state_of_output
@@ -169,7 +169,7 @@ def _run_operator(here: _Slice, stage: Stage, inputs: Inputs, state: SliceState)
         try:
             results = stage.operator.run(inputs, state, progress)
         except PenstockError as error:
-            raise located(error, str(stage.origin), f"{stage.id} in epoch {task.epoch}") from error
+            raise locate_error(error, str(stage.origin), f"{stage.id} in epoch {task.epoch}") from error
     if task.has_members(stage.id) and len(stage.streams) == 1:
         pending = nearest_instants(stage.operator.pending_rows(state, progress.after))
         has_batches = can_be_ahead and stage.operator.closes_in_batches
@@ -255,6 +255,6 @@ def _rank(
 
     owner = state_of_output(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    candidates = top.local(rows, ranking, refill)
+    candidates = top.process_slice(rows, ranking, refill)
     here.add_changes(owner, ranking)
     return candidates

@@ -23,7 +23,8 @@ from penstock.epoch.watermark import advance_watermark, skip_idle_streams
 from penstock.errors import PenstockError
 from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
-from penstock.query.physical import Edge, Plan
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
@@ -165,7 +166,7 @@ def route_rows(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tupl
         yield from _send(task, edge, 0, rows)
         return
     owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
-    if task.plan.stages[stage].route(edge.port).everywhere:
+    if task.plan.stages[stage].route(edge.port).is_broadcast:
         for slice_ in np.unique(owners_of).tolist():
             yield from _send(task, edge, slice_, rows)
         return
@@ -183,7 +184,7 @@ def _send(task: EpochTask, edge: Edge, slice_: int, rows: pl.DataFrame) -> Itera
 
 def add_hash(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with the hash that gives their bucket and, where several edges lead to a port, with their edge."""
-    rows = task.plan.stages[edge.target.name].route(edge.port).hashed(rows, task.maps.buckets)
+    rows = task.plan.stages[edge.target.name].route(edge.port).add_hash(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 

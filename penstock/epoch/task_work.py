@@ -77,7 +77,7 @@ def count_rows(
         if frame is None or not frame.height:
             continue
         rows += frame.height
-        if not stage.route(port).everywhere:
+        if not stage.route(port).is_broadcast:
             counts += np.bincount(buckets_of(frame[HASH].to_numpy(), buckets), minlength=buckets)
     present = np.flatnonzero(counts)
     return rows, present.tolist(), counts[present].tolist()

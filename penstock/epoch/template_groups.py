@@ -19,11 +19,10 @@ from penstock.errors import PenstockError
 from penstock.operators.contract import Operator
 from penstock.operators.job_windows import JOB
 from penstock.operators.panes import PaneOperator
-from penstock.query.choosing import selected
-from penstock.query.crowd import Group, Member
-from penstock.query.ends import JOBS, EdgeSource
-from penstock.query.physical import Edge
-from penstock.query.steps import run_at_once, run_steps
+from penstock.query.edges import JOBS, Edge, EdgeSource
+from penstock.query.jobs_plan import GroupMember, TemplateGroup
+from penstock.query.select_events import select_events
+from penstock.query.steps import run_steps, run_steps_lazily
 from penstock.state.buckets import HASH
 
 
@@ -43,12 +42,12 @@ class JobRows:
             yield Rows(JOBS, pl.concat(frames)).to_bytes()
 
 
-def select_events(
+def select_job_events(
     task: EpochTask, source: EdgeSource, frame: pl.DataFrame, failures: JobFailures
-) -> Iterator[tuple[Group, pl.DataFrame]]:
+) -> Iterator[tuple[TemplateGroup, pl.DataFrame]]:
     """The events of each template group on a source, prepared for the group's operator if it has one."""
     assert task.plan.jobs is not None
-    for selection in selected(task.plan.jobs.crowds[source], frame, failures.add):
+    for selection in select_events(task.plan.jobs.selections[source], frame, failures.add):
         group = selection.group
         if not group.target:
             yield group, selection.rows
@@ -57,7 +56,7 @@ def select_events(
         try:
             if selection.keys is None or not isinstance(operator, PaneOperator):
                 yield group, operator.prepare(selection.plain())
-            elif selection.tallied:
+            elif selection.partial:
                 yield group, operator.decode_keys(selection.rows, selection.keys)
             else:
                 yield group, operator.prepare_encoded(selection.rows, selection.keys)
@@ -78,18 +77,18 @@ def _prepare_each(operator: Operator, rows: pl.DataFrame, failures: JobFailures)
 
 def apply_job_steps(
     task: EpochTask, group: str, rows: pl.DataFrame, failures: JobFailures
-) -> Iterator[tuple[Member | None, pl.DataFrame]]:
+) -> Iterator[tuple[GroupMember | None, pl.DataFrame]]:
     """Apply each job's own steps to the rows of its group. Jobs with equal steps come together, then each of the others
     with its member; rows have the jobs' numbers."""
     assert task.plan.jobs is not None
     members = task.plan.jobs.members[group]
-    single: list[tuple[Member, pl.DataFrame]] = []
+    single: list[tuple[GroupMember, pl.DataFrame]] = []
     for same, group_rows in _group_by_steps(members, rows):
-        if same[0].alike is None:
+        if same[0].steps_id is None:
             single.append((same[0], group_rows))
             continue
         try:
-            results = run_at_once(same[0].steps, group_rows, f"the results of {group or 'jobs'}")
+            results = run_steps_lazily(same[0].steps, group_rows, f"the results of {group or 'jobs'}")
         except PenstockError:  # of one of them
             single += [(member, group_rows.filter(pl.col(JOB) == member.job)) for member in same]
             continue
@@ -98,23 +97,23 @@ def apply_job_steps(
     for member, job_rows in single:
         job_results = None
         with failures.isolate(member.job, task.job_seconds):
-            job_results = run_at_once(member.steps, job_rows, f"the results of {member.output}")
+            job_results = run_steps_lazily(member.steps, job_rows, f"the results of {member.output}")
         if job_results is not None and job_results.height:
             yield member, job_results
 
 
 def _group_by_steps(
-    members: Mapping[int, Member], rows: pl.DataFrame
-) -> Iterator[tuple[list[Member], pl.DataFrame]]:
+    members: Mapping[int, GroupMember], rows: pl.DataFrame
+) -> Iterator[tuple[list[GroupMember], pl.DataFrame]]:
     """Group the rows of the jobs that are present by the steps that come next."""
     present, index = np.unique(rows[JOB].to_numpy(), return_inverse=True)
-    groups: dict[int | tuple[int], list[Member]] = {}
+    groups: dict[int | tuple[int], list[GroupMember]] = {}
     numbers: dict[int | tuple[int], int] = {}
     group_of = np.full(len(present), -1)
     for number, job in enumerate(present.tolist()):
         member = members.get(job)
         if member is not None:
-            steps = (job,) if member.alike is None else member.alike
+            steps = (job,) if member.steps_id is None else member.steps_id
             group_of[number] = numbers.setdefault(steps, len(numbers))
             groups.setdefault(steps, []).append(member)
     order = np.argsort(group_of[index], kind="stable")

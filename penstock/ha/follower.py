@@ -47,14 +47,14 @@ class RunFollower:
         if directory != self._directory:
             self._directory, self.epoch = directory, -1
         state = StateDirectory(directory)
-        epochs = state.epochs()
+        epochs = state.manifests.epochs()
         if not epochs or epochs[-1] == self.epoch:
             return False
         # what is damaged or gone by now the engine says, if it comes to that
         with contextlib.suppress(PenstockError, OSError):
             needed = {
                 entry.name: entry.bytes
-                for group in state.manifest(epochs[-1]).collections.values()
+                for group in state.manifests.read(epochs[-1]).collections.values()
                 for entries in group.values()
                 for entry in entries
             }
@@ -79,8 +79,8 @@ class RunFollower:
         """Read what the logs hold beyond the newest record, once; how many units that was."""
         state, taken = StateDirectory(directory), 0
         with contextlib.suppress(PenstockError, OSError, KeyError):
-            reached = state.last_offsets()
-            facts = state.facts() or {"logs": {}}
+            reached = state.records.last_offsets()
+            facts = state.read_facts() or {"logs": {}}
             for name, log in logs.items():
                 log.resumed(facts["logs"].get(name, {}))
                 at = reached.get(name, {})

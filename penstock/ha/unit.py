@@ -328,7 +328,10 @@ class Unit:
         record = self.record()
         leads = self.members().get(record.leader or "")
         said = leads.epoch if leads is not None and leads.phase == "primary" else -1
-        kept, recorded = StateDirectory(Path(record.directory)).epochs(), self.shared_records.epochs()
+        kept, recorded = (
+            StateDirectory(Path(record.directory)).manifests.epochs(),
+            self.shared_records.epochs(),
+        )
         # whoever records an epoch has committed the one before
         return max(*kept[-1:], *(epoch - 1 for epoch in recorded[-1:]), said, -1)
 

@@ -36,8 +36,9 @@ import polars as pl
 from penstock.errors import InternalError
 from penstock.operators.custom import CustomOperator
 from penstock.operators.identity import Json, canonical, encode, kind_of
+from penstock.query.edges import Edge
 from penstock.query.logical import StreamDefinition
-from penstock.query.physical import Edge, Plan
+from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep, FunctionStep, MapStep, MergedStep, Step
 from penstock.state.ipc import stream_bytes
 

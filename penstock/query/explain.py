@@ -13,11 +13,11 @@ import polars as pl
 from penstock.duration import spelled
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
+from penstock.origin import Origin
 from penstock.query import logical
 from penstock.query.compile import forms
-from penstock.query.ends import EdgeSource
-from penstock.query.origin import Origin
-from penstock.query.physical import Edge, Plan, Stage
+from penstock.query.edges import Edge, EdgeSource
+from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 #: the forms, in the order in which one is made of the other

@@ -9,9 +9,9 @@ import textwrap
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
-from penstock.query.physical import Edge, Plan, Stage
+from penstock.query.physical import Plan, Stage
 
 WIDE, GAP, MARGIN, LINE = 270, 190, 24, 17
 _KINDS = {

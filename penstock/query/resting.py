@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.origin import Origin
-from penstock.query.physical import Edge, Plan
+from penstock.origin import Origin
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep
 
 #: before an edge's own steps, so that its rows still have their columns

@@ -12,9 +12,9 @@ from typing import Any
 
 from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.planner import group_of
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
-from penstock.query.physical import Edge, Plan
+from penstock.query.physical import Plan
 from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
 #: a node or an edge says at most so much

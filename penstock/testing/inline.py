@@ -70,7 +70,7 @@ class InlineEngine:
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.recovery = recover(self._directory, program, semantics, at_hand=False)
             logs = OpenLogs(self._directory, facts, buckets)
-            taken = self._directory.last_commands()
+            taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
             program.opened(facts["id"], logs.start_one, taken)
@@ -82,7 +82,7 @@ class InlineEngine:
             program,
             AdmissionSettings(drain=True, emission_limit=closing),
             lambda scan: rate,
-            self._directory.recorded_end,
+            self._directory.records.read_end,
             start_log=logs.start_one,
         )
         self.runner = EpochRunner(

@@ -88,7 +88,9 @@ def test_the_new_one_has_a_slice_a_core_and_an_old_one_a_single_bucket(tmp_path:
     assert placed.maps.places == (NEW, NEW, OLD)
     assert list(placed.maps.default).count(2) == 1
     assert not placed.collections
-    assert rehearsal.rehearsal_shares(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [[]]
+    assert rehearsal.rehearsal_shares(placed, [("s", Span("p", 0, 5))]) == [[("s", Span("p", 0, 5))]] * 2 + [
+        []
+    ]
 
 
 def test_one_that_has_gone_rehearses_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,9 @@ from penstock.operators.custom_runner import CustomRunner
 from penstock.operators.distinct import Distinct
 from penstock.operators.functions.count_sum import Avg, Count, CountValues, Sum
 from penstock.operators.functions.distinct import ApproxCountDistinct, CountDistinct
-from penstock.operators.functions.extremes import Max, Min
+from penstock.operators.functions.extremes import Earliest, Latest, Max, Min
 from penstock.operators.functions.first_last import Collect, First, Last
 from penstock.operators.functions.from_partials import FromPartials
-from penstock.operators.functions.instants import Earliest, Latest
 from penstock.operators.functions.moments import Stddev, Variance
 from penstock.operators.functions.quantiles import ApproxQuantile, Median, Quantile
 from penstock.operators.functions.summary import Summary

@@ -33,7 +33,7 @@ from penstock.operators.identity import (
     stored_as,
     versions_of,
 )
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 from tests.operators.samples import SAMPLES, SETTINGS, SUM, TUMBLING, Throttle, fold, kinds, other
 
 named = pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: str(kind_of(one)))

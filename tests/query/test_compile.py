@@ -17,7 +17,7 @@ from penstock import col
 from penstock.decode.contract import Decoded, Decoder
 from penstock.logs.contract import Chunk
 from penstock.query.compile import compiled
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
 from penstock.testing.inline import run_inline
 from penstock.testing.list_log import ListLog

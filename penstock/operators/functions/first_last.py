@@ -1,8 +1,7 @@
-"""The first, the last, and all values in the order of events: by event time, partition and place in it.
+"""Return the first, the last, or all values in the order of events: by event time, partition and offset.
 
-They take an event's value as it is, null and NaN too. A partial answer carries the order of its events, so it
-does not matter in which order partial answers come. Events of one place (a stream united with itself) are
-ordered by their values.
+Nulls and NaN count as values. A partial aggregate includes the position of its events, so the order in which partial
+aggregates are merged does not matter. Events of one position (a stream united with itself) are ordered by their values.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.operators.strict import add_position
 
 
 def add_sequence(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows with a place in the order; an operator's answers have none: they come after a log's events."""
+    """Rows with `_partition` and `_sequence`. An operator's results have none; they come after a log's events."""
     if SEQUENCE in frame.columns:
         return frame
     if any(dtype.is_nested() for dtype in frame.dtypes):
@@ -32,7 +31,7 @@ def add_sequence(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _event(value: pl.Expr) -> pl.Expr:
-    """A value with its event's place in the order."""
+    """A value with its event's position in the order."""
     return pl.struct(
         pl.col(TIME).cast(pl.Int64).alias("t"),
         pl.col(PARTITION).cast(pl.UInt32).alias("p"),
@@ -41,7 +40,7 @@ def _event(value: pl.Expr) -> pl.Expr:
     )
 
 
-def _order(given: pl.DataType) -> tuple[str, ...]:
+def _order_fields(given: pl.DataType) -> tuple[str, ...]:
     """The fields that order events."""
     comparable = not (given.is_nested() or isinstance(given, pl.Categorical | pl.Object))
     return ("t", "p", "s", "v") if comparable else ("t", "p", "s")
@@ -49,7 +48,7 @@ def _order(given: pl.DataType) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FirstOrLast(Piece):
-    """One column with the first event, or with `last` the last: its value and its place."""
+    """One column with the first event, or with `last` the last: its value and position."""
 
     column: str
     value: pl.Expr
@@ -64,11 +63,13 @@ class FirstOrLast(Piece):
         return [_event(self.value).alias(self.column)]
 
     def from_events(self) -> list[pl.Expr]:
-        return [self._end(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])]
+        return [
+            self._pick(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])
+        ]
 
     def merge(self) -> list[pl.Expr]:
         event = pl.col(self.column)
-        return [self._end(event, [event.struct.field(name) for name in self.order])]
+        return [self._pick(event, [event.struct.field(name) for name in self.order])]
 
     def merge_columns(self, suffix: str) -> list[pl.Expr]:
         both = pl.struct(pl.col(self.column).alias("a"), pl.col(self.column + suffix).alias("b"))
@@ -76,7 +77,7 @@ class FirstOrLast(Piece):
         def each(pairs: pl.Series) -> pl.Series:
             one, other = pairs.struct.field("a"), pairs.struct.field("b")
             events = pl.concat([one, other.alias(one.name)])
-            ranks, rows = self._ranked(events)
+            ranks, rows = self._rank(events)
             mine, others = np.split(ranks, 2)
             others = np.where(other.is_null().to_numpy(), mine, others)
             return events.gather(rows[(np.maximum if self.last else np.minimum)(mine, others)])
@@ -88,24 +89,24 @@ class FirstOrLast(Piece):
 
         def whole(pairs: pl.Series) -> pl.Series:
             events = pairs.struct.field("e")
-            ranks, rows = self._ranked(events)
+            ranks, rows = self._rank(events)
             rank = pl.col("r").cum_max() if self.last else pl.col("r").cum_min()
-            ran = pl.DataFrame({"g": pairs.struct.field("g"), "r": ranks}).select(rank.over("g"))
-            return events.gather(rows[ran.to_series().to_numpy()])
+            best = pl.DataFrame({"g": pairs.struct.field("g"), "r": ranks}).select(rank.over("g"))
+            return events.gather(rows[best.to_series().to_numpy()])
 
         return [both.map_batches(whole).alias(self.column)]
 
     def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        ranks, at = self._ranked(rows[self.column])
+        ranks, at = self._rank(rows[self.column])
         chosen = reduce_ranges(np.maximum if self.last else np.minimum, ranks, low, high)
         return [rows[self.column].gather(at[chosen])]
 
-    def _end(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
+    def _pick(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
         ordered = event.sort_by(order)
         return (ordered.last() if self.last else ordered.first()).alias(self.column)
 
-    def _ranked(self, events: pl.Series) -> tuple[Numbers, Numbers]:
-        """For each event its place in the order, and for each place its event."""
+    def _rank(self, events: pl.Series) -> tuple[Numbers, Numbers]:
+        """For each event its rank in the order, and for each rank the row of its event."""
         rows = events.struct.unnest().select(pl.arg_sort_by(self.order)).to_series().to_numpy()
         ranks = np.empty(len(rows), dtype=np.int64)
         ranks[rows] = np.arange(len(rows))
@@ -114,7 +115,7 @@ class FirstOrLast(Piece):
 
 @dataclass(frozen=True)
 class OrderedValues(ColumnPiece):
-    """One column with all events: their values and places, in order."""
+    """One column with all events in order: their values and positions."""
 
     value: pl.Expr
     of: pl.DataType
@@ -128,9 +129,9 @@ class OrderedValues(ColumnPiece):
 
     def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         rows = values.struct.unnest()
-        if not _in_order(number, rows):
+        if not _is_ordered(number, rows):
             order = rows.with_columns(pl.Series("number", number)).select(
-                pl.arg_sort_by("number", *_order(self.of))
+                pl.arg_sort_by("number", *_order_fields(self.of))
             )
             values, number = values.gather(order.to_series()), number[order.to_series().to_numpy()]
         return build_lists(values, number, count)
@@ -140,8 +141,8 @@ class OrderedValues(ColumnPiece):
         return self.from_values(values, number[row], count)
 
 
-def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
-    """Whether events come in order and no two of them share a place."""
+def _is_ordered(number: Numbers, rows: pl.DataFrame) -> bool:
+    """Whether events are in order and no two of them share a position."""
     after = np.zeros(max(len(number) - 1, 0), dtype=bool)
     equal = ~after
     for column in (number, *(rows[name].to_numpy() for name in ("t", "p", "s"))):
@@ -152,7 +153,7 @@ def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class _Sequential(AggregateFunction):
-    """A function of the order of events."""
+    """Shared by functions of the order of events."""
 
     @property
     def sequential(self) -> bool:
@@ -174,7 +175,7 @@ class First(_Sequential):
         return given
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (FirstOrLast(self.part("e"), self._value(), _order(self.column_type), last=False),)
+        return (FirstOrLast(self.part("e"), self._value(), _order_fields(self.column_type), last=False),)
 
     def result(self) -> pl.Expr:
         return pl.col(self.part("e")).struct.field("v").alias(self.alias)
@@ -188,7 +189,7 @@ class Last(First):
     state_version: ClassVar[int] = 1
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (FirstOrLast(self.part("e"), self._value(), _order(self.column_type), last=True),)
+        return (FirstOrLast(self.part("e"), self._value(), _order_fields(self.column_type), last=True),)
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class Collect(_Sequential):
 
     def result_type(self, given: pl.DataType) -> pl.DataType:
         if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):
-            raise self.type_error("values that can be kept", given, "pl.String")
+            raise self.type_error("values that state can store", given, "pl.String")
         return pl.List(given)
 
     def pieces(self) -> tuple[Piece, ...]:

@@ -1,7 +1,6 @@
-"""An aggregate function whose partial answers were made elsewhere: its events arrive as parts.
+"""Aggregate rows that are partial aggregates already, because the sender has reduced its events.
 
-Receives rows that hold the columns of partial answers; hands what the function itself would hand. Made where the
-sender reduced (see `query/reduced.py`).
+The result is the same as the function's own on the events. See `query/reduced.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from penstock.operators.functions.contract import AggregateFunction, Piece
 
 
 @dataclass(frozen=True)
-class _Arrived(Piece):
+class _PartialPiece(Piece):
     """A piece whose columns are in the rows already."""
 
     piece: Piece
@@ -47,7 +46,7 @@ class _Arrived(Piece):
 
 @dataclass(frozen=True)
 class FromPartials(AggregateFunction):
-    """A function that goes on from partial answers."""
+    """A function that merges partial aggregates instead of events."""
 
     kind: ClassVar[str] = "reduced-at-source"
     state_version: ClassVar[int] = 1
@@ -56,32 +55,32 @@ class FromPartials(AggregateFunction):
 
     @classmethod
     def over_parts(cls, function: AggregateFunction) -> Self:
-        """What goes on from the partial answers of a function."""
+        """The function that merges the partial aggregates of another."""
         return cls(str(function.alias), None, function.of, function)
 
     @property
-    def _made_by(self) -> AggregateFunction:
+    def _inner(self) -> AggregateFunction:
         assert self.function is not None
         return self.function
 
     @property
     def name(self) -> str:
-        return f"merged {self._made_by.name}"
+        return f"merged {self._inner.name}"
 
     def input_columns(self) -> tuple[str, ...]:
-        return self._made_by.parts()
+        return self._inner.parts()
 
     def pieces(self) -> tuple[Piece, ...]:
-        return tuple(_Arrived(piece) for piece in self._made_by.pieces())
+        return tuple(_PartialPiece(piece) for piece in self._inner.pieces())
 
     def result(self) -> pl.Expr:
-        return self._made_by.result()
+        return self._inner.result()
 
     def result_type(self, given: pl.DataType) -> pl.DataType:
-        return self._made_by.result_type(self._made_by.column_type)
+        return self._inner.result_type(self._inner.column_type)
 
     def resolve(self, incoming: Mapping[str, pl.DataType]) -> Self:
         return self
 
     def describe(self) -> str:
-        return f"merged {self._made_by.describe()}"
+        return f"merged {self._inner.describe()}"

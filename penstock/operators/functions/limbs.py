@@ -1,7 +1,7 @@
-"""Sums of several numbers at once, in limbs that NumPy cuts: one column of structs.
+"""Sum several numbers at once, in limbs that NumPy computes: one column of structs.
 
-What an event adds takes many steps of arithmetic on 64-bit numbers. As expressions each limb would repeat the
-steps of the others; here a function makes all limbs of all events of a frame together.
+What an event adds takes many steps of 64-bit arithmetic. As expressions, each limb would repeat the steps of the
+others; here a function computes all limbs of all events of a frame together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MASK = LIMB - 1
 
 @dataclass(frozen=True)
 class Limbs(Piece):
-    """Sums of what `split` makes of each value: the limbs of every chain, one chain after the other."""
+    """Sums of the limbs that `split` makes of each value: those of every chain, one chain after the other."""
 
     column: str
     value: pl.Expr
@@ -56,19 +56,17 @@ class Limbs(Piece):
         return [self._map_batches(self.value.drop_nulls().implode(), each)]
 
     def merge(self) -> list[pl.Expr]:
-        return [self._struct([limb.sum() for limb in self._carry_limbs()])]
+        return [self._struct([limb.sum() for limb in self._carry()])]
 
     def merge_columns(self, suffix: str) -> list[pl.Expr]:
-        both = zip(self._carry_limbs(), self._carry_limbs(suffix), strict=True)
+        both = zip(self._carry(), self._carry(suffix), strict=True)
         return [self._struct([limb + other.fill_null(0) for limb, other in both])]
 
     def merge_running(self, group: str) -> list[pl.Expr]:
-        return [self._struct([limb.cum_sum().over(group) for limb in self._carry_limbs()])]
+        return [self._struct([limb.cum_sum().over(group) for limb in self._carry()])]
 
     def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        limbs = rows.select(
-            limb.alias(name) for limb, name in zip(self._carry_limbs(), self.fields, strict=True)
-        )
+        limbs = rows.select(limb.alias(name) for limb, name in zip(self._carry(), self.fields, strict=True))
         sums = {limb.name: sum_ranges(limb.to_numpy(), low, high) for limb in limbs}
         return [pl.DataFrame(sums).to_struct(self.column)]
 
@@ -85,7 +83,7 @@ class Limbs(Piece):
             sums[name] = limb
         return pl.DataFrame(sums).to_struct(self.column)
 
-    def _carry_limbs(self, suffix: str = "") -> list[pl.Expr]:
+    def _carry(self, suffix: str = "") -> list[pl.Expr]:
         struct = pl.col(self.column + suffix).struct
         return [limb for chain in self.chains for limb in carry_limbs([struct.field(name) for name in chain])]
 
@@ -98,18 +96,18 @@ class Limbs(Piece):
         return expr.map_batches(function, return_dtype=dtype, is_elementwise=True).alias(self.column)
 
 
-# -- numbers to limbs, and their squares to twice as many ------------------------------------------------
+# -- numbers to limbs, and their squares to twice as many ----------------------------------------------
 
 
 def split_int32(values: npt.NDArray[np.int64]) -> list[Limb]:
-    """A whole number of 32 bits in one limb; its square in two."""
-    return [values, *_squared([values])]
+    """An integer of 32 bits in one limb; its square in two."""
+    return [values, *_square([values])]
 
 
 def split_int64(values: np.ndarray) -> list[Limb]:
-    """A whole number of 64 bits, with or without sign, in two limbs; its square in four."""
+    """An integer of 64 bits, with or without sign, in two limbs; its square in four."""
     limbs = [values & values.dtype.type(_MASK), values >> values.dtype.type(32)]
-    return [*(limb.view(np.int64) for limb in limbs), *_squared(limbs)]
+    return [*(limb.view(np.int64) for limb in limbs), *_square(limbs)]
 
 
 def split_float(values: npt.NDArray[np.float64]) -> list[Limb]:
@@ -123,20 +121,20 @@ def split_float(values: npt.NDArray[np.float64]) -> list[Limb]:
 
 
 def split_float_and_square(values: npt.NDArray[np.float64]) -> list[Limb]:
-    """The limbs of a float below 2**54, and eight of its square."""
+    """The four limbs of a float below 2**54, and the eight of its square."""
     limbs = split_float(values)
-    return [*limbs, *_squared(limbs)]
+    return [*limbs, *_square(limbs)]
 
 
-def _squared(limbs: Sequence[np.ndarray]) -> list[Limb]:
+def _square(limbs: Sequence[np.ndarray]) -> list[Limb]:
     """The square of a number in limbs. Products of two limbs fit the limbs' type, squares 64 bits without sign."""
-    made = [np.zeros(len(limbs[0]), dtype=np.int64) for _ in range(2 * len(limbs))]
+    squares = [np.zeros(len(limbs[0]), dtype=np.int64) for _ in range(2 * len(limbs))]
     for place, limb in enumerate(limbs):
         for other in range(place, len(limbs)):
             if other == place:
                 product, times = limb.view(np.uint64) * limb.view(np.uint64), 1
             else:
                 product, times = limb * limbs[other], 2
-            made[place + other] += times * (product & product.dtype.type(_MASK)).view(np.int64)
-            made[place + other + 1] += times * (product >> product.dtype.type(32)).view(np.int64)
-    return made
+            squares[place + other] += times * (product & product.dtype.type(_MASK)).view(np.int64)
+            squares[place + other + 1] += times * (product >> product.dtype.type(32)).view(np.int64)
+    return squares

@@ -11,7 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from penstock.operators.routing import ByKey
-from penstock.query.physical import Edge, Plan, Stage
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
 
@@ -24,7 +25,7 @@ def drop_exchanges(plan: Plan) -> Plan:
             if edge.source.stage is not None:
                 step = 0 if _stays(plan, edge.source.stage, edge) else 1
                 level = max(level, stages[edge.source.stage].level + step)
-            level = max(level, plan.given.get(edge.source, 0) + 1)
+            level = max(level, plan.job_levels.get(edge.source, 0) + 1)
         stages[sub.id] = replace(sub, level=level)
 
     def forward(edge: Edge) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.query.physical import Edge, Plan
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 
 
 def pre_reduce(plan: Plan) -> Plan:

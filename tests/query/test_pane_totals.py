@@ -1,4 +1,4 @@
-"""Tallies against plain Python: counts, sums, least and greatest per key and pane of any choice of events."""
+"""Pane totals against plain Python: counts, sums, least and greatest per key and pane of any choice of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.key_codes import EncodedColumn, EncodedKeys, concat_keys
-from penstock.query.tally import Tally, can_be_added
+from penstock.query.pane_totals import PaneTotals, can_be_summed
 
 KEYS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))
 EVENT = st.tuples(st.integers(0, 50), KEYS, st.one_of(st.none(), st.integers(-1000, 1000)), st.booleans())
@@ -27,7 +27,7 @@ def test_totals_are_those_of_plain_python(
     values = pl.Series("v", [value for _, _, value, _ in events], dtype=pl.Int64)
     times = np.array([at for at, _, _, _ in events], dtype=np.int64)
     mask = np.array([chosen for _, _, _, chosen in events])
-    cells = Tally(codes, times).cells(mask, (step, offset, 7), [values], [True])
+    cells = PaneTotals(codes, times).select(mask, (step, offset, 7), [values], [True])
     wanted = defaultdict(list)
     for at, key, value, chosen in events:
         if chosen:
@@ -52,10 +52,10 @@ def test_totals_are_those_of_plain_python(
 
 
 def test_numbers_that_cannot_be_added_are_told() -> None:
-    assert can_be_added(pl.Series([1, None, -5]))
-    assert can_be_added(pl.Series([None], dtype=pl.Int64))
-    assert not can_be_added(pl.Series([2**62, 1]))
-    assert not can_be_added(pl.Series([-(2**62), 1]))
+    assert can_be_summed(pl.Series([1, None, -5]))
+    assert can_be_summed(pl.Series([None], dtype=pl.Int64))
+    assert not can_be_summed(pl.Series([2**62, 1]))
+    assert not can_be_summed(pl.Series([-(2**62), 1]))
 
 
 def test_keys_of_several_batches_are_one_dictionary() -> None:

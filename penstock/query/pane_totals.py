@@ -1,9 +1,7 @@
-"""Tallies: counts, sums, least and greatest of whole numbers per key, for one choice of a batch's events after another.
+"""Totals per key and pane of many selections of the same events: count, sum, least and greatest of whole numbers.
 
-Receives a batch of events as numbers, once; hands, for every choice (a mask), the totals of each key and pane.
-
-The events are put in order of their keys once; a choice then is a walk over them, and its totals are those of
-stretches of equal keys. That costs a few nanoseconds an event and choice, where grouping costs hundreds.
+The events are sorted by key once. A selection is a mask; its totals are those of stretches of equal keys in that order.
+This costs a few nanoseconds an event and selection, where a group-by costs hundreds.
 """
 
 from __future__ import annotations
@@ -22,14 +20,15 @@ from penstock.operators.partials import PANE
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-#: panes are named `t - (t - offset) % step + shift`
+#: (step, offset, shift): the pane of a time is named `t - (t - offset) % step + shift`
 PaneOf = tuple[int, int, int]
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class _Values:
-    """A column of whole numbers in order of the keys; `known` where some are null."""
+    """A column of whole numbers, sorted by key. `low` and `high` have neutral values for nulls; `known` is 1 where
+    there is a value (None: everywhere)."""
 
     plain: Numbers
     low: Numbers
@@ -39,7 +38,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class Cells:
-    """Totals, one row for each key and pane: how many events, and of each column n, sum, least and greatest."""
+    """Totals, one row for each key and pane: the number of events, and for each column count, sum, least, greatest."""
 
     codes: Numbers
     panes: Numbers
@@ -47,8 +46,8 @@ class Cells:
     columns: tuple[tuple[Numbers, Numbers, Numbers, Numbers], ...]
 
 
-class Tally:
-    """A batch's events in order of one choice of keys, ready for any choice of events and values."""
+class PaneTotals:
+    """The events of a batch sorted by key, ready for any mask and any values."""
 
     def __init__(self, codes: Numbers, times: Numbers) -> None:
         self._order = pl.Series(codes).arg_sort().to_numpy()
@@ -56,11 +55,11 @@ class Tally:
         self._first, self._last = int(times.min()), int(times.max())
         self._values: dict[int, _Values] = {}
 
-    def cells(
-        self, mask: Mask, pane: PaneOf, values: Sequence[pl.Series], asked: Sequence[bool]
+    def select(
+        self, mask: Mask, pane: PaneOf, values: Sequence[pl.Series], extremes: Sequence[bool]
     ) -> Cells | None:
-        """The totals of the events a mask chooses; None when it chooses none. `asked`: of which values also the least
-        and the greatest are."""
+        """The totals of the events that a mask selects; None if there are none. `extremes`: for each of the values,
+        whether its least and greatest are computed."""
         at = mask.take(self._order).nonzero()[0]
         if not len(at):
             return None
@@ -83,19 +82,19 @@ class Tally:
         np.subtract(starts[1:], starts[:-1], out=rows[:-1])
         rows[-1] = len(at) - starts[-1]
         columns = tuple(
-            _totals(self._ordered(column), at, starts, rows, ends)
-            for column, ends in zip(values, asked, strict=True)
+            _totals(self._sort(column), at, starts, rows, extreme)
+            for column, extreme in zip(values, extremes, strict=True)
         )
         return Cells(codes[starts], panes, rows, columns)
 
-    def _ordered(self, column: pl.Series) -> _Values:
-        """A column in order of the keys; the same column is put in order once."""
+    def _sort(self, column: pl.Series) -> _Values:
+        """A column sorted by key; each column is sorted once."""
         if id(column) not in self._values:
-            self._values[id(column)] = _in_order(column, self._order)
+            self._values[id(column)] = _sort_values(column, self._order)
         return self._values[id(column)]
 
 
-def _in_order(column: pl.Series, order: Numbers) -> _Values:
+def _sort_values(column: pl.Series, order: Numbers) -> _Values:
     plain = column.fill_null(0).to_numpy()[order]
     if not column.null_count():
         return _Values(plain, plain, plain, None)
@@ -105,19 +104,19 @@ def _in_order(column: pl.Series, order: Numbers) -> _Values:
 
 
 def _totals(
-    values: _Values, at: Numbers, starts: Numbers, rows: Numbers, ends: bool
+    values: _Values, at: Numbers, starts: Numbers, rows: Numbers, extremes: bool
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    chosen = values.plain.take(at)
-    total = np.add.reduceat(chosen, starts)
+    selected = values.plain.take(at)
+    total = np.add.reduceat(selected, starts)
     n = rows if values.known is None else np.add.reduceat(values.known[at], starts)
-    if not ends:
+    if not extremes:
         return n, total, total, total
-    low, high = (chosen, chosen) if values.known is None else (values.low[at], values.high[at])
+    low, high = (selected, selected) if values.known is None else (values.low[at], values.high[at])
     return n, total, np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
 
 
-def can_be_added(column: pl.Series) -> bool:
-    """Whether no sum of a column's numbers can be beyond 64 bits."""
+def can_be_summed(column: pl.Series) -> bool:
+    """Whether every sum of a column's numbers fits into 64 bits."""
     low, high = column.min(), column.max()
     if low is None or high is None:
         return True
@@ -127,32 +126,35 @@ def can_be_added(column: pl.Series) -> bool:
 
 
 @dataclass
-class Counted:
-    """The totals of many jobs of a group, put together."""
+class GroupTotals:
+    """The totals of many jobs of a template group."""
 
-    jobs: list[int] = field(default_factory=list)
-    found: list[Cells] = field(default_factory=list)
-    firsts: list[int] = field(default_factory=list)
+    _jobs: list[int] = field(default_factory=list)
+    _cells: list[Cells] = field(default_factory=list)
+    _first_codes: list[int] = field(default_factory=list)
 
-    def add(self, job: int, cells: Cells, first: int) -> None:
-        """A job's totals, whose keys' numbers begin at `first`."""
-        self.jobs.append(job)
-        self.found.append(cells)
-        self.firsts.append(first)
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
 
-    def frame(self) -> pl.DataFrame:
-        """All of it, as partial answers with the keys' numbers: in the order of what these begin at."""
-        lengths = [len(cells.codes) for cells in self.found]
-        codes = np.concatenate([cells.codes for cells in self.found]) + np.repeat(self.firsts, lengths)
+    def add(self, job: int, cells: Cells, first_code: int) -> None:
+        """Add a job's totals; its keys are numbered from `first_code` on."""
+        self._jobs.append(job)
+        self._cells.append(cells)
+        self._first_codes.append(first_code)
+
+    def to_frame(self) -> pl.DataFrame:
+        """All totals as partial results whose keys are numbers."""
+        lengths = [len(cells.codes) for cells in self._cells]
+        codes = np.concatenate([cells.codes for cells in self._cells])
         columns = [
-            pl.Series(JOB, np.repeat(np.array(self.jobs, dtype=np.uint32), lengths)),
-            pl.Series(CODE, codes),
-            pl.Series(PANE, np.concatenate([cells.panes for cells in self.found])),
-            pl.Series(COUNT_PART, np.concatenate([cells.rows for cells in self.found])),
+            pl.Series(JOB, np.repeat(np.array(self._jobs, dtype=np.uint32), lengths)),
+            pl.Series(CODE, codes + np.repeat(self._first_codes, lengths)),
+            pl.Series(PANE, np.concatenate([cells.panes for cells in self._cells])),
+            pl.Series(COUNT_PART, np.concatenate([cells.rows for cells in self._cells])),
         ]
-        for number in range(len(self.found[0].columns)):
+        for number in range(len(self._cells[0].columns)):
             parts = [
-                np.concatenate([cells.columns[number][part] for cells in self.found]) for part in range(4)
+                np.concatenate([cells.columns[number][part] for cells in self._cells]) for part in range(4)
             ]
             columns += partial_columns(f"a{number}", *parts)
         return pl.DataFrame(columns)
