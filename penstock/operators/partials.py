@@ -18,7 +18,7 @@ import polars as pl
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered, group_by_key
 from penstock.state.buckets import HASH
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 #: the number of the time window: its start divided by its size
 PANE = "_pane"
@@ -59,7 +59,7 @@ def _merged(
     parts = rows.select(part for function in functions for part in function.parts())
     low, high = starts[many], ends[many]
     ends = np.cumsum(high - low)
-    chosen = parts[members(low, high)[1]]
+    chosen = parts[expand_row_ranges(low, high)[1]]
     made = [column for f in functions for column in f.merge_ranges(chosen, ends - (high - low), ends)]
     at = starts.copy()
     at[many] = rows.height + np.arange(len(many))
