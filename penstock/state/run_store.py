@@ -24,7 +24,7 @@ from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
 from penstock.state.run import Piece, RunEntry, piece_of, ranges_of, sections_of
 from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable_error, write_run
-from penstock.state.sorted_rows import FrameRows, MappedRows, SortedRows
+from penstock.state.run_rows import FrameRows, MappedRows, RunRows
 
 #: the number of run parts whose rows by time are remembered
 MAX_TIME_COUNTS = 10_000
@@ -194,7 +194,7 @@ class RunStore:
         mapped, places = large
         return mapped.rows(places)
 
-    def sorted_rows(self, entry: RunEntry, buckets: frozenset[int]) -> SortedRows:
+    def open_rows(self, entry: RunEntry, buckets: frozenset[int]) -> RunRows:
         """The rows of these buckets, to be searched; rows of other buckets may be among them."""
         large = self._map_large(entry, buckets)
         return FrameRows(self.section(entry, buckets)) if large is None else large[0]

@@ -12,7 +12,7 @@ from penstock.state.buckets import HASH, buckets_of
 from penstock.state.collection import Collection, Scope
 from penstock.state.row_order import expand_row_ranges, sort_by_hash
 from penstock.state.run import RunEntry
-from penstock.state.sorted_rows import SortedRows
+from penstock.state.run_rows import RunRows
 
 
 class Table(Collection):
@@ -56,7 +56,7 @@ class Table(Collection):
             searched = order[expand_row_ranges(ends[here] - many[here], ends[here])[1]]
             searched = searched[missing[searched]]
             if len(searched):
-                run = self._scope.store.sorted_rows(entry, self._scope.buckets)
+                run = self._scope.store.open_rows(entry, self._scope.buckets)
                 missing[searched] = False
                 missing[self._search(run, wanted, hashes, searched, values, found)] = True
         aligned = found.aligned(wanted.height)
@@ -64,7 +64,7 @@ class Table(Collection):
 
     def _search(
         self,
-        run: SortedRows,
+        run: RunRows,
         wanted: pl.DataFrame,
         hashes: np.ndarray,
         missing: np.ndarray,

@@ -21,8 +21,8 @@ from penstock.state.buckets import HASH, buckets_of, with_hash
 from penstock.state.cache import HostCache
 from penstock.state.run import RunEntry, ranges_of, sections_of
 from penstock.state.run_file import Ranges, check_run, places_in, read_rows, read_run
+from penstock.state.run_rows import FrameRows, MappedRows
 from penstock.state.run_store import RunStore
-from penstock.state.sorted_rows import FrameRows, MappedRows
 
 FRAME = pl.DataFrame(
     {
@@ -186,8 +186,8 @@ def test_a_large_run_is_searched_where_it_is_mapped_until_it_is_let_go(
     frame, everything = sorted_by_hash(FRAME, "user"), frozenset(range(8))
     first, second, third = (written(store, frame, epoch=epoch) for epoch in (1, 2, 3))
     for entry in (first, second):
-        searched = store.sorted_rows(entry, everything)
-        assert store.sorted_rows(entry, everything) is searched
+        searched = store.open_rows(entry, everything)
+        assert store.open_rows(entry, everything) is searched
         assert searched.hashes.tolist() == frame[HASH].to_list()
         assert searched.gather(np.array([3, 1]), ["n", *FRAME.columns[2:]]).equals(
             frame.select("n", *FRAME.columns[2:])[[3, 1]]
@@ -197,13 +197,13 @@ def test_a_large_run_is_searched_where_it_is_mapped_until_it_is_let_go(
     store.release(first.name)
     cache.forget(second.name)
     del searched
-    store.sorted_rows(third, everything)
+    store.open_rows(third, everything)
     assert _mapped(tmp_path) == {third.name}, "one that the cache has no more takes memory"
 
 
 @pytest.mark.parametrize("room", [1 << 20, 0], ids=["room", "no room"])
 @pytest.mark.parametrize("some", [range(8), range(2)], ids=["whole", "part"])
-@pytest.mark.parametrize("way", ["sorted_rows", "read_once"])
+@pytest.mark.parametrize("way", ["open_rows", "read_once"])
 def test_a_large_run_is_searched_where_it_is_mapped_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, some: range, way: str
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_large_run_is_searched_where_it_is_mapped_after_a_restart(
     if way == "read_once":
         assert store.read_once(entry, buckets).equals(mine)
     for _ in range(2):
-        searched = store.sorted_rows(entry, buckets)
+        searched = store.open_rows(entry, buckets)
         assert isinstance(searched, MappedRows if room else FrameRows)
         assert searched.hashes.tolist() == mine[HASH].to_list()
         assert store.read_once(entry, buckets).equals(mine)

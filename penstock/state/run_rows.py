@@ -20,7 +20,7 @@ from penstock.state.buckets import HASH
 from penstock.state.ipc import from_table
 
 
-class SortedRows(Protocol):
+class RunRows(Protocol):
     """Rows sorted by hash."""
 
     @property
