@@ -133,7 +133,7 @@ def coordinator(
 
 def _checked(directory: StateDirectory, jobs: Jobs) -> str:
     """The identity of a state; raises unless it is that of an engine with these jobs."""
-    facts = directory.existing()
+    facts = directory.read_existing_facts()
     if facts["query"] != jobs.fingerprint:
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
@@ -173,7 +173,7 @@ def _follow(
                     continue
                 hosted.follow(found[0], jobs.followed(found[0]))
                 seen = found
-            facts = directory.facts()
+            facts = directory.read_facts()
         except PenstockError as error:
             if time.monotonic() - told_at > 10:
                 log("cannot follow", logging.WARNING, condition=error.condition, error=error.text())
@@ -188,7 +188,7 @@ def _follow(
 
 
 def _committed(directory: StateDirectory) -> int:
-    epochs = directory.epochs()
+    epochs = directory.manifests.epochs()
     return epochs[-1] if epochs else -1
 
 

@@ -86,7 +86,7 @@ def serve(
                     stopping.take_signals()  # pyspark has put its own handler in our place
                 if hosted is not None:
                     if hosted.phase == "starting":
-                        hosted.open(engine.state.latest().epoch)
+                        hosted.open(engine.state.manifests.latest().epoch)
                     hosted.enter_phase(phase)
                 view.phase(phase)
 

@@ -86,7 +86,7 @@ def spread_over(
     def problem(error: PenstockError) -> None:
         log("coordination store", logging.WARNING, condition=error.condition, error=error.text())
 
-    facts = StateDirectory(hosted.state).existing()
+    facts = StateDirectory(hosted.state).read_existing_facts()
     members = Coordinators(open_store(where), facts["id"], me, watcher=changed, problem=problem)
     with members:
         jobs.carried_by(lambda job: members.roster.carrier(job))

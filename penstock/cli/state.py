@@ -26,7 +26,7 @@ from penstock.ha.unit import Unit
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.rollback import check_all, last_good, rolled_back
+from penstock.state.rollback import check_epochs, last_good_epoch, roll_back
 from penstock.state.run_file import read_run
 from penstock.state.upgrade import BACKUP
 
@@ -69,7 +69,7 @@ _COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 def forget(state: Path) -> None:
     """Remove a state directory and the results in it, if it is one, holds nothing else, and no engine holds it."""
     directory = StateDirectory(state)
-    begun, shared = directory.facts() is not None, (state / SHARED / "unit.json").exists()
+    begun, shared = directory.read_facts() is not None, (state / SHARED / "unit.json").exists()
     if not begun and not shared and not _only_commands(state / "commands"):
         return
     others = [
@@ -89,7 +89,7 @@ def forget(state: Path) -> None:
         )
     if shared:  # before the directory is taken over: that would end its engines
         _with_unit(state, Unit.require_down)
-    with directory.held() if begun else contextlib.nullcontext():
+    with directory.locked() if begun else contextlib.nullcontext():
         if shared:
             _with_unit(state, Unit.forget)
         shutil.rmtree(state)
@@ -116,11 +116,11 @@ def ls(directory: StateDir) -> None:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for column in ("epoch", "watermark", "events", "state", "runs"):
         table.add_column(column, justify="left" if column == "watermark" else "right", no_wrap=True)
-    for epoch in state.epochs():
+    for epoch in state.manifests.epochs():
         try:
-            manifest = state.manifest(epoch)
+            manifest = state.manifests.read(epoch)
         except InternalError:
-            if epoch in state.epochs():
+            if epoch in state.manifests.epochs():
                 table.add_row(str(epoch), Text("damaged", style="red"))
             continue
         table.add_row(
@@ -166,7 +166,7 @@ def show(
 def verify(directory: StateDir) -> None:
     """Check every kept manifest and every run it names. Exit code 4 when something is damaged."""
     state, console = _opened(directory), Console(highlight=False)
-    checked = check_all(state)
+    checked = check_epochs(state)
     for found in reversed(checked):
         if not found.problems:
             console.print(f"epoch {found.epoch}: whole")
@@ -176,7 +176,7 @@ def verify(directory: StateDir) -> None:
     if not any(found.problems for found in checked):
         console.print(f"All {len(checked)} kept epochs are whole.")
         return
-    good = last_good(state)
+    good = last_good_epoch(state)
     offered = "no epoch is whole" if good is None else f"the last good epoch is {good}"
     raise InternalError(
         "STATE_DAMAGED",
@@ -194,8 +194,8 @@ def rollback(
 ) -> None:
     """Go back to the last good epoch (or a given one); the engine repeats what came after, from the log."""
     state, console = _opened(directory), Console(highlight=False)
-    with state.held():
-        target, taken = rolled_back(state, to)
+    with state.locked():
+        target, taken = roll_back(state, to)
     if not taken:
         console.print(f"Nothing to take back: epoch {target} is the newest and whole.")
         return
@@ -206,18 +206,18 @@ def rollback(
 
 def _opened(directory: StateDir) -> StateDirectory:
     state = StateDirectory(directory)
-    state.existing()
+    state.read_existing_facts()
     return state
 
 
 def _manifest(state: StateDirectory, epoch: int | None) -> Manifest:
     if epoch is None:
-        return state.latest()
-    if epoch not in state.epochs():
+        return state.manifests.latest()
+    if epoch not in state.manifests.epochs():
         raise UserError(
             "NO_SUCH_EPOCH", f"the state after epoch {epoch} is not kept", hint="See `penstock state ls`."
         )
-    return state.manifest(epoch)
+    return state.manifests.read(epoch)
 
 
 def _watermark(manifest: Manifest) -> str:

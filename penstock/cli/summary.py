@@ -92,7 +92,7 @@ def rows(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, str]]:
         if count or (state / folder).is_dir():
             told.append((name, f"{state / folder}/"))
     told += [
-        ("state", f"{state}, {size(engine.state.latest().state_bytes())}"),
+        ("state", f"{state}, {size(engine.state.manifests.latest().state_bytes())}"),
         ("Spark's log", str(state / "engine.log")),
         ("look", f"{program()} state ls {state}"),
     ]

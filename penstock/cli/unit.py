@@ -196,7 +196,7 @@ def watched(state: Path) -> Callable[[], dict[str, Any] | None]:
 
 def facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[str, Any]:
     """Everything there is to say of a unit, as JSON takes it."""
-    epochs = StateDirectory(Path(record.directory)).epochs()
+    epochs = StateDirectory(Path(record.directory)).manifests.epochs()
     durable = epochs[-1] if epochs else None
     leading = members.get(record.leader or "")
     # between two durable manifests the leader knows better

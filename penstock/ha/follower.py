@@ -33,7 +33,7 @@ class RunFollower:
         self._cache = cache
         self._held: dict[str, int] = {}
         self._directory: Path | None = None
-        self._read_upto: dict[tuple[str, str], int] = {}
+        self._read_end: dict[tuple[str, str], int] = {}
         self.epoch = -1
         #: bytes of runs that are held, and how fast the last ones were read (bytes a second; 0: they were few)
         self.cached_bytes = 0
@@ -47,14 +47,14 @@ class RunFollower:
         if directory != self._directory:
             self._directory, self.epoch = directory, -1
         state = StateDirectory(directory)
-        epochs = state.epochs()
+        epochs = state.manifests.epochs()
         if not epochs or epochs[-1] == self.epoch:
             return False
         # what is damaged or gone by now the engine says, if it comes to that
         with contextlib.suppress(PenstockError, OSError):
             needed = {
                 entry.name: entry.bytes
-                for group in state.manifest(epochs[-1]).collections.values()
+                for group in state.manifests.read(epochs[-1]).collections.values()
                 for entries in group.values()
                 for entry in entries
             }
@@ -79,14 +79,14 @@ class RunFollower:
         """Read what the logs hold beyond the newest record, once; how many units that was."""
         state, taken = StateDirectory(directory), 0
         with contextlib.suppress(PenstockError, OSError, KeyError):
-            reached = state.last_offsets()
-            facts = state.facts() or {"logs": {}}
+            reached = state.records.last_offsets()
+            facts = state.read_facts() or {"logs": {}}
             for name, log in logs.items():
                 log.resumed(facts["logs"].get(name, {}))
                 at = reached.get(name, {})
                 for partition in log.partitions(at):
                     begin = max(
-                        at.get(partition.id, partition.earliest), self._read_upto.get((name, partition.id), 0)
+                        at.get(partition.id, partition.earliest), self._read_end.get((name, partition.id), 0)
                     )
                     end = min(partition.latest, begin + _AHEAD_BYTES // log.unit_bytes)
                     if end <= begin:
@@ -94,6 +94,6 @@ class RunFollower:
                     end = log.cut(partition.id, begin, end - begin)
                     for _ in log.read(Span(partition.id, begin, end)):
                         pass
-                    self._read_upto[name, partition.id] = end
+                    self._read_end[name, partition.id] = end
                     taken += log.units(partition.id, begin, end)
         return taken

@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run_file import read_run, unwritable
+from penstock.state.run_file import read_run, unwritable_error
 
 _ATTEMPTS = 50
 
@@ -33,7 +33,7 @@ def seed_state(target: Path, leader: StateDirectory) -> int:
         except FileNotFoundError:
             time.sleep(0.05)  # recycled under our hands: there is a newer one
         except OSError as failure:
-            raise unwritable(target, failure) from failure
+            raise unwritable_error(target, failure) from failure
     raise ExternalError(
         "NOTHING_TO_FOLLOW",
         f"the state in {leader.path} could not be copied",
@@ -51,7 +51,7 @@ def measured(target: Path, leader: StateDirectory) -> tuple[int, dict[str, float
 
 def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
     """What a seeding that took so long has measured, in bytes a second; nothing where there was little to seed."""
-    size = seed.latest().state_bytes()
+    size = seed.manifests.latest().state_bytes()
     if size <= 1 << 20:
         return {}
     read = measure_read_rate(seed)
@@ -61,7 +61,7 @@ def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
 def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
     """How fast runs of the newest manifest are read, in bytes a second; None where there are too few to tell."""
     began, read = time.perf_counter(), 0
-    for run in sorted(state.latest().runs()):
+    for run in sorted(state.manifests.latest().runs()):
         if read >= most_bytes:
             break
         with contextlib.suppress(PenstockError, OSError):
@@ -71,10 +71,10 @@ def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> floa
 
 
 def _copy(target: Path, leader: StateDirectory) -> int:
-    facts = leader.existing()
-    epochs = leader.epochs()
+    facts = leader.read_existing_facts()
+    epochs = leader.manifests.epochs()
     if epochs:
-        manifest, record = leader.manifest(epochs[-1]), leader.recorded(epochs[-1])
+        manifest, record = leader.manifests.read(epochs[-1]), leader.records.read(epochs[-1])
         for run in manifest.runs():
             place = target / "runs" / run
             place.parent.mkdir(parents=True, exist_ok=True)

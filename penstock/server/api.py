@@ -350,8 +350,8 @@ def _add_result_pages(api: FastAPI, service: Service) -> None:
 
     @api.get("/jobs/{name}/answer", tags=["answers"], responses={200: {"model": schemas.Result}})
     async def answer(name: Name, accept: Annotated[str | None, Header()] = None) -> Response:
-        """A job's latest result: that of its last window or, without windows, of the last epoch in which it emitted rows.
-        As JSON, or as an Arrow stream if the Accept header requests it."""
+        """A job's latest result: that of its last window or, without windows, of its last epoch with rows. As JSON, or
+        as an Arrow stream if the Accept header requests it."""
         if accept is not None and ARROW in accept:
             return await asyncio.to_thread(_arrow, host, name)
         result = host.cached_result(name) or await service.encode_latest_result(name)

@@ -117,7 +117,8 @@ class UnitFollower:
 
     def _last_committed(self) -> int:
         """The last epoch that is known to be committed."""
-        manifests, recorded = StateDirectory(self._directory).epochs(), self._unit.agreed.epochs()
+        manifests = StateDirectory(self._directory).manifests.epochs()
+        recorded = self._unit.shared_records.epochs()
         # an engine that records an epoch has committed the one before
         return max(*manifests[-1:], *(epoch - 1 for epoch in recorded[-1:]), self._reported, -1)
 

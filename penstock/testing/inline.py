@@ -66,11 +66,11 @@ class InlineEngine:
             use=program.plan(0).identities if isinstance(program, Fixed) else None,
         )
         try:
-            program.begun(ground=self._directory.ground)
+            program.begun(fenced_directory=self._directory.fenced_directory)
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
-            taken = self._directory.last_commands()
+            taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
             program.opened(facts["id"], logs.start_one, taken)
@@ -81,7 +81,7 @@ class InlineEngine:
         self._admission = Admission(
             program,
             lambda scan: rate,
-            self._directory.recorded_end,
+            self._directory.records.read_end,
             drain=True,
             least_interval_seconds=0,
             start_log=logs.start_one,
@@ -193,7 +193,7 @@ def run_inline(
             if watch is not None:
                 watch(report)
             reports.append(report)
-        engine.runner.settle()
+        engine.runner.checkpoint()
     finally:
         engine.close()
     return reports

@@ -26,7 +26,7 @@ def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_0
 def following(state: Path, stream: Stream, taken: int, **options: str) -> Jobs:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
     follower.begun(follows=True)
-    follower.opened(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    follower.opened(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     return follower
 
 
@@ -70,7 +70,7 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     for _ in range(2):
         follower.failed(1, taken, {number: ERROR})
     follower.failed(2, taken, {number: ERROR})  # another epoch: counted anew
-    follower.settled(taken)
+    follower.forget_commands_before(taken)
     follower.caught_up(taken)
     assert entries(state) == before
     assert not (state / "failures").exists()

@@ -154,7 +154,7 @@ def test_dying_again_while_it_comes_back_and_after(straight: Path, tmp_path: Pat
     third = lived(tmp_path)
     assert third.by_job()["totals"]["lost_epochs"] == 3
     # the last repeated epoch is durable: what was left out then is not left out again
-    assert StateDirectory(tmp_path / "state").latest().epoch == 6
+    assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 6
     fourth = lived(tmp_path)
     assert fourth.by_job()["totals"]["lost_epochs"] == 2
     assert last_totals(tmp_path, "totals") == LINES - 5 * UNITS
@@ -196,7 +196,7 @@ def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
     assert set(owned(plan, ["same"]).values()) == set()
     both = owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}
-    assert len(owned(plan, list(MIXED))) == len(plan.subqueries)
+    assert len(owned(plan, list(MIXED))) == len(plan.stages)
 
 
 def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:
