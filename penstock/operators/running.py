@@ -45,7 +45,7 @@ class RunningAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        due = self.take_due(frame, state, below, floor, below)
+        due = self.take_panes(frame, state, below, floor, below)
         if due is None:
             return None
         totals = self._totals(state)

@@ -57,12 +57,12 @@ class SlidingAggregation(Aggregation):
         first, end = window.first_open(progress.before), window.first_open(progress.after)
         next_block, keep_from = self._next_block(first), window.start(self._next_block(end))
         if first == end:
-            self.take_due(frame, state, keep_from, keep_from, keep_from)
+            self.take_panes(frame, state, keep_from, keep_from, keep_from)
             return None
         # windows of the block in which the last epoch stopped, then whole blocks and perhaps the start of one
         resume_end = min(next_block, end)
         low = window.start(next_block) if next_block < end else window.end(first - 1)
-        due = self.take_due(frame, state, keep_from, low, window.end(end - 1))
+        due = self.take_panes(frame, state, keep_from, low, window.end(end - 1))
         ends, since = state.journal("ends", time=PANE), state.journal("since", time=PANE)
         closed = []
         if first < resume_end:
