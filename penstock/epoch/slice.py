@@ -109,7 +109,7 @@ def run_slice(
     store = open_run_store(task.location)
     store.forget(task.unused_runs)
     received = sum(frame.height for frames in inbox.rows.values() for frame in frames)
-    with store.synced_together():
+    with store.sync_together():
         for stage in task.plan.at_level(level):
             if buckets := task.buckets_of_slice(stage.id, slice_):
                 yield from _run_stage(here, stage, Scope(store, task.epoch, buckets, task.maps.buckets))
