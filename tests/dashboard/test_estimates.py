@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.unit import facts, watched
+from penstock.cli.unit import unit_facts, watched
 from penstock.dashboard import estimates, recovery
 from penstock.dashboard.board import Board
 from penstock.ha.schemes import Scheme
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def told(world: World) -> dict[str, Any]:
-    return facts(world.unit, world.record, {})
+    return unit_facts(world.unit, world.record, {})
 
 
 def recovered(world: World, scheme: Scheme, *took: float) -> None:
