@@ -27,7 +27,7 @@ from penstock.logs.draw import mixed
 from penstock.operators.contract import FOREVER, NEVER, TIME, Progress, SliceState
 from penstock.operators.functions import count, sum_
 from penstock.operators.running import RunningAggregation
-from penstock.operators.windows import TimeWindow
+from penstock.operators.time_windows import TimeWindow
 from penstock.settings import Settings
 from penstock.state.buckets import key_hash
 from penstock.state.cache import HostCache
@@ -130,7 +130,7 @@ class Collections:
         self._buckets, self._manifests = settings.buckets, settings.manifests_kept
         step = _BATCH_MICROS if told else FOREVER // 2
         self._operator = RunningAggregation(
-            (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolved({BYTES: pl.Int64()}))
+            (PAGE,), TimeWindow(step, step), (count(COUNT), sum_(BYTES, SUM).resolve({BYTES: pl.Int64()}))
         )
         place.mkdir(parents=True, exist_ok=True)
         self._directory = StateDirectory(place)

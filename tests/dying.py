@@ -88,7 +88,7 @@ def lived(app: ps.App, folder: Path, semantics: Semantics = Semantics.precise, e
     try:
         for _ in engine.steps():
             pass
-        engine.runner.settle()
+        engine.runner.checkpoint()
     except Died:
         pass
     finally:

@@ -62,7 +62,7 @@ class Compiled:
         """Whether it remembers nothing."""
         if self.standard is not None:
             return self.standard.aggregated is None
-        return self.plan is not None and not self.plan.subqueries
+        return self.plan is not None and not self.plan.stages
 
     def can_continue(self, former: Compiled) -> bool:
         """Whether it can continue with the state that it kept with its former query."""
@@ -70,7 +70,7 @@ class Compiled:
             return False
         if self.plan is None or former.plan is None:
             return True
-        pairs = zip(former.plan.subqueries.values(), self.plan.subqueries.values(), strict=True)
+        pairs = zip(former.plan.stages.values(), self.plan.stages.values(), strict=True)
         return all(reads_state_of(now.operator, then.operator) for then, now in pairs)
 
     @property
@@ -79,7 +79,7 @@ class Compiled:
         if self.standard is not None:
             return self.standard.aggregated is not None
         assert self.plan is not None
-        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.subqueries.values()]
+        windows = [isinstance(sub.operator, SessionWindows) for sub in self.plan.stages.values()]
         return windows == [True] and all(output.top is None for output in self.plan.outputs.values())
 
     def read(self) -> Stream:
@@ -164,5 +164,5 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
 
 def _signature(plan: Plan, prefix: str) -> str:
     """What its state depends on: the operators with memory, what they keep, and from where they are fed."""
-    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.subqueries.values()}
-    return digest_of(operators) if plan.subqueries else "stateless"
+    operators: Json = {sub.id.removeprefix(prefix): sub.identity for sub in plan.stages.values()}
+    return digest_of(operators) if plan.stages else "stateless"

@@ -44,7 +44,7 @@ from penstock.errors import ExternalError, PenstockError
 from penstock.query.physical import Plan, ScanPlan
 from penstock.query.stream import Stream
 from penstock.sql.scope import UserFunction
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.state.ipc import stream_bytes
 from penstock.state.manifest import Manifest
 
@@ -84,7 +84,7 @@ class Jobs(Asking):
         self._results: Results = FollowedResults(state) if follows else Results(state)
         self._fold_after, self._follows, self._shared = fold_after, follows, shared
         #: where what its engine decides is written: one that nobody has taken lets anybody
-        self._ground = Ground(state / "generations")
+        self._fenced_directory = FencedDirectory(state / "generations")
         self._plans: dict[tuple[int, frozenset[tuple[int, bool]], frozenset[str]], Plan] = {}
         #: from so many commands on, every job of the catalogue can be made or is known to have failed
         self._sound = 0
@@ -161,12 +161,12 @@ class Jobs(Asking):
 
     def _decided(self, commands: Callable[[Catalogue], Sequence[Command]]) -> None:
         """Take in what this engine says because it leads; FENCED if another does by now."""
-        self._taken(lambda now: Accepted(now).noted(commands(now)), self._ground)
+        self._taken(lambda now: Accepted(now).noted(commands(now)), self._fenced_directory)
 
     def _taken(
         self,
         accepted: Callable[[Catalogue], Accepted],
-        on: Ground | None = None,
+        on: FencedDirectory | None = None,
         code: CodeBundle | None = None,
     ) -> list[Answered]:
         """Take in what is accepted once all there is is known: asked again where others were first. The code it brings
@@ -235,24 +235,24 @@ class Jobs(Asking):
 
     # -- what the engine asks for ----------------------------------------------------------------
 
-    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
+    def begun(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         """Have the streams and jobs of the text it begins with, whatever there is already: create what is missing,
         alter what is said otherwise now. What the text does not name is left. Where other processes take in commands,
         one of those says the text: an engine may have read another version of it. Who follows says it once it leads."""
         with self._lock:
-            self._leads, self._ground = not follows, ground or self._ground
+            self._leads, self._fenced_directory = not follows, fenced_directory or self._fenced_directory
             self._known.load(ours=self._leads)
             if self._leads:
                 self._begin()
             self._results.load([entry.told_as for entry in self.catalogue.jobs.values()])
 
     def _begin(self) -> None:
-        self._say_first(script("" if self._shared else self._first, self._file), self._ground)
+        self._say_first(script("" if self._shared else self._first, self._file), self._fenced_directory)
         self._sound = self.commands
 
-    def _say_first(self, said: Script, ground: Ground | None = None) -> None:
+    def _say_first(self, said: Script, fenced_directory: FencedDirectory | None = None) -> None:
         desk, known = self._desk, self._known
-        self.answers = self._taken(lambda now: desk.begun(said, now, first=not known.count), ground)
+        self.answers = self._taken(lambda now: desk.begun(said, now, first=not known.count), fenced_directory)
 
     def joined(self, *, begin: bool = False) -> None:
         """Know the jobs that an engine elsewhere runs, and take in commands for it; with `begin` first of all the text
@@ -328,12 +328,12 @@ class Jobs(Asking):
                     del self._plans[old]
             return self._plans[key]
 
-    def flushed(self, after: int, upto: int) -> frozenset[int]:
-        said = self._known.between(after, upto)
+    def flushed(self, after: int, through: int) -> frozenset[int]:
+        said = self._known.between(after, through)
         named = [command.name for command in said if isinstance(command, FlushJob)]
         if not named:
             return frozenset()
-        jobs = self._known.after(upto).jobs
+        jobs = self._known.after(through).jobs
         return frozenset(jobs[name].number for name in named if name in jobs)
 
     def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
@@ -387,7 +387,7 @@ class Jobs(Asking):
     ) -> None:
         # in this order: killed in between, the epoch is decided again; the other way round nobody would say it failed
         self._note(commands, errors, lost)
-        self._failures.put(self._ground, epoch, errors, lost)
+        self._failures.put(self._fenced_directory, epoch, errors, lost)
 
     def _note(self, commands: int, errors: Mapping[int, PenstockError], lost: Collection[int] = ()) -> None:
         """Have a command say that jobs failed."""
@@ -412,7 +412,7 @@ class Jobs(Asking):
         named = {jobs[name].told_as: count for name, count in last.items() if name in rows}
         self._results.put(epoch, {jobs[name].told_as: frame for name, frame in rows.items()}, named)
 
-    def settled(self, commands: int) -> None:
+    def forget_commands_before(self, commands: int) -> None:
         with self._lock:
             if commands - self._known.folded > self._fold_after:
                 if self._leads:

@@ -17,8 +17,8 @@ import cloudpickle
 
 from penstock.catalogue.jobs_app import JobsApp
 from penstock.errors import PenstockError, UserError
+from penstock.origin import Origin
 from penstock.query.logical import App
-from penstock.query.origin import Origin
 
 _PREFIX = "penstock_app_"
 

@@ -18,7 +18,7 @@ from penstock.catalogue.results import Answer, Results
 from penstock.epoch.program import Fixed
 from penstock.errors import UserError
 from penstock.query.physical import Plan
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 
 
 class Kept(Fixed):
@@ -38,7 +38,7 @@ class Kept(Fixed):
         """What was told before this epoch may be gone."""
         return self._results.kept_from
 
-    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
+    def begun(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         self._results.load(self._plan.outputs)
 
     def joined(self) -> None:

@@ -37,7 +37,7 @@ class Seat:
         #: what became of the epochs after the last durable manifest
         self.comeback = Comeback(semantics, fates=Fates(semantics))
         self._came_on = False
-        self.state = StateDirectory(path, None if duty is None else duty.agreed)
+        self.state = StateDirectory(path, None if duty is None else duty.shared_records)
         self.outlet = Outlet(lambda: self.state.generation, path if duty is None else duty.aside)
         #: set while it is this engine that decides what epochs consist of
         self.decides = threading.Event()
@@ -67,12 +67,12 @@ class Seat:
         follows = None if self._duty is None else self._duty.follows
         if follows is None:
             self.decides.set()
-            if self.state.agreed is not None and generation is not None:
-                self.state.agreed.take(generation)
-                self.state.agreed.declare_code(program.code)
+            if self.state.shared_records is not None and generation is not None:
+                self.state.shared_records.take_over(generation)
+                self.state.shared_records.declare_code(program.code)
         else:
-            if self.state.agreed is not None:
-                check_replica(program.code, self.state.agreed.code(follows.generation()))
+            if self.state.shared_records is not None:
+                check_replica(program.code, self.state.shared_records.code(follows.generation()))
             self._waits = not isinstance(program, Fixed)
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
@@ -117,17 +117,17 @@ class Seat:
         """What an epoch consists of, if it is recorded and may be carried out here. Of jobs that come and go some may
         fail in it alone, which is the leader's to say: who follows waits until that has committed it."""
         if self._waits and not self.decides.is_set() and epoch > self.committed:
-            book = self.state.agreed  # whoever records an epoch has committed the one before
+            book = self.state.shared_records  # whoever records an epoch has committed the one before
             if book is None or not book.has(epoch + 1):
                 return None
         return self.state.recorded_end(epoch)
 
     def promoted(self, fence: Fence, program: Program) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
-        self.state.take(fence.generation)
-        if self.state.agreed is not None:
-            self.state.agreed.take(fence.generation)
-            self.state.agreed.declare_code(program.code)
+        self.state.take_over(fence.generation)
+        if self.state.shared_records is not None:
+            self.state.shared_records.take_over(fence.generation)
+            self.state.shared_records.declare_code(program.code)
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
@@ -149,8 +149,8 @@ class Seat:
         program.caught_up(commands)
         plan, record = program.plan(commands), self.state.recorded(epoch)
         recorded = 0 if record is None else record.generation
-        if recorded != self._followed_generation and self.state.agreed is not None:
-            check_replica(program.code, self.state.agreed.code(recorded))
+        if recorded != self._followed_generation and self.state.shared_records is not None:
+            check_replica(program.code, self.state.shared_records.code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded

@@ -49,7 +49,7 @@ def continue_state(
             tell(told)
     if isinstance(program, Fixed):
         if not same_query:  # what the sinks have of recorded epochs is the former query's
-            facts["former_query_upto"] = state.former_query_upto = state.newest_epoch()
+            facts["former_query_upto"] = state.former_query_last_epoch = state.newest_epoch()
         facts |= {"query": program.fingerprint, "summary": program.summary}
     if facts != before:
         state.remember(facts)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from penstock.epoch.message import Envelope, Rows, Times
-from penstock.query.ends import EdgeTarget
+from penstock.query.edges import EdgeTarget
 from penstock.query.physical import Plan
 
 #: how many tasks' messages one task of the tree takes

@@ -19,7 +19,7 @@ from penstock.query.code import code_of
 from penstock.query.physical import OutputPlan, Plan, ScanPlan
 from penstock.query.resting import owned
 from penstock.query.resting import resting as rested
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.state.manifest import Manifest
 
 #: starts the log of a stream of this name, unless it is; raises if it cannot be read
@@ -53,9 +53,9 @@ class Program(Protocol):
     def commands(self) -> int:
         """The number of the newest command there is; 0 before the first."""
 
-    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
+    def begun(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         """Told once, first of all: the state directory is ours now. `follows`: another engine decides what there is to
-        run, until this one is told that it leads. What it decides then is written on this `ground`."""
+        run, until this one is told that it leads. What it decides then is written on this `fenced_directory`."""
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
         """Told once, before anything runs, the name of the state it runs on, how the logs of streams that come later
@@ -78,7 +78,7 @@ class Program(Protocol):
         with whether its state goes too. Outputs that rest have no events come to what is their own; `Plan.rested`
         says which have such. Nothing is different for other outputs."""
 
-    def flushed(self, after: int, upto: int) -> frozenset[int]:
+    def flushed(self, after: int, through: int) -> frozenset[int]:
         """The jobs that commands after one number, up to another, ask for their open windows."""
 
     def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
@@ -106,8 +106,8 @@ class Program(Protocol):
         """Told what an epoch that takes in so many commands came to, after its sinks have it and before it is
         committed; and how many of an output's rows, at their end, are its last answer, where that is not all."""
 
-    def settled(self, commands: int) -> None:
-        """Told that no epoch is carried out or repeated any more that takes in fewer commands than so many."""
+    def forget_commands_before(self, commands: int) -> None:
+        """Forget the commands before this number: no epoch with fewer executes or repeats any more."""
 
 
 class Fixed:
@@ -123,7 +123,7 @@ class Fixed:
     def code(self) -> Mapping[str, str]:
         return code_of(self._plan)
 
-    def begun(self, *, follows: bool = False, ground: Ground | None = None) -> None:
+    def begun(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         pass
 
     def opened(self, state: str, start_log: StartLog, taken: int = 0) -> None:
@@ -159,7 +159,7 @@ class Fixed:
                 found[output] = found.get(output, 0) + sum(runs.values())
         return replace(manifest, collections=kept), found
 
-    def flushed(self, after: int, upto: int) -> frozenset[int]:
+    def flushed(self, after: int, through: int) -> frozenset[int]:
         return frozenset()
 
     def previous(self, epoch: int, commands: int, plan: Plan) -> Mapping[str, bytes]:
@@ -179,7 +179,7 @@ class Fixed:
     ) -> None:
         pass
 
-    def settled(self, commands: int) -> None:
+    def forget_commands_before(self, commands: int) -> None:
         pass
 
 

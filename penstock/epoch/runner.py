@@ -161,11 +161,11 @@ class EpochRunner:
         """No epoch comes any more: moves that wait or are under way are given up."""
         self._moves.close()
 
-    def settle(self) -> None:
+    def checkpoint(self) -> None:
         """The run ends as it should: what is in memory only is made durable."""
         if self.interval.in_memory:
             self._may_write()
-            self.interval.settle()
+            self.interval.checkpoint()
 
     def run(self, epoch: int, start: Offset, end: Offset) -> EpochReport:
         """Execute an epoch."""
@@ -186,7 +186,7 @@ class EpochRunner:
         record = self._state.record(epoch, self._record(start, end, maps, to_repeat=to_repeat))
         in_memory = record.checkpoint_interval is not None
         told_before = replayed and in_memory and self._state.recorded(epoch + 1) is not None
-        told_before &= epoch > self._state.former_query_upto
+        told_before &= epoch > self._state.former_query_last_epoch
         lost = self.fates.lose(epoch, planned)
         if (record.start, record.end) != (start, end):
             raise InternalError(
@@ -210,8 +210,8 @@ class EpochRunner:
         reached("delivered", epoch)
         self._may_write()
         self._gone = self.interval.commit(answers_kept(self.manifest, result.manifest, lost))
-        if lost and epoch == self.fates.upto:
-            self.interval.settle()
+        if lost and epoch == self.fates.through:
+            self.interval.checkpoint()
         self._forget(self._gone)
         reached("committed", epoch)
         self._share(plan, result, end.commands, time.perf_counter() - began)
@@ -324,7 +324,7 @@ class EpochRunner:
         if end is None:
             return
         if oldest:  # after epoch 0 one can go back to the beginning
-            self._program.settled(end.commands)
+            self._program.forget_commands_before(end.commands)
         for name, scan in self._program.plan(self._program.commands).scans.items():
             if name in end.at:
                 scan.stream.log.prune(end.at[name])
@@ -356,7 +356,7 @@ class EpochRunner:
             finished={name: end.finished.get(name, ()) for name in plan.scans},
             idle={name: end.idle.get(name, ()) for name in plan.scans},
             closed={name: end.closed.get(name, False) for name in plan.scans},
-            upto=end.watermark_limits,
+            watermark_limits=end.watermark_limits,
             admitted_at=end.admitted_at,
             collections=self.manifest.collections,
             maps=maps,

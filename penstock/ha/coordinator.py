@@ -310,7 +310,7 @@ class Coordinator:
         last = record.errors[-1]
         if last[1] == 2:  # the user's to mend
             return True
-        reached = max(self._unit.agreed.epochs(), default=-1)
+        reached = max(self._unit.shared_records.epochs(), default=-1)
         recent = [error for error in record.errors[-_STRIKES:] if error[3] >= reached - 1]
         return len(recent) == _STRIKES
 

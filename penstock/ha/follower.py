@@ -33,7 +33,7 @@ class RunFollower:
         self._cache = cache
         self._held: dict[str, int] = {}
         self._directory: Path | None = None
-        self._read_upto: dict[tuple[str, str], int] = {}
+        self._read_end: dict[tuple[str, str], int] = {}
         self.epoch = -1
         #: bytes of runs that are held, and how fast the last ones were read (bytes a second; 0: they were few)
         self.cached_bytes = 0
@@ -86,7 +86,7 @@ class RunFollower:
                 at = reached.get(name, {})
                 for partition in log.partitions(at):
                     begin = max(
-                        at.get(partition.id, partition.earliest), self._read_upto.get((name, partition.id), 0)
+                        at.get(partition.id, partition.earliest), self._read_end.get((name, partition.id), 0)
                     )
                     end = min(partition.latest, begin + _AHEAD_BYTES // log.unit_bytes)
                     if end <= begin:
@@ -94,6 +94,6 @@ class RunFollower:
                     end = log.cut(partition.id, begin, end - begin)
                     for _ in log.read(Span(partition.id, begin, end)):
                         pass
-                    self._read_upto[name, partition.id] = end
+                    self._read_end[name, partition.id] = end
                     taken += log.units(partition.id, begin, end)
         return taken

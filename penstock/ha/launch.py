@@ -15,7 +15,7 @@ from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.errors import InternalError
 from penstock.state.directory import SHARED
 from penstock.state.durable import write_whole
-from penstock.state.run_file import unwritable
+from penstock.state.run_file import unwritable_error
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ def write_launch(root: Path, launch: Launch) -> None:
     try:
         write_whole(path, json.dumps(asdict(launch), indent=1).encode())
     except OSError as failure:
-        raise unwritable(path, failure) from failure
+        raise unwritable_error(path, failure) from failure

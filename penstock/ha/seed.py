@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.errors import ExternalError, PenstockError
 from penstock.state.directory import StateDirectory
 from penstock.state.durable import sync_directory, write_whole
-from penstock.state.run_file import read_run, unwritable
+from penstock.state.run_file import read_run, unwritable_error
 
 _ATTEMPTS = 50
 
@@ -33,7 +33,7 @@ def seed_state(target: Path, leader: StateDirectory) -> int:
         except FileNotFoundError:
             time.sleep(0.05)  # recycled under our hands: there is a newer one
         except OSError as failure:
-            raise unwritable(target, failure) from failure
+            raise unwritable_error(target, failure) from failure
     raise ExternalError(
         "NOTHING_TO_FOLLOW",
         f"the state in {leader.path} could not be copied",

@@ -34,8 +34,8 @@ from penstock.errors import ExternalError, UserError
 from penstock.ha.history import ReportedLoad
 from penstock.ha.launch import Launch, read_launch, write_launch
 from penstock.ha.schemes import SCHEMES, Scheme
-from penstock.state.agreed import Agreed
 from penstock.state.directory import REPLICAS, SHARED, StateDirectory
+from penstock.state.shared_records import SharedRecords
 
 #: what an engine is started as: to take over on the unit's directory, or to follow on one of its own
 Kind = Literal["passive", "active"]
@@ -218,7 +218,7 @@ class Unit:
     def __init__(self, root: Path, launch: Launch, store: Store) -> None:
         self.root, self.launch, self.store = root, launch, store
         self.shared = root / SHARED
-        self.agreed = Agreed(self.shared / "agreed")
+        self.shared_records = SharedRecords(self.shared / "agreed")
         base = f"units/{launch.unit}"
         self.leader_path, self.coordinator_path = f"{base}/leader", f"{base}/coordinator"
         self._record, self._members = f"{base}/record", f"{base}/members"
@@ -328,13 +328,13 @@ class Unit:
         record = self.record()
         leads = self.members().get(record.leader or "")
         said = leads.epoch if leads is not None and leads.phase == "primary" else -1
-        kept, recorded = StateDirectory(Path(record.directory)).epochs(), self.agreed.epochs()
+        kept, recorded = StateDirectory(Path(record.directory)).epochs(), self.shared_records.epochs()
         # whoever records an epoch has committed the one before
         return max(*kept[-1:], *(epoch - 1 for epoch in recorded[-1:]), said, -1)
 
     def is_followable(self) -> bool:
         """Whether somebody has led, and committed an epoch that is in the unit's book."""
-        epochs = self.agreed.epochs()
+        epochs = self.shared_records.epochs()
         return bool(epochs) and self.record().leader is not None and self.find_committed() >= epochs[0]
 
     # -- members ---------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Unit:
         def above() -> int:
             places = [Path(self.record().directory), *own]
             newest = [StateDirectory(place).newest_generation for place in places]
-            return max(self.agreed.newest_generation, *newest)
+            return max(self.shared_records.newest_generation, *newest)
 
         return acquire(self.store, self.leader_path, session, above=above, seconds=seconds)
 

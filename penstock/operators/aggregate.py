@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import polars as pl
 
-from penstock.operators.cells import PANE, cells
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.windows import TimeWindow, instant
+from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
 
 
@@ -28,7 +28,7 @@ class Aggregation(PaneOperator):
 
     window: TimeWindow
 
-    def over_by(self, watermark: int) -> int | None:
+    def drained_at(self, watermark: int) -> int | None:
         return int(self.window.end(self.window.first_open(watermark)))
 
     def process(
@@ -36,18 +36,18 @@ class Aggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        due = self.taken(frame, state, below, floor, below)
-        return None if due is None else self.finished(cells(due, self.keys, self.aggregates).rows)
+        due = self.take_due(frame, state, below, floor, below)
+        return None if due is None else self.result_rows(merge_partials(due, self.keys, self.aggregates).rows)
 
-    def finished(self, closed: pl.DataFrame) -> pl.DataFrame:
+    def result_rows(self, closed: pl.DataFrame) -> pl.DataFrame:
         """Rows as they are told, from partial answers of windows, which stand where panes did."""
         start, end = pl.col(PANE), pl.col(PANE) + self.window.size
         return closed.select(
             HASH,
             # a result happens at the last instant of its window: before whatever comes at its end
             (end - 1).alias(TIME),
-            instant(start).alias("window_start"),
-            instant(end).alias("window_end"),
+            to_datetime(start).alias("window_start"),
+            to_datetime(end).alias("window_end"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )

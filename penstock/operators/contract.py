@@ -104,7 +104,7 @@ class SliceState:
         assert isinstance(found, Table)
         return found
 
-    def looked_at(self, wanted: pl.Expr) -> SliceState:
+    def read_only(self, wanted: pl.Expr) -> SliceState:
         """The journals as the last epoch left them, with the wanted rows only: what is done to them is not kept."""
         return _LookedAt(self._operator, self._entries, self._scope, wanted)
 
@@ -155,12 +155,12 @@ class Operator(ABC):
         return None
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         """Key columns by which its output can be filtered before it as well as after it."""
         return ()
 
     @property
-    def reduces(self) -> bool:
+    def can_pre_reduce(self) -> bool:
         """Whether senders can merge rows before they travel."""
         return type(self).combine is not Operator.combine
 
@@ -170,7 +170,7 @@ class Operator(ABC):
         return "epoch"
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         """Whether rows of equal time must be told apart by their place in the total order."""
         return self.order == "strict"
 
@@ -178,17 +178,17 @@ class Operator(ABC):
         """How the rows of a port find their buckets."""
         return ByKey(self.keys)
 
-    def over_by(self, watermark: int) -> int | None:
+    def drained_at(self, watermark: int) -> int | None:
         """When all that is open at a watermark is over and told, where what comes later shares nothing with it; None
         where that never is."""
         return None
 
     @property
-    def in_lots(self) -> bool:
+    def closes_in_batches(self) -> bool:
         """Whether it tells what ends at one instant lot by lot, if it is asked to."""
         return False
 
-    def awaited(self, state: SliceState, after: int) -> Mapping[int, int]:
+    def pending_rows(self, state: SliceState, after: int) -> Mapping[int, int]:
         """How many rows it will take in hand when the watermark, now at `after`, reaches which instants; as far as it
         can say at little cost. Asked after `run`."""
         return {}

@@ -15,8 +15,8 @@ import polars as pl
 
 from penstock.duration import spelled
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.search import Ints, Timeline, chained
-from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of
+from penstock.operators.strict import Ordered, StrictOperator, position_columns, take_ordered
+from penstock.operators.timeline import Ints, Timeline, mark_chain
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -42,7 +42,7 @@ class Distinct(StrictOperator):
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         memory = state.table("kept", keys=self.keys, time=_KEPT)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         out = None if ordered is None else self._kept_of(ordered, memory, progress)
         if self.within is None:
             memory.compact()
@@ -63,7 +63,7 @@ class Distinct(StrictOperator):
         if self.within is not None:
             remembered = remembered.filter(pl.col(_KEPT) > progress.after - self.within)
         memory.insert(remembered)
-        return rows[kept].select(*place_of(rows), *self.columns)
+        return rows[kept].select(*position_columns(rows), *self.columns)
 
     def _first_ones(self, heads: Ints, before: pl.Series) -> Ints:
         new: npt.NDArray[np.bool_] = before.is_null().to_numpy()
@@ -80,7 +80,7 @@ class Distinct(StrictOperator):
         first[remembered] = line.first_from(keys[remembered], free[remembered])
         following = line.first_from(line.number, line.times + self.within)
         following[following == line.ends[line.number]] = rows
-        return np.flatnonzero(chained(first[first < line.ends], following))
+        return np.flatnonzero(mark_chain(first[first < line.ends], following))
 
     def describe(self) -> str:
         how = "ever" if self.within is None else f"in {spelled(self.within)}"

@@ -13,23 +13,23 @@ Instants = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 
-class Judged(NamedTuple):
-    """`ahead`: dated beyond what is believed. `behind`: late. `noticed`: the newest time before each event.
+class EventLateness(NamedTuple):
+    """`future`: dated beyond what is believed. `late`: late. `newest_before`: the newest time before each event.
     `highest`: the newest believed time with all of them."""
 
-    ahead: Marks
-    behind: Marks
-    noticed: Instants
+    future: Marks
+    late: Marks
+    newest_before: Instants
     highest: int
 
 
-def judged(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> Judged:
+def classify_events(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> EventLateness:
     """What to make of one or more events of a partition, the newest before them being `highest`.
 
     `floor` is the watermark: what is before it is late whatever its partition has seen.
     """
-    ahead = times > bound
-    newest = np.maximum.accumulate(np.where(ahead, NEVER, times))
-    noticed = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
-    behind = times < np.maximum(noticed - lateness, floor)
-    return Judged(ahead, behind, noticed, max(highest, int(newest[-1])))
+    future = times > bound
+    newest = np.maximum.accumulate(np.where(future, NEVER, times))
+    newest_before = np.maximum(np.append(highest, np.maximum(newest, highest)[:-1]), floor)
+    late = times < np.maximum(newest_before - lateness, floor)
+    return EventLateness(future, late, newest_before, max(highest, int(newest[-1])))

@@ -12,7 +12,7 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.contract import ORDER, TIME, Progress, SliceState
-from penstock.operators.strict import StrictOperator, due, total_order
+from penstock.operators.strict import StrictOperator, take_due, total_order
 from penstock.state.buckets import HASH
 
 
@@ -32,7 +32,7 @@ class Ordering(StrictOperator):
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
-        rows = due(frame, state.journal("waiting", time=TIME), progress)
+        rows = take_due(frame, state.journal("waiting", time=TIME), progress)
         if rows is None:
             return None
         order = total_order(rows)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from penstock.operators.cells import PANE, cells
-from penstock.operators.codes import CODE, Column, Dictionary
 from penstock.operators.contract import TIME, Operator, SliceState
-from penstock.operators.functions import AggregateFunction, in_a_place
-from penstock.operators.windows import Panes
+from penstock.operators.functions import AggregateFunction, add_sequence
+from penstock.operators.key_codes import CODE, EncodedColumn, KeyDictionary
+from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.time_windows import Panes
 from penstock.state.buckets import HASH, mixed, with_hash
 
 _PACKED = "_packed"
@@ -38,27 +38,27 @@ class PaneOperator(Operator):
         return self.keys
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
-        return {*self.keys, *(column for a in self.aggregates for column in a.reads())}
+        return {*self.keys, *(column for a in self.aggregates for column in a.input_columns())}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         if any(a.sequential for a in self.aggregates):
-            frame = in_a_place(frame)
+            frame = add_sequence(frame)
         held = self.window.held(pl.col(TIME))
         if held is not None:
             frame = frame.filter(held)
         pane = self.pane().alias(PANE)
         if self.keys and _mostly_apart(frame, self.keys):
-            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.of_event()))
-            return cells(with_hash(rows, self.keys), self.keys, self.aggregates).rows
-        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.of_events())
+            rows = frame.select(*self.keys, pane, *(e for a in self.aggregates for e in a.from_event()))
+            return merge_partials(with_hash(rows, self.keys), self.keys, self.aggregates).rows
+        reduced = frame.group_by(*self.keys, pane).agg(e for a in self.aggregates for e in a.from_events())
         # whichever way, the same columns in the same order: the receiver puts them one below the other
-        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *parts_of(self.aggregates))
+        return with_hash(reduced, self.keys).select(HASH, *self.keys, PANE, *partial_columns(self.aggregates))
 
-    def prepare_coded(self, frame: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
+    def prepare_encoded(self, frame: pl.DataFrame, keys: KeyDictionary) -> pl.DataFrame:
         """The same of rows of jobs whose keys are numbers: the first key is the job, the others are in one number.
 
         Job, keys and pane are put into one number, by which rows are grouped.
@@ -67,7 +67,7 @@ class PaneOperator(Operator):
         if held is not None:
             frame = frame.filter(held)
         if not frame.height:
-            return self.prepare(frame.drop(CODE).with_columns(keys.decoded(frame[CODE].to_numpy())))
+            return self.prepare(frame.drop(CODE).with_columns(keys.decode(frame[CODE].to_numpy())))
         job, codes = self.keys[0], frame[CODE].to_numpy()
         panes = frame.select(self.pane().alias(PANE))[PANE].to_numpy()
         jobs = frame[job].to_numpy().astype(np.int64)
@@ -75,13 +75,13 @@ class PaneOperator(Operator):
         many_panes, many_jobs = int(panes.max() - first) // step + 1, int(jobs.max()) - least + 1
         if many_jobs * many_panes * (int(codes.max()) + 1) >= 2**62:
             rows = frame.sort(CODE)
-            return self.prepare(rows.drop(CODE).with_columns(keys.decoded(rows[CODE].to_numpy())))
+            return self.prepare(rows.drop(CODE).with_columns(keys.decode(rows[CODE].to_numpy())))
         packed = (codes * many_panes + (panes - first) // step) * many_jobs + (jobs - least)
         reduced = (
             frame.drop(CODE)
             .with_columns(pl.Series(_PACKED, packed))
             .group_by(_PACKED)
-            .agg(e for a in self.aggregates for e in a.of_events())
+            .agg(e for a in self.aggregates for e in a.from_events())
             .sort(_PACKED)
         )
         rest, jobs = np.divmod(reduced[_PACKED].to_numpy(), many_jobs)
@@ -91,19 +91,19 @@ class PaneOperator(Operator):
             pl.Series(PANE, places * step + first),
             pl.Series(CODE, codes),
         )
-        return self.decoded(made, keys)
+        return self.decode_keys(made, keys)
 
-    def decoded(self, cells: pl.DataFrame, keys: Dictionary) -> pl.DataFrame:
+    def decode_keys(self, cells: pl.DataFrame, keys: KeyDictionary) -> pl.DataFrame:
         """Partial answers, in order of the numbers that stand for their keys, with the keys themselves; sorted by hash.
 
         What a value has of the hash is computed once, and no text is moved before the order is known.
         """
-        columns = [Column.of(cells[self.keys[0]]), *keys.columns(cells[CODE].to_numpy())]
+        columns = [EncodedColumn.of(cells[self.keys[0]]), *keys.columns(cells[CODE].to_numpy())]
         hashes = pl.Series(HASH, mixed([column.hashes[column.codes] for column in columns]))
         order = hashes.to_frame().select(pl.arg_sort_by(HASH, maintain_order=True)).to_series()
         at = order.to_numpy()
         named = [column.values.gather(column.codes[at]) for column in columns]
-        rest = cells.select(PANE, *parts_of(self.aggregates))[order]
+        rest = cells.select(PANE, *partial_columns(self.aggregates))[order]
         return pl.DataFrame([hashes.gather(order), *named]).hstack(rest)
 
     def pane(self) -> pl.Expr:
@@ -111,9 +111,9 @@ class PaneOperator(Operator):
         return self.window.pane(pl.col(TIME))
 
     def combine(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return cells(frame, self.keys, self.aggregates).rows
+        return merge_partials(frame, self.keys, self.aggregates).rows
 
-    def taken(
+    def take_due(
         self, frame: pl.DataFrame | None, state: SliceState, kept: int, low: int, high: int
     ) -> pl.DataFrame | None:
         """The partial answers of the panes from `low` to before `high`, which may be the same; None without any.
@@ -131,23 +131,23 @@ class PaneOperator(Operator):
             if panes.min() < low or panes.max() >= high:
                 frame = frame.filter(pl.col(PANE).is_between(low, high, closed="left"))
         waiting.compact(kept, self.combine)
-        return together(earlier, frame)
+        return concat_frames(earlier, frame)
 
     def describe(self) -> str:
         what = ", ".join(aggregate.describe() for aggregate in self.aggregates)
-        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.over()}"
+        return f"{what} per {', '.join(self.keys) or 'everything'} over {self.describe_windows()}"
 
-    def over(self) -> str:
+    def describe_windows(self) -> str:
         """What the aggregates are over, for `describe`."""
         return self.window.describe()
 
 
-def parts_of(aggregates: Sequence[AggregateFunction]) -> list[str]:
+def partial_columns(aggregates: Sequence[AggregateFunction]) -> list[str]:
     """The columns of the partial answers."""
     return [part for aggregate in aggregates for part in aggregate.parts()]
 
 
-def together(*frames: pl.DataFrame | None) -> pl.DataFrame | None:
+def concat_frames(*frames: pl.DataFrame | None) -> pl.DataFrame | None:
     """The rows of those frames that have any, one below the other; None when there are none."""
     some = [frame for frame in frames if frame is not None and frame.height]
     return pl.concat([frame.select(some[0].columns) for frame in some]) if some else None

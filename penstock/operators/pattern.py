@@ -21,10 +21,19 @@ import polars as pl
 
 from penstock.duration import spelled
 from penstock.operators.contract import ORDER, TIME, Operator, Progress, SliceState
-from penstock.operators.matching import FAILED, OPEN, Bools, Matches, advance, begun, joined, skip_past
-from penstock.operators.pattern_steps import PatternStep, Stage, stages
-from penstock.operators.search import Ints, Timeline
-from penstock.operators.strict import Ordered, in_order, placed
+from penstock.operators.pattern_matching import (
+    FAILED,
+    OPEN,
+    Bools,
+    Matches,
+    advance,
+    concat_matches,
+    skip_past,
+    start_matches,
+)
+from penstock.operators.pattern_steps import PatternStage, PatternStep, build_stages
+from penstock.operators.strict import Ordered, add_position, take_ordered
+from penstock.operators.timeline import Ints, Timeline
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -63,8 +72,8 @@ class Pattern(Operator):
         return "strict"
 
     @cached_property
-    def stages(self) -> list[Stage]:
-        return stages(self.steps)
+    def stages(self) -> list[PatternStage]:
+        return build_stages(self.steps)
 
     @cached_property
     def taking(self) -> list[str]:
@@ -95,13 +104,13 @@ class Pattern(Operator):
         return {*self.keys, *asked, *(column for _, column in self.kept.values() if column != TIME)}
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *sorted(self.needs()))
+        return add_position(frame).select(*ORDER, *sorted(self.needs()))
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         journal = state.journal("open", time=_DUE)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         epoch = _Epoch(self, ordered, self._remembered(journal, ordered, progress))
         advance(epoch.matches, self.stages, epoch.values, self.contiguous)
         told = epoch.settle(progress)
@@ -153,9 +162,11 @@ class _Epoch:
         self._remembered = remembered
         self._count = 0 if ordered is None else ordered.rows.height
         self._line = None if ordered is None else Timeline(ordered, ordered.rows[TIME].to_numpy())
-        new = begun(self._line, self._starts(), pattern.within, len(pattern.taking))
-        self.matches = new if remembered is None else joined(self._continued(ordered, remembered), new)
-        self._before = self.matches.stage.copy(), self.matches.fate.copy()
+        new = start_matches(self._line, self._starts(), pattern.within, len(pattern.taking))
+        self.matches = (
+            new if remembered is None else concat_matches(self._continued(ordered, remembered), new)
+        )
+        self._before = self.matches.stage.copy(), self.matches.status.copy()
         self._gone: Bools = np.zeros(len(self.matches), dtype=bool)
         self._pools: dict[str, pl.Series] = {}
 
@@ -168,12 +179,12 @@ class _Epoch:
         """The remembered matches, with the rows they may go on with."""
         height, due = remembered.height, remembered[_DUE].to_numpy()
         number = self._numbers(ordered, remembered)
-        at, upto, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
+        at, stop, end = (np.zeros(height, dtype=np.int64) for _ in range(3))
         if self._line is not None:
             here = number < len(self._line.ends)
             begins = np.append(0, self._line.ends[:-1])
             at[here], end[here] = begins[number[here]], self._line.ends[number[here]]
-            upto[here] = self._line.first_from(number[here], due[here] + 1)
+            stop[here] = self._line.first_from(number[here], due[here] + 1)
         return Matches(
             source=np.arange(height),
             number=number,
@@ -181,9 +192,9 @@ class _Epoch:
             due=due,
             stage=remembered[_STAGE].cast(pl.Int64).to_numpy().copy(),
             rows=np.full((height, len(self._pattern.taking)), -1),
-            fate=remembered[_FATE].cast(pl.Int64).to_numpy().copy(),
+            status=remembered[_FATE].cast(pl.Int64).to_numpy().copy(),
             at=at,
-            upto=upto,
+            stop=stop,
             end=end,
         )
 
@@ -208,11 +219,11 @@ class _Epoch:
     def settle(self, progress: Progress) -> pl.DataFrame | None:
         """Say what becomes of every match by the end of the epoch; hands the rows to tell."""
         matches, pattern = self.matches, self._pattern
-        whole = (matches.stage == len(pattern.taking)) & (matches.fate != FAILED)
+        whole = (matches.stage == len(pattern.taking)) & (matches.status != FAILED)
         over = matches.due < progress.after
         if pattern.steps[-1].absent:
             found = np.flatnonzero(whole & over)
-            ends, instants = 2 * matches.upto[found] - 1, matches.due[found]
+            ends, instants = 2 * matches.stop[found] - 1, matches.due[found]
         else:
             found = np.flatnonzero(whole)
             last = matches.rows[found, -1]
@@ -221,7 +232,7 @@ class _Epoch:
             found, instants, self._gone = skip_past(matches, found, ends, instants)
         self._gone[found] = True
         if not pattern.timeouts:
-            self._gone |= matches.fate == FAILED
+            self._gone |= matches.status == FAILED
             return self._told(found, instants)
         late = np.flatnonzero(over & ~self._gone)
         matched = pl.Series("matched", np.arange(len(found) + len(late)) < len(found))
@@ -233,7 +244,7 @@ class _Epoch:
         matches = self.matches
         new = (matches.source < 0) & ~self._gone
         stage, fate = self._before
-        other = (matches.source >= 0) & ((matches.stage != stage) | (matches.fate != fate) | self._gone)
+        other = (matches.source >= 0) & ((matches.stage != stage) | (matches.status != fate) | self._gone)
         which = np.flatnonzero((new | other) & (matches.due >= progress.after))
         if not len(which):
             return None
@@ -244,7 +255,7 @@ class _Epoch:
                 pl.Series(_DUE, matches.due[which]),
                 pl.Series(_NTH, self._nth(which)),
                 pl.Series(_STAGE, matches.stage[which], dtype=pl.Int8),
-                pl.Series(_FATE, np.where(gone, _GONE, matches.fate[which]), dtype=pl.Int8),
+                pl.Series(_FATE, np.where(gone, _GONE, matches.status[which]), dtype=pl.Int8),
                 *(self._value(name, which, gone).alias(name) for name in self._pattern.kept),
             ]
         )

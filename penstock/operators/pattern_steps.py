@@ -56,7 +56,7 @@ def prev(name: str, column: str) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PatternStage:
     """What a partial match waits for: an event that is `wanted` (None: for its time to pass), and none before it
     that one of `unwanted` describes."""
 
@@ -74,10 +74,10 @@ class Stage:
         return frame.with_columns(_wanted=wanted, _unwanted=unwanted).select("_wanted", "_unwanted")
 
 
-def stages(steps: Sequence[PatternStep]) -> list[Stage]:
+def build_stages(steps: Sequence[PatternStep]) -> list[PatternStage]:
     """The stages of a pattern: one a step that takes an event, and a last one if something must be absent at the
     end."""
-    found: list[Stage] = []
+    found: list[PatternStage] = []
     unwanted: list[PatternStep] = []
     taken: list[str] = []
     for one in steps:
@@ -92,8 +92,8 @@ def stages(steps: Sequence[PatternStep]) -> list[Stage]:
     return found
 
 
-def _stage(wanted: PatternStep | None, unwanted: Sequence[PatternStep], taken: Sequence[str]) -> Stage:
+def _stage(wanted: PatternStep | None, unwanted: Sequence[PatternStep], taken: Sequence[str]) -> PatternStage:
     conditions = [*unwanted, *([] if wanted is None else [wanted])]
     references = {name: place for one in conditions for name, place in one.references(taken).items()}
     own = sorted({name for one in conditions for name in one.own(taken)})
-    return Stage(wanted, tuple(unwanted), references, tuple(own))
+    return PatternStage(wanted, tuple(unwanted), references, tuple(own))

@@ -32,11 +32,11 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Condition, taken
-from penstock.operators.pairing import Ints, Stretch
-from penstock.operators.pairs import Matcher, within
+from penstock.operators.join_candidates import Ints, SortedRows
+from penstock.operators.join_columns import JoinCondition, gather_columns
+from penstock.operators.product_pairs import PairFinder, ranges_within
 from penstock.operators.routing import Grid, Route
-from penstock.operators.strict import placed
+from penstock.operators.strict import add_position
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -69,14 +69,14 @@ class Product(Operator):
     right: tuple[str, ...]
     before: int
     after: int
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     distinct: bool = False
 
     keys = ()
     ports = 2
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         return self.distinct
 
     def route(self, port: int = 0) -> Route:
@@ -87,7 +87,7 @@ class Product(Operator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         # the place deals the rows out over the grid
-        return placed(frame).select(*ORDER, *(self.right if port else self.left))
+        return add_position(frame).select(*ORDER, *(self.right if port else self.left))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         left, right = (self._new(frame, port) for port, frame in enumerate(inputs))
@@ -96,27 +96,29 @@ class Product(Operator):
         if left is not None:
             sides = [] if right is None else [(right, Ties.HALVED)]
             runs = rights.runs(progress.before - self.before, _ENDLESS)
-            sides += [(Stretch.of(run), Ties.DROPPED) for run in runs]
+            sides += [(SortedRows.of(run), Ties.DROPPED) for run in runs]
             found += self._paired(left, sides, state)
         if right is not None:
             runs = lefts.runs(progress.before - self.after, _ENDLESS)
-            found += self._paired(right, [(Stretch.of(run), Ties.KEPT) for run in runs], state, turned=True)
+            found += self._paired(
+                right, [(SortedRows.of(run), Ties.KEPT) for run in runs], state, turned=True
+            )
         # a row stays while one still to come may be near enough to it
         _put_by(lefts, left, progress.after - self.after)
         _put_by(rights, right, progress.after - self.before)
         return {"": pl.concat(found) if found else None}
 
-    def _new(self, frame: pl.DataFrame | None, port: int) -> Stretch | None:
+    def _new(self, frame: pl.DataFrame | None, port: int) -> SortedRows | None:
         """The rows that came, with what is kept of them: their place only where it is asked about."""
         if frame is None or not frame.height:
             return None
         place = [name for name in (PARTITION, SEQUENCE, INPUT) if self.distinct and name in frame.columns]
-        return Stretch.sorted(frame.select(HASH, TIME, *place, *(self.right if port else self.left)))
+        return SortedRows.sorted(frame.select(HASH, TIME, *place, *(self.right if port else self.left)))
 
     def _paired(
         self,
-        outer: Stretch,
-        sides: list[tuple[Stretch, Ties]],
+        outer: SortedRows,
+        sides: list[tuple[SortedRows, Ties]],
         state: SliceState,
         *,
         turned: bool = False,
@@ -126,35 +128,35 @@ class Product(Operator):
         below, above = (self.after, before) if turned else (before, self.after)
         matcher = None
         for inner, ties in sides:
-            low, high = within(outer, inner, state.bucket_count, below, above)
-            matcher = matcher or Matcher(outer.rows, self.condition, inner.rows.schema)
-            ones, others = matcher.pairs(inner.rows, low, high)
+            low, high = ranges_within(outer, inner, state.bucket_count, below, above)
+            matcher = matcher or PairFinder(outer.rows, self.condition, inner.rows.schema)
+            ones, others = matcher.find(inner.rows, low, high)
             left, right = (inner.rows, outer.rows) if turned else (outer.rows, inner.rows)
             lefts, rights = (others, ones) if turned else (ones, others)
             if self.distinct and len(lefts):
                 lefts, rights = _earlier_first(left, right, lefts, rights, ties)
             if len(lefts):
-                yield joined(left, right, lefts, rights, self.left, self.right)
+                yield join_pairs(left, right, lefts, rights, self.left, self.right)
 
     def describe(self) -> str:
-        span = reach(self.after if self.distinct else self.before, self.after)
+        span = describe_span(self.after if self.distinct else self.before, self.after)
         different = " of different rows" if self.distinct else ""
-        return f"product{different} {span}{said(self.condition)}"
+        return f"product{different} {span}{describe_condition(self.condition)}"
 
 
-def reach(before: int, after: int) -> str:
+def describe_span(before: int, after: int) -> str:
     """A window of time as `explain` says it."""
     if before == after:
         return f"within {spelled(after)}"
     return f"from {spelled(before)} before to {spelled(after)} after"
 
 
-def said(condition: Condition | None) -> str:
+def describe_condition(condition: JoinCondition | None) -> str:
     """A condition as `explain` says it."""
     return f" where {condition.text}" if condition else ""
 
 
-def joined(
+def join_pairs(
     left: pl.DataFrame,
     right: pl.DataFrame,
     lefts: Ints,
@@ -164,11 +166,11 @@ def joined(
 ) -> pl.DataFrame:
     """The rows of pairs: the columns of both, and the later time."""
     later = np.maximum(left[TIME].to_numpy()[lefts], right[TIME].to_numpy()[rights])
-    mine, theirs = taken(left, left_names, lefts), taken(right, right_names, rights)
+    mine, theirs = gather_columns(left, left_names, lefts), gather_columns(right, right_names, rights)
     return pl.DataFrame([pl.Series(TIME, later), *mine, *theirs])
 
 
-def _put_by(journal: Journal, new: Stretch | None, floor: int) -> None:
+def _put_by(journal: Journal, new: SortedRows | None, floor: int) -> None:
     if new is not None:
         rows = new.rows.filter(pl.col(TIME) >= floor)
         if rows.height:
@@ -183,7 +185,9 @@ def _earlier_first(
     """The pairs whose left row comes first in the total order."""
     places = [name for name in (TIME, PARTITION, SEQUENCE, INPUT) if name in left.columns]
     equal, earlier = np.ones(len(lefts), dtype=bool), np.zeros(len(lefts), dtype=bool)
-    mine, others = (pl.DataFrame(taken(side, places, at)) for side, at in ((left, lefts), (right, rights)))
+    mine, others = (
+        pl.DataFrame(gather_columns(side, places, at)) for side, at in ((left, lefts), (right, rights))
+    )
     for name in places:
         one, other = mine[name].to_numpy(), others[name].to_numpy()
         earlier |= equal & (one < other)

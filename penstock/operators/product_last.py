@@ -27,11 +27,11 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Condition
-from penstock.operators.pairing import Ints
-from penstock.operators.pairs import Matcher
-from penstock.operators.product import joined, reach, said
-from penstock.operators.strict import due, placed
+from penstock.operators.join_candidates import Ints
+from penstock.operators.join_columns import JoinCondition
+from penstock.operators.product import describe_condition, describe_span, join_pairs
+from penstock.operators.product_pairs import PairFinder
+from penstock.operators.strict import add_position, take_due
 from penstock.state.buckets import HASH
 from penstock.state.collection import Journal
 
@@ -57,7 +57,7 @@ class LastProduct(Operator):
     n: int
     before: int | None = None
     after: int | None = None
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     distinct: bool = False
 
     keys = ()
@@ -71,7 +71,7 @@ class LastProduct(Operator):
         return set(self.right if port else self.left)
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *(self.right if port else self.left))
+        return add_position(frame).select(*ORDER, *(self.right if port else self.left))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
         now = [self._due(port, inputs[port], state, progress) for port in (0, 1)]
@@ -95,7 +95,7 @@ class LastProduct(Operator):
             if INPUT not in frame.columns:
                 frame = frame.with_columns(pl.lit(0, pl.UInt8).alias(INPUT))
             frame = frame.select(HASH, *_PLACE, *(self.right if port else self.left))
-        rows = due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
+        rows = take_due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
         return None if rows is None else rows.sort(_PLACE, maintain_order=True)
 
     def _looked_back(
@@ -109,15 +109,17 @@ class LastProduct(Operator):
         if span is not None:
             near = np.searchsorted(inner[TIME].to_numpy(), outer[TIME].to_numpy() - span, side="left")
             low = np.maximum(low, near)
-        ones, others = Matcher(outer, self.condition, inner.schema).pairs(inner, low, high)
+        ones, others = PairFinder(outer, self.condition, inner.schema).find(inner, low, high)
         left, right = (inner, outer) if port else (outer, inner)
         lefts, rights = (others, ones) if port else (ones, others)
-        return joined(left, right, lefts, rights, self.left, self.right)
+        return join_pairs(left, right, lefts, rights, self.left, self.right)
 
     def describe(self) -> str:
-        span = "" if self.before is None or self.after is None else f" {reach(self.before, self.after)}"
+        span = (
+            "" if self.before is None or self.after is None else f" {describe_span(self.before, self.after)}"
+        )
         different = " of different rows" if self.distinct else ""
-        return f"product{different} with the last {self.n}{span}{said(self.condition)}"
+        return f"product{different} with the last {self.n}{span}{describe_condition(self.condition)}"
 
 
 def _remembered(journal: Journal, due: pl.DataFrame | None, n: int) -> pl.DataFrame | None:

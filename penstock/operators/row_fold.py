@@ -17,9 +17,9 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.contract import TIME, Progress, SliceState
-from penstock.operators.custom import failed, not_serializable
+from penstock.operators.custom import not_serializable_error, user_code_error
 from penstock.operators.identity import NOT_STATE
-from penstock.operators.strict import Ordered, StrictOperator, in_order, place_of, told_apart
+from penstock.operators.strict import Ordered, StrictOperator, number_siblings, position_columns, take_ordered
 from penstock.state import plain
 from penstock.state.buckets import HASH
 
@@ -60,7 +60,7 @@ class RowFold(StrictOperator):
         if useless is not None:
             states.expire(useless)
         states.compact(useless)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         if ordered is None:
             return None
         heads = ordered.rows.select(HASH, *self.keys).filter(pl.Series(ordered.first))
@@ -75,7 +75,9 @@ class RowFold(StrictOperator):
         if not told:
             return None
         # rows told at one event follow one another
-        return told_apart(ordered.rows.select(place_of(ordered.rows))[np.array(at)].hstack(self._frame(told)))
+        return number_siblings(
+            ordered.rows.select(position_columns(ordered.rows))[np.array(at)].hstack(self._frame(told))
+        )
 
     def _folded(
         self, ordered: Ordered, before: pl.DataFrame
@@ -113,7 +115,7 @@ class RowFold(StrictOperator):
                     at.extend([number] * (len(told) - len(at)))
         except Exception as failure:
             code = getattr(self.function, "__code__", None)
-            raise failed(failure, () if code is None else (code,), self.name) from failure
+            raise user_code_error(failure, () if code is None else (code,), self.name) from failure
         after.append(self._kept(state))
         return told, at, after
 
@@ -121,7 +123,7 @@ class RowFold(StrictOperator):
         try:
             return plain.to_bytes(state)
         except TypeError as failure:
-            raise not_serializable(self.name, state, str(failure)) from failure
+            raise not_serializable_error(self.name, state, str(failure)) from failure
 
     def _frame(self, told: list[Mapping[str, Any]]) -> pl.DataFrame:
         if lost := sorted({name for row in told for name in self.outgoing if name not in row}):

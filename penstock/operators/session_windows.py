@@ -26,14 +26,14 @@ from penstock.operators.event_windows import (
     DUE,
     START,
     EventWindows,
-    Places,
+    Ints,
+    drop_keys,
     first_from,
-    without,
 )
-from penstock.operators.panes import together
-from penstock.operators.search import chained
-from penstock.operators.strict import Ordered, grouped, in_order, total_order
-from penstock.operators.windows import spread
+from penstock.operators.panes import concat_frames
+from penstock.operators.strict import Ordered, group_by_key, take_ordered, total_order
+from penstock.operators.time_windows import expand_ranges
+from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
 from penstock.state.collection import Table
 
@@ -56,26 +56,26 @@ class SessionWindows(EventWindows):
         sessions.compact(progress.before)
         ended = sessions.due(progress.before, progress.after)
         early = self._waiting(frame, sessions, state, progress) if progress.flush else None
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         made = [] if ended is None else [ended]
         now = None
         if ordered is not None:
             now, gone_on = self._sessions(ordered, lambda heads: sessions.lookup(heads, self._kept()))
             over = pl.col(DUE) < progress.after
             sessions.insert(now.filter(~over))
-            made = [without(rows, gone_on, self.keys) for rows in made]
+            made = [drop_keys(rows, gone_on, self.keys) for rows in made]
             made.append(now.filter(over))
         rows = pl.concat([rows.select(made[-1].columns) for rows in made]) if made else None
         closed = self._told(rows, pl.col(DUE))
         if early is None:
             return closed
         at = max(progress.before, progress.after - 1)
-        return together(closed, self._told(self._standing(*early, now, progress), pl.lit(at, pl.Int64)))
+        return concat_frames(closed, self._told(self._standing(*early, now, progress), pl.lit(at, pl.Int64)))
 
     def _told(self, rows: pl.DataFrame | None, at: pl.Expr) -> pl.DataFrame | None:
         if rows is None or not rows.height:
             return None
-        return self.answers(rows.with_columns((pl.col(DUE) + 1).alias("_end"), at.alias(TIME)))
+        return self.result_rows(rows.with_columns((pl.col(DUE) + 1).alias("_end"), at.alias(TIME)))
 
     def _kept(self) -> list[str]:
         return [START, DUE, *self.parts()]
@@ -88,7 +88,7 @@ class SessionWindows(EventWindows):
         """The sessions that were open before this epoch and still are, and the events that wait after it."""
         earlier = state.journal("waiting", time=TIME).rows(progress.after, FOREVER)
         early = None if frame is None else frame.filter(pl.col(TIME) >= progress.after)
-        return sessions.due(progress.after, FOREVER), together(earlier, early)
+        return sessions.due(progress.after, FOREVER), concat_frames(earlier, early)
 
     def _standing(
         self,
@@ -99,8 +99,8 @@ class SessionWindows(EventWindows):
     ) -> pl.DataFrame | None:
         """All open sessions, if no other event came."""
         if now is not None and before is not None:
-            before = without(before, now.select(HASH, *self.keys).unique(), self.keys)
-        still = together(before, None if now is None else now.filter(pl.col(DUE) >= progress.after))
+            before = drop_keys(before, now.select(HASH, *self.keys).unique(), self.keys)
+        still = concat_frames(before, None if now is None else now.filter(pl.col(DUE) >= progress.after))
         if waiting is None:
             return still
 
@@ -111,8 +111,8 @@ class SessionWindows(EventWindows):
             found = heads.join(still, on=on, how="left", nulls_equal=True, maintain_order="left")
             return found.select(self._kept())
 
-        more, gone_on = self._sessions(grouped(waiting, self.keys, total_order(waiting)), kept)
-        return together(None if still is None else without(still, gone_on, self.keys), more)
+        more, gone_on = self._sessions(group_by_key(waiting, self.keys, total_order(waiting)), kept)
+        return concat_frames(None if still is None else drop_keys(still, gone_on, self.keys), more)
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -138,11 +138,11 @@ class SessionWindows(EventWindows):
         if self.longest is not None:
             due = np.minimum(due, began[low] + self.longest - 1)
         made = rows.select(HASH, *self.keys)[low].with_columns(
-            pl.Series(START, began[low]), pl.Series(DUE, due), *self.together(rows, low, high)
+            pl.Series(START, began[low]), pl.Series(DUE, due), *self.range_partials(rows, low, high)
         )
-        return self.gone_on(made, kept, from_[low]), heads.filter(pl.Series(goes_on))
+        return self.continue_partials(made, kept, from_[low]), heads.filter(pl.Series(goes_on))
 
-    def _begins(self, times: Places, first: np.ndarray, began: Places) -> np.ndarray:
+    def _begins(self, times: Ints, first: np.ndarray, began: Ints) -> np.ndarray:
         """Marks the first event of each session; `began` is when a session that starts with a row began."""
         begins = first.copy()
         begins[1:] |= times[1:] - times[:-1] >= self.gap
@@ -155,12 +155,12 @@ class SessionWindows(EventWindows):
             return begins
         # of the sessions that are too long each row leads to the one that would begin the next
         low, high = low[long], high[long]
-        session, row = spread(low, high - 1)
+        session, row = expand_ranges(low, high - 1)
         following = np.full(len(times), len(times))
         to = first_from(times, began[row] + self.longest, row, high[session])
         following[row] = np.where(to < high[session], to, len(times))
-        return begins | chained(low, following)
+        return begins | mark_chain(low, following)
 
-    def windows(self) -> str:
+    def describe_windows(self) -> str:
         capped = "" if self.longest is None else f", of {spelled(self.longest)} at most"
         return f"sessions with gaps of {spelled(self.gap)}{capped}"

@@ -25,12 +25,11 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.cells import PANE, places
-from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import Progress, SliceState
-from penstock.operators.panes import parts_of, together
+from penstock.operators.panes import concat_frames, partial_columns
+from penstock.operators.partials import PANE, merge_partials, pane_positions
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import Instants, spread
+from penstock.operators.time_windows import Instants, expand_ranges
 from penstock.state.buckets import HASH
 
 #: with fewer windows at a time, or partial answers that grow, panes are read again rather than blocks kept
@@ -47,7 +46,7 @@ class SlidingAggregation(Aggregation):
     kind: ClassVar[str] = "sliding-window-aggregate"
     state_version: ClassVar[int] = 1
 
-    def over_by(self, watermark: int) -> int | None:
+    def drained_at(self, watermark: int) -> int | None:
         """Never: when a window ends, others that hold some of its events are open."""
         return None
 
@@ -58,12 +57,12 @@ class SlidingAggregation(Aggregation):
         first, past = window.first_open(progress.before), window.first_open(progress.after)
         fresh, kept = self._next_block(first), window.start(self._next_block(past))
         if first == past:
-            self.taken(frame, state, kept, kept, kept)
+            self.take_due(frame, state, kept, kept, kept)
             return None
         # windows of the block in which the last epoch stopped, then whole blocks and perhaps a beginning
         resumed = min(fresh, past)
         low = window.start(fresh) if fresh < past else window.end(first - 1)
-        due = self.taken(frame, state, kept, low, window.end(past - 1))
+        due = self.take_due(frame, state, kept, low, window.end(past - 1))
         ends, since = state.journal("ends", time=PANE), state.journal("since", time=PANE)
         told = []
         if first < resumed:
@@ -71,14 +70,14 @@ class SlidingAggregation(Aggregation):
         ends.empty(window.start(past))
         since.empty(window.end(past - 1))
         if fresh < past and due is not None:
-            cells = cells_of(due, self.keys, self.aggregates)
+            cells = merge_partials(due, self.keys, self.aggregates)
             told.append(self._windows(cells, fresh, past - 1))
             if past % self._block:
                 self._stop(cells, state, past)
         ends.compact(window.start(past))
         since.compact(window.end(past - 1))
-        closed = together(*told)
-        return None if closed is None else self.finished(closed)
+        closed = concat_frames(*told)
+        return None if closed is None else self.result_rows(closed)
 
     @property
     def _fit(self) -> int:
@@ -107,23 +106,23 @@ class SlidingAggregation(Aggregation):
             state.journal("ends", time=PANE).insert(ends)
         after = cells.rows.filter(pl.col(PANE) >= self.window.start(middle))
         if after.height:
-            upto = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
-            merged = cells_of(after.with_columns(upto), self.keys, self.aggregates)
+            last_end = pl.lit(self.window.end(past - 1), pl.Int64).alias(PANE)
+            merged = merge_partials(after.with_columns(last_end), self.keys, self.aggregates)
             state.journal("since", time=PANE).insert(merged.rows)
 
     def _resumed(
         self, due: pl.DataFrame | None, state: SliceState, first: int, past: int
     ) -> pl.DataFrame | None:
         """The windows from `first` to before `past`, of a block in which an earlier epoch stopped."""
-        window, upto = self.window, self.window.end(first - 1)
+        window, done = self.window, self.window.end(first - 1)
         ends = state.journal("ends", time=PANE).rows(window.start(first), window.start(past - 1) + 1)
         since = state.journal("since", time=PANE)
         if due is not None:
-            due = due.filter(pl.col(PANE).is_between(upto, window.end(past - 1), closed="left"))
-        after = together(since.rows(upto, upto + 1), due)
+            due = due.filter(pl.col(PANE).is_between(done, window.end(past - 1), closed="left"))
+        after = concat_frames(since.rows(done, done + 1), due)
         if after is None:
             return ends
-        cells = cells_of(after, self.keys, self.aggregates)
+        cells = merge_partials(after, self.keys, self.aggregates)
         so_far = self._merged(cells.rows, cells.number)
         if past % self._block:
             now = pl.lit(window.end(past - 1), pl.Int64).alias(PANE)
@@ -132,8 +131,8 @@ class SlidingAggregation(Aggregation):
 
     def _both(self, ends: pl.DataFrame | None, beginnings: pl.DataFrame) -> pl.DataFrame | None:
         """Windows of their parts before and after the middle."""
-        parts = together(ends, beginnings)
-        return None if parts is None else cells_of(parts, self.keys, self.aggregates).rows
+        parts = concat_frames(ends, beginnings)
+        return None if parts is None else merge_partials(parts, self.keys, self.aggregates).rows
 
     def _windows(self, cells: Ordered, first: int, last: int) -> pl.DataFrame | None:
         """The partial answers of the windows from number `first`, the first of a block, to `last`."""
@@ -146,15 +145,15 @@ class SlidingAggregation(Aggregation):
         least, most = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
-        low, number = spread(np.maximum(least, first), np.minimum(most, last))
+        low, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         # a window ends where another key begins, or a pane that is not before its end
-        place, panes = places(cells)
+        place, panes = pane_positions(cells)
         ends = cells.number[low] * (len(panes) + 1) + np.searchsorted(panes, self.window.end(number))
         high = np.searchsorted(place, ends)
         return (
             cells.rows.select(HASH, *self.keys)[low]
             .with_columns(pl.Series(PANE, self.window.start(number)))
-            .with_columns(column for a in self.aggregates for column in a.over(cells.rows, low, high))
+            .with_columns(column for a in self.aggregates for column in a.merge_ranges(cells.rows, low, high))
         )
 
     def _ends(self, cells: Ordered, first: int, last: int, block: int) -> pl.DataFrame:
@@ -164,7 +163,7 @@ class SlidingAggregation(Aggregation):
         most = (cells.rows[PANE].to_numpy() - self.window.offset) // self.window.advance
         # the windows that hold the cell before, too, are that one's
         least = np.where(new, stretch * block, np.append(0, most[:-1] + 1))
-        row, number = spread(np.maximum(least, first), np.minimum(most, last))
+        row, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
         merged = self._merged(cells.rows.reverse(), np.cumsum(new, dtype=np.int64)[::-1]).reverse()
         return merged[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
@@ -182,7 +181,7 @@ class SlidingAggregation(Aggregation):
         least, _ = self.window.holding(cells.rows[PANE].to_numpy())
         # the windows that hold the cell after, too, are that one's
         most = np.minimum(np.where(final, past, np.append(least[1:], 0)), past) - 1
-        row, number = spread(np.maximum(least, first), most)
+        row, number = expand_ranges(np.maximum(least, first), most)
         return so_far[row].with_columns(pl.Series(PANE, self.window.start(number)))
 
     def _stretches(self, cells: Ordered, block: int) -> tuple[Instants, npt.NDArray[np.bool_]]:
@@ -199,9 +198,9 @@ class SlidingAggregation(Aggregation):
         some = np.flatnonzero(~(new & np.append(new[1:], True)))
         if not len(some):
             return rows
-        parts = rows.select(parts_of(self.aggregates))
+        parts = rows.select(partial_columns(self.aggregates))
         ran = parts[some].with_columns(pl.Series(_GROUP, group[some]))
-        ran = ran.with_columns(e for a in self.aggregates for e in a.running(_GROUP)).drop(_GROUP)
+        ran = ran.with_columns(e for a in self.aggregates for e in a.merge_running(_GROUP)).drop(_GROUP)
         at = np.arange(rows.height)
         at[some] = rows.height + np.arange(len(some))
         return rows.with_columns(pl.concat([parts, ran], rechunk=True)[at].get_columns())

@@ -71,10 +71,10 @@ class StrictOperator(Operator):
         return "strict"
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *sorted(self.needs(port)))
+        return add_position(frame).select(*ORDER, *sorted(self.needs(port)))
 
 
-def placed(frame: pl.DataFrame) -> pl.DataFrame:
+def add_position(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows with a place in the total order, for a sender to a strict operator.
 
     An operator's answers have none of their own: at one instant they come after a log's events, in the order of
@@ -87,7 +87,7 @@ def placed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit(DERIVED, pl.UInt32).alias(PARTITION), place)
 
 
-def place_of(rows: pl.DataFrame) -> tuple[str, ...]:
+def position_columns(rows: pl.DataFrame) -> tuple[str, ...]:
     """The columns by which a row made by one of these events has its place in the total order.
 
     Where events of several inputs meet, two may share theirs; then a row's place is given by its content.
@@ -106,7 +106,7 @@ def _content(frame: pl.DataFrame) -> pl.DataFrame:
     return mine.with_columns(texts)
 
 
-def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
+def number_siblings(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of which several, made of one event, may share a place: each gets its own, in the order they stand.
 
     A place's sequence is shifted to make room for a number. Where there is no room (more than 16,384 rows of an
@@ -128,10 +128,10 @@ def told_apart(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(partition.alias(PARTITION), pl.Series(SEQUENCE, shifted))
 
 
-def numbered_by_input(rows: pl.DataFrame) -> pl.DataFrame:
+def fold_input_into_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of several inputs, of which an event may have come by more than one, in one order without them.
 
-    A place's sequence is shifted to make room for the number of the input, as in `told_apart`. Answers keep their
+    A place's sequence is shifted to make room for the number of the input, as in `number_siblings`. Answers keep their
     places: those of equal contents alone share one.
     """
     sequence, derived = rows[SEQUENCE].to_numpy(), (rows[PARTITION] == DERIVED).to_numpy()
@@ -160,7 +160,7 @@ def _nth_of_place(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
     return number
 
 
-def in_order(
+def take_ordered(
     frame: pl.DataFrame | None,
     keys: tuple[str, ...],
     state: SliceState,
@@ -168,11 +168,11 @@ def in_order(
     name: str = "waiting",
 ) -> Ordered | None:
     """The events due now; None when there are none. Those that are not wait in the journal of this name."""
-    rows = due(frame, state.journal(name, time=TIME), progress)
-    return None if rows is None else grouped(rows, keys, total_order(rows))
+    rows = take_due(frame, state.journal(name, time=TIME), progress)
+    return None if rows is None else group_by_key(rows, keys, total_order(rows))
 
 
-def due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.DataFrame | None:
+def take_due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.DataFrame | None:
     """The events due now, as they come; None when there are none."""
     earlier = waiting.flush(progress.before, progress.after)
     parts = [earlier] if earlier is not None and earlier.height else []
@@ -189,7 +189,7 @@ def due(frame: pl.DataFrame | None, waiting: Journal, progress: Progress) -> pl.
     return pl.concat(parts, rechunk=True)
 
 
-def grouped(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
+def group_by_key(rows: pl.DataFrame, keys: tuple[str, ...], order: pl.Series | None = None) -> Ordered:
     """Rows brought together by key; within a key as they stand, or in the order of these row numbers."""
     rows = rows.rechunk()  # to gather from several chunks takes twenty times as long
     hashes = rows[HASH] if order is None else rows[HASH].gather(order)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
+from penstock.origin import Origin, here
 from penstock.query import logical
-from penstock.query.origin import Origin, here
 from penstock.query.rows import stream_given
 from penstock.sinks.contract import Sink
 

@@ -17,8 +17,7 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.partitioners import ByRange
 from penstock.operators.routing import Partitioner
-from penstock.query.empty import no_rows
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 from penstock.query.purity import calls_python, check_row_wise, tried
 from penstock.state.buckets import can_be_key
 
@@ -261,7 +260,7 @@ def _resolved(
     schema: Schema, columns: Mapping[str, pl.Expr], only: bool, origin: Origin
 ) -> dict[str, pl.DataType]:
     """The columns there are after these expressions, which are tried out on no rows and on a row of nulls."""
-    empty = no_rows(schema)
+    empty = empty_frame(schema)
     for name, expr in columns.items():
         failure = tried(expr, functools.partial(_failure, empty, expr))
         # what some rows make it fail with may be their fault; what any rows do is its own
@@ -277,6 +276,16 @@ def _resolved(
             ) from failure
     made = empty.lazy().select(columns.values()) if only else empty.lazy().with_columns(columns.values())
     return dict(made.collect_schema())
+
+
+def empty_frame(schema: Schema) -> pl.DataFrame:
+    """A frame of these columns without rows, to try expressions on; made once for each list of columns."""
+    return _make_empty_frame(tuple(schema.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _make_empty_frame(columns: tuple[tuple[str, pl.DataType], ...]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict(columns))
 
 
 def _types_here(expr: pl.Expr, schema: Schema) -> str:

@@ -10,11 +10,11 @@ import polars as pl
 
 from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
-from penstock.operators.applied import Applied
 from penstock.operators.custom import CustomOperator
+from penstock.operators.custom_runner import CustomRunner
 from penstock.operators.row_fold import RowFold, RowFunction
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.purity import check_methods, check_repeatable
 from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
@@ -64,7 +64,7 @@ class KeyedCustoms(KeyedRows):
         }
         read = tuple(self.node.schema) if columns is None else tuple(dict.fromkeys(columns))
         check.columns_exist(read, self.node.schema, origin, type(operator).__qualname__)
-        made = Applied(self.keys, operator, read, schemas, ordering)
+        made = CustomRunner(self.keys, operator, read, schemas, ordering)
         from penstock.query.outputs import WithOutputs  # a stream, whose methods come back here
 
         return WithOutputs(stateful(origin, schemas[""], made, self.node).node, schemas)

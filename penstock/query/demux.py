@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from penstock.errors import UserError
+from penstock.origin import here
 from penstock.query import check, logical
-from penstock.query.origin import here
 from penstock.query.rows import Rows, stream_of
 
 if TYPE_CHECKING:

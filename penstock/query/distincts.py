@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.distinct import Distinct
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.origin import here
 from penstock.query.rows import Rows, stateful
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from penstock.operators.count_windows import CountWindows
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.landmark_windows import CLOSES, OPENS, LandmarkWindows
 from penstock.operators.session_windows import SessionWindows
-from penstock.operators.windows import INSTANT
+from penstock.operators.time_windows import INSTANT
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows
 from penstock.query.window import Window
 from penstock.query.windowed import Windowed

@@ -11,11 +11,11 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.count_join import CountJoin
-from penstock.operators.join import TimeJoin
-from penstock.operators.joined import Columns, Condition
+from penstock.operators.interval_join import IntervalJoin
+from penstock.operators.join_columns import JoinColumns, JoinCondition
 from penstock.operators.lookup import Lookup
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class KeyedJoins(KeyedRows):
         """
         origin = here()
         _sides_fit(self, other, origin, "join")
-        columns = Columns.of(self.node.schema, other.node.schema, self.keys, other.keys, suffix)
+        columns = JoinColumns.of(self.node.schema, other.node.schema, self.keys, other.keys, suffix)
         _names_fit(columns, origin)
         schema = columns.schema()
         if where is not None:
@@ -80,11 +80,11 @@ class KeyedJoins(KeyedRows):
                 where=str(origin),
                 hint='As in x = calls.key_by("src"); x.join(x, within="60s", distinct_pairs=True).',
             )
-        condition, ports = Condition.of(where), 1 if with_itself else 2
+        condition, ports = JoinCondition.of(where), 1 if with_itself else 2
         operator: Operator
         if events is None:
             back, ahead = _bounds(within, before, after, origin)
-            operator = TimeJoin(
+            operator = IntervalJoin(
                 self.keys,
                 other.keys,
                 columns,
@@ -136,7 +136,7 @@ class KeyedJoins(KeyedRows):
                     where=str(origin),
                     hint='Make one with .map(gone=col("state") == "closed") before key_by.',
                 )
-        columns = Columns.of(self.node.schema, theirs, self.keys, table.keys, suffix)
+        columns = JoinColumns.of(self.node.schema, theirs, self.keys, table.keys, suffix)
         _names_fit(columns, origin)
         operator = Lookup(self.keys, table.keys, columns, how, deleted, broadcast)
         return stateful(origin, columns.schema(), operator, self.node, table.node)
@@ -215,7 +215,7 @@ def _told(side: KeyedRows) -> str:
     return ", ".join(f"{key} {side.node.schema[key]}" for key in side.keys)
 
 
-def _names_fit(columns: Columns, origin: Origin) -> None:
+def _names_fit(columns: JoinColumns, origin: Origin) -> None:
     names = [name for name, _ in columns.left] + [named for _, named, _ in columns.right]
     for name in names:
         if names.count(name) > 1:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from penstock.duration import Duration
 from penstock.errors import UserError
 from penstock.operators.last_n import LastN
+from penstock.origin import here
 from penstock.query import check
 from penstock.query.customs import KeyedCustoms
 from penstock.query.event_windows import KeyedEventWindows
 from penstock.query.joins import KeyedJoins
-from penstock.query.origin import here
 from penstock.query.patterns import KeyedPatterns
 from penstock.query.rows import stateful
 from penstock.query.time_windows import InTime, Running, time_window

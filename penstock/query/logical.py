@@ -19,7 +19,7 @@ from penstock.logs.contract import Log
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Partitioner
 from penstock.operators.top_k import TopK
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 from penstock.sinks.contract import Sink
 
 Schema = Mapping[str, pl.DataType]

@@ -14,13 +14,21 @@ import polars as pl
 
 from penstock.errors import UserError
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.identity import Json, digest_of, encode, encode_own, kind_of
+from penstock.operators.identity import Json, digest_of, encode, encode_custom, kind_of
 from penstock.operators.routing import Partitioner
 from penstock.query import logical
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.format_1 import former_fingerprint, former_id
-from penstock.query.physical import Edge, OutputPlan, Plan, ScanPlan, SubQuery
-from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, Step, multiplies
+from penstock.query.physical import OutputPlan, Plan, ScanPlan, Stage
+from penstock.query.steps import (
+    ExplodeStep,
+    FilterStep,
+    FunctionStep,
+    KeepStep,
+    MapStep,
+    Step,
+    is_renumbering,
+)
 
 #: an input's number is a byte
 MOST_INPUTS = 256
@@ -39,7 +47,7 @@ class _Flow:
 
     def multiplied(self, step: FunctionStep | ExplodeStep) -> _Flow:
         """Through a step that makes several rows of one: only the last such step gives rows places of their own."""
-        earlier = (replace(s, apart=False) if multiplies(s) else s for s in self.steps)
+        earlier = (replace(s, renumber=False) if is_renumbering(s) else s for s in self.steps)
         return replace(self, steps=(*earlier, step))
 
 
@@ -66,7 +74,7 @@ class _Lowering:
         self._jobs: dict[EdgeSource, logical.FromJob] = {}
         self._previous: dict[EdgeSource, logical.Previous] = {}
         self._streams: dict[str, logical.Source] = {}
-        self._subqueries: dict[str, SubQuery] = {}
+        self._stages: dict[str, Stage] = {}
         #: the columns each sub-query keeps of its input, with their types
         self._kept: dict[str, dict[str, pl.DataType]] = {}
         self._flows: dict[logical.Node, list[_Flow]] = {}
@@ -94,12 +102,12 @@ class _Lowering:
             for name, source in self._streams.items()
         }
         summary = "; ".join(f"{o.name}: {_path(o.node)}" for o in self._app.outputs)
-        levels = max((sub.level for sub in self._subqueries.values()), default=0)
+        levels = max((sub.level for sub in self._stages.values()), default=0)
         given = {source: node.level for source, node in self._jobs.items()}
         plan = Plan(
             self._app.name,
             scans,
-            self._subqueries,
+            self._stages,
             tuple(edges),
             self._outputs,
             summary=summary,
@@ -129,7 +137,7 @@ class _Lowering:
                     flow.through(FilterStep(node.predicate, node.origin)) for flow in self._flow(node.input)
                 ]
             case logical.FlatMap():
-                many = FunctionStep(node.function, node.schema, node.origin, apart=True)
+                many = FunctionStep(node.function, node.schema, node.origin, renumber=True)
                 return [flow.multiplied(many) for flow in self._flow(node.input)]
             case logical.Explode():
                 explode = ExplodeStep(node.columns, node.origin)
@@ -178,7 +186,7 @@ class _Lowering:
         ports = [self._flow(part) for part in node.parts]
         flows = [flow for port in ports for flow in port]
         level = 1 + max(self._level(flow.source) for flow in flows)
-        name = f"{self._prefix}{len(self._subqueries) + 1}-{operator.kind}"
+        name = f"{self._prefix}{len(self._stages) + 1}-{operator.kind}"
         streams = tuple(dict.fromkeys(s for flow in flows for s in self._streams_of(flow.source)))
         if not streams:
             raise UserError(
@@ -192,7 +200,7 @@ class _Lowering:
             for port, part in enumerate(node.parts)
             for column in sorted(operator.needs(port))
         }
-        self._subqueries[name] = SubQuery(name, level, operator, streams, node.origin, _partitioners(node))
+        self._stages[name] = Stage(name, level, operator, streams, node.origin, _partitioners(node))
         if any(len(arriving) > MOST_INPUTS for arriving in ports) and operator.order == "strict":
             raise UserError(
                 "TOO_MANY_INPUTS",
@@ -202,7 +210,7 @@ class _Lowering:
             )
         for port, arriving in enumerate(ports):
             for place, flow in enumerate(arriving):
-                told_apart = len(arriving) > 1 and operator.by_place
+                told_apart = len(arriving) > 1 and operator.needs_position
                 needed, place_ = frozenset(operator.needs(port)), place if told_apart else None
                 self._edges.append(_Leg(flow, EdgeTarget("stage", name), needed, port, place_))
         return _Flow(EdgeSource("stage", name))
@@ -237,14 +245,14 @@ class _Lowering:
     def _level(self, source: EdgeSource) -> int:
         if source in self._jobs:
             return self._jobs[source].level
-        return 0 if source.stage is None else self._subqueries[source.stage].level
+        return 0 if source.stage is None else self._stages[source.stage].level
 
     def _streams_of(self, source: EdgeSource) -> tuple[str, ...]:
         if source in self._jobs:
             return self._jobs[source].streams
         if source in self._previous:
             return self._previous[source].streams
-        return (source.name,) if source.stage is None else self._subqueries[source.stage].streams
+        return (source.name,) if source.stage is None else self._stages[source.stage].streams
 
 
 def _partitioners(node: logical.Stateful) -> tuple[Partitioner, ...]:
@@ -278,21 +286,21 @@ def _path(node: logical.Node) -> str:
 def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefix: str) -> Plan:
     """The plan with what tells its state from that of others: the stateful operators, the types they keep, and what
     feeds them; and with what did in a state directory of format 1. Jobs are known by other names than their ids."""
-    sources = {id_: sorted(str(edge.source) for edge in plan.edges_to(id_)) for id_ in plan.subqueries}
-    former = {id_: former_id(id_, sub.operator) for id_, sub in plan.subqueries.items()}
-    subqueries = {
+    sources = {id_: sorted(str(edge.source) for edge in plan.edges_to(id_)) for id_ in plan.stages}
+    former = {id_: former_id(id_, sub.operator) for id_, sub in plan.stages.items()}
+    stages = {
         id_: replace(
             sub,
             identity=digest_of(_encoded(sub, [one.removeprefix(prefix) for one in sources[id_]], kept[id_])),
             former_id=former[id_],
         )
-        for id_, sub in plan.subqueries.items()
+        for id_, sub in plan.stages.items()
     }
     outputs = [(output.name, output.top) for output in plan.outputs.values()]
     shape: Json = {
         "app": plan.name,
         "streams": [*sorted(plan.scans)],
-        "operators": {id_: sub.identity for id_, sub in subqueries.items()},
+        "operators": {id_: sub.identity for id_, sub in stages.items()},
         "outputs": {name: encode(top) for name, top in outputs},
     }
     fed = [
@@ -303,19 +311,19 @@ def _identified(plan: Plan, kept: Mapping[str, Mapping[str, pl.DataType]], prefi
             {name: str(dtype) for name, dtype in kept[id_].items()},
             sub.partitioners,
         )
-        for id_, sub in plan.subqueries.items()
+        for id_, sub in plan.stages.items()
     ]
     return replace(
         plan,
-        subqueries=subqueries,
+        stages=stages,
         fingerprint=digest_of(shape),
         former_fingerprint=former_fingerprint(plan.name, plan.scans, fed, outputs),
     )
 
 
-def _encoded(sub: SubQuery, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
+def _encoded(sub: Stage, sources: list[str], kept: Mapping[str, pl.DataType]) -> Json:
     """What the state of a sub-query depends on."""
-    partitioners = [encode(one) if kind_of(one) else encode_own(one) for one in sub.partitioners]
+    partitioners = [encode(one) if kind_of(one) else encode_custom(one) for one in sub.partitioners]
     return {
         "operator": encode(sub.operator),
         "sources": [*sources],

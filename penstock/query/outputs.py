@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import UserError
+from penstock.origin import here
 from penstock.query import logical
-from penstock.query.origin import here
 from penstock.query.stream import Stream
 
 

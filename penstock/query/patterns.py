@@ -13,8 +13,8 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
+from penstock.origin import Origin, here
 from penstock.query import check
-from penstock.query.origin import Origin, here
 from penstock.query.rows import KeyedRows, stateful
 
 if TYPE_CHECKING:

@@ -17,44 +17,24 @@ import polars as pl
 
 from penstock.errors import PenstockError
 from penstock.ha.schemes import Semantics
+from penstock.operators.aggregate import Aggregation
 from penstock.operators.contract import Operator
-from penstock.operators.identity import digest_of, encode, read_by, versions_of
+from penstock.operators.group_top import GroupTop
+from penstock.operators.identity import digest_of, encode, readable_versions, versions_of
+from penstock.operators.job_windows import JobAggregation
 from penstock.operators.routing import ByKey, Partitioner, Route
 from penstock.operators.top_k import TopK
-from penstock.query.crowd import JobsPlan
-from penstock.query.ends import EdgeSource, EdgeTarget
-from penstock.query.instants import tells_whole_answers
+from penstock.origin import Origin
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
+from penstock.query.jobs_plan import JobsPlan
 from penstock.query.logical import StreamDefinition
-from penstock.query.origin import Origin
 from penstock.query.steps import Step
 from penstock.sinks.contract import Sink
 from penstock.state.continuity import Identities, state_of_output
 
 
 @dataclass(frozen=True)
-class Edge:
-    """Rows on their way: from where they come (of a sub-query by its `output`), through steps, to a `port` of a
-    sub-query or to an output.
-
-    `place` tells the edges of a port apart where several lead there and order matters. `forward`: the rows
-    are where they belong already and stay in their slice. `reduce`: they are merged before they travel.
-    `needed`: the columns the target reads (None: all).
-    """
-
-    id: int
-    source: EdgeSource
-    steps: tuple[Step, ...]
-    target: EdgeTarget
-    port: int = 0
-    output: str = ""
-    place: int | None = None
-    forward: bool = False
-    reduce: bool = False
-    needed: frozenset[str] | None = None
-
-
-@dataclass(frozen=True)
-class SubQuery:
+class Stage:
     """A stateful operator and, if rows are ranked right after it, the local part of a top-k."""
 
     id: str
@@ -123,7 +103,7 @@ class Plan:
 
     name: str
     scans: Mapping[str, ScanPlan]
-    subqueries: Mapping[str, SubQuery]
+    stages: Mapping[str, Stage]
     edges: tuple[Edge, ...]
     outputs: Mapping[str, OutputPlan]
     fingerprint: str = ""
@@ -148,22 +128,22 @@ class Plan:
         """The edges that lead to a sub-query."""
         return [edge for edge in self.edges if edge.target.stage == subquery]
 
-    def stage_of(self, end: EdgeSource | EdgeTarget) -> SubQuery | None:
+    def stage_of(self, end: EdgeSource | EdgeTarget) -> Stage | None:
         """The sub-query at an end of an edge; None where it is something else."""
-        return None if end.stage is None else self.subqueries.get(end.stage)
+        return None if end.stage is None else self.stages.get(end.stage)
 
-    def at_level(self, level: int) -> list[SubQuery]:
-        return [sub for sub in self.subqueries.values() if sub.level == level]
+    def at_level(self, level: int) -> list[Stage]:
+        return [sub for sub in self.stages.values() if sub.level == level]
 
     @cached_property
     def identities(self) -> Identities:
         """What tells the state of each sub-query, and of each output's ranking, from other state: by their ids."""
-        states = {sub.id: sub.identity for sub in self.subqueries.values()}
+        states = {sub.id: sub.identity for sub in self.stages.values()}
         for name, output in self.outputs.items():
             if output.top is not None:
                 states[state_of_output(name)] = digest_of(encode(output.top))
-        versions = {sub.id: versions_of(sub.operator) for sub in self.subqueries.values()}
-        readable = {sub.id: read_by(sub.operator) for sub in self.subqueries.values()}
+        versions = {sub.id: versions_of(sub.operator) for sub in self.stages.values()}
+        readable = {sub.id: readable_versions(sub.operator) for sub in self.stages.values()}
         return Identities(
             states,
             {id_: found for id_, found in versions.items() if found},
@@ -174,7 +154,7 @@ class Plan:
     @cached_property
     def former_ids(self) -> Mapping[str, str]:
         """The id that has become of each id in a state directory of format 1."""
-        return {sub.former_id: sub.id for sub in self.subqueries.values() if sub.former_id}
+        return {sub.former_id: sub.id for sub in self.stages.values() if sub.former_id}
 
     @cached_property
     def recoveries(self) -> Mapping[str, Semantics | None]:
@@ -184,8 +164,8 @@ class Plan:
     @cached_property
     def families(self) -> list[tuple[str, ...]]:
         """The sub-queries between which rows are handed over inside a slice, together; others by themselves."""
-        head = {sub: sub for sub in self.subqueries}
-        order = {sub: place for place, sub in enumerate(self.subqueries)}
+        head = {sub: sub for sub in self.stages}
+        order = {sub: place for place, sub in enumerate(self.stages)}
 
         def found(sub: str) -> str:
             while head[sub] != sub:
@@ -199,7 +179,7 @@ class Plan:
                 )
                 head[second] = first
         together: dict[str, list[str]] = {}
-        for sub in self.subqueries:
+        for sub in self.stages:
             together.setdefault(found(sub), []).append(sub)
         return [tuple(family) for family in together.values()]
 
@@ -213,7 +193,7 @@ class Plan:
         for group, members in {} if self.jobs is None else self.jobs.members.items():
             for member in members.values():
                 sources.setdefault(member.output, set()).add(EdgeSource("stage", group))
-        tellers = (sub.id for sub in self.subqueries.values() if tells_whole_answers(sub.operator))
+        tellers = (sub.id for sub in self.stages.values() if _emits_whole_results(sub.operator))
         whole = {EdgeSource("stage", id_) for id_ in tellers}
         ranked = {name for name, output in self.outputs.items() if output.top is not None}
         # of several that are united, one may tell of an instant at which another has nothing to say yet
@@ -227,3 +207,10 @@ class Plan:
         for edge in self.edges:
             found.setdefault(edge.source, []).append(edge)
         return found
+
+
+def _emits_whole_results(operator: Operator) -> bool:
+    """Whether the rows that an operator emits for one instant are a whole result."""
+    if isinstance(operator, GroupTop):  # one that emits changes emits some groups only
+        return not operator.top.changes_only
+    return isinstance(operator, Aggregation | JobAggregation)

@@ -9,12 +9,12 @@ import polars as pl
 
 from penstock.duration import Duration
 from penstock.errors import UserError
-from penstock.operators.joined import Condition
+from penstock.operators.join_columns import JoinCondition
+from penstock.operators.pair_filter import split_conjuncts
 from penstock.operators.product import Product
 from penstock.operators.product_last import LastProduct
-from penstock.operators.sieve import conjuncts
+from penstock.origin import Origin, here
 from penstock.query import check, logical
-from penstock.query.origin import Origin, here
 from penstock.query.rows import Rows, stateful, stream_given
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Products(Rows):
         schema = {**sides[0].schema, **sides[1].schema}
         if where is not None:
             check.condition(schema, where, origin, "the product's where")
-        condition = Condition.of(where)
+        condition = JoinCondition.of(where)
         columns = tuple(sides[0].schema), tuple(sides[1].schema)
         if events is not None:
             last = LastProduct(*columns, events, *bounds, condition, distinct_pairs)
@@ -77,7 +77,7 @@ def _renamed(node: logical.Node, names: dict[str, str], origin: Origin) -> logic
 
 def _filtered(node: logical.Node, where: pl.Expr, origin: Origin) -> logical.Node:
     """The rows for which the conditions hold that ask about this side alone."""
-    for part in conjuncts(where):
+    for part in split_conjuncts(where):
         asked = set(part.meta.root_names())
         if asked and asked <= set(node.schema):
             node = logical.Filter(origin, node.schema, node, part)

@@ -24,8 +24,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.origin import is_demo
-from penstock.query.origin import Origin
+from penstock.origin import Origin, is_demo
 
 T = TypeVar("T")
 

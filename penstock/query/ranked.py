@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
 from penstock.operators.count_windows import CountWindows
 from penstock.operators.group_top import GroupTop
 from penstock.operators.landmark_windows import LandmarkWindows
+from penstock.operators.on_change import OnChangeAggregation
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
-from penstock.operators.updates import Updates
+from penstock.origin import Origin
 from penstock.query import logical
-from penstock.query.origin import Origin
 
 
 def aggregate_under(node: logical.Node, origin: Origin) -> Aggregation | RunningAggregation:
@@ -42,7 +42,7 @@ def _reason(node: logical.Node, operator: object) -> tuple[str, str]:
             'Take windows all keys share, as in .window("30s"), or put such windows and an aggregate on top of these: '
             '.key_by(...).window("1h").aggregate(ps.max_(...)).top(10).',
         )
-    if isinstance(operator, Updates | Changes):
+    if isinstance(operator, PeriodicAggregation | OnChangeAggregation):
         return (
             "top needs whole windows or running totals, and with emit an aggregate tells parts of windows",
             'Leave emit out; for answers while a window is open use .running("10s").',

@@ -21,11 +21,11 @@ from penstock.errors import UserError
 from penstock.operators.contract import PARTITION, SEQUENCE, TIME
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.extremes import Max
-from penstock.operators.functions.shipped import Shipped
+from penstock.operators.functions.from_partials import FromPartials
 from penstock.operators.functions.user import User
-from penstock.operators.panes import PaneOperator, parts_of
+from penstock.operators.panes import PaneOperator, partial_columns
 from penstock.query import logical
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
 from penstock.query.lower import lowered
 from penstock.query.rewrite import rewritten
 from penstock.query.steps import Step
@@ -92,7 +92,7 @@ class Reduction:
         mine = logical.Filter(origin, source.schema, source, pl.col(CUT) == cut.number)
         named = tuple((name, pl.col(cut.names[name])) for name in cut.types)
         parts = logical.Map(origin, dict(cut.types), mine, named, only=True)
-        merged = tuple(Shipped.over_parts(function) for function in cut.operator.aggregates)
+        merged = tuple(FromPartials.over_parts(function) for function in cut.operator.aggregates)
         return replace(cut.node, parts=(parts,), operator=replace(cut.operator, aggregates=merged))
 
 
@@ -141,7 +141,7 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
         if not is_transferable(dtype):
             raise _refused(f"{name.lstrip('_')} is {dtype}, which agents do not send", node)
     keys = {key: f"c{number}k{place}" for place, key in enumerate(operator.keys)}
-    parts = {part: f"c{number}a{place}" for place, part in enumerate(parts_of(operator.aggregates))}
+    parts = {part: f"c{number}a{place}" for place, part in enumerate(partial_columns(operator.aggregates))}
     return Cut(number, node, operator, edge.steps, keys | parts, schema)
 
 
@@ -152,7 +152,7 @@ def _types(operator: PaneOperator, steps: tuple[Step, ...], source: logical.Sour
     for step in steps:
         frame = step.apply(frame)
     found = operator.prepare(frame).schema
-    return {name: found[name] for name in (*operator.keys, *parts_of(operator.aggregates))}
+    return {name: found[name] for name in (*operator.keys, *partial_columns(operator.aggregates))}
 
 
 def _unmergeable(function: AggregateFunction) -> str:

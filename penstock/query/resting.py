@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.origin import Origin
-from penstock.query.physical import Edge, Plan
+from penstock.origin import Origin
+from penstock.query.edges import Edge
+from penstock.query.physical import Plan
 from penstock.query.steps import FilterStep
 
 #: before an edge's own steps, so that its rows still have their columns
@@ -50,8 +51,8 @@ def _rests(edge: Edge, own: Collection[str]) -> bool:
 
 def _reached(plan: Plan) -> dict[str, frozenset[str]]:
     """The outputs to which each sub-query's rows lead, however far away."""
-    found: dict[str, frozenset[str]] = dict.fromkeys(plan.subqueries, frozenset())
-    for _ in plan.subqueries:  # each turn takes it one sub-query further
+    found: dict[str, frozenset[str]] = dict.fromkeys(plan.stages, frozenset())
+    for _ in plan.stages:  # each turn takes it one sub-query further
         for edge in plan.edges:
             if edge.source.stage is not None:
                 output = edge.target.output

@@ -12,7 +12,7 @@ from penstock.query.unknown import unknown
 
 if TYPE_CHECKING:
     from penstock.operators.contract import Operator
-    from penstock.query.origin import Origin
+    from penstock.origin import Origin
     from penstock.query.stream import Stream
 
 Order = Literal["strict", "epoch", "none"]

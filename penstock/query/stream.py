@@ -21,15 +21,15 @@ from penstock.duration import Duration, microseconds
 from penstock.errors import UserError
 from penstock.logs.contract import Log
 from penstock.operators.group_top import GroupTop, columns_of
-from penstock.operators.relay import Relay
+from penstock.operators.rebalance import Rebalance
 from penstock.operators.routing import Partitioner
 from penstock.operators.running import RunningAggregation
 from penstock.operators.top_k import TopK
+from penstock.origin import Origin, here
 from penstock.query import check, logical
 from penstock.query.demux import Demux
 from penstock.query.distincts import Distincts
 from penstock.query.keyed import Keyed
-from penstock.query.origin import Origin, here
 from penstock.query.products import Products
 from penstock.query.purity import check_repeatable
 from penstock.query.ranked import aggregate_under
@@ -182,7 +182,7 @@ class Stream(Demux, Distincts, Products):
 
         For costly steps after an operator whose rows lie on few slices, or a log of few partitions.
         """
-        return stateful(here(), self.node.schema, Relay(tuple(self.node.schema)), self.node)
+        return stateful(here(), self.node.schema, Rebalance(tuple(self.node.schema)), self.node)
 
     def key_by(
         self,

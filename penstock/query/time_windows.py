@@ -9,15 +9,15 @@ import polars as pl
 from penstock.duration import Duration, spelled
 from penstock.errors import UserError
 from penstock.operators.aggregate import Aggregation
-from penstock.operators.changes import Changes
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
+from penstock.operators.on_change import OnChangeAggregation
+from penstock.operators.periodic import PeriodicAggregation
 from penstock.operators.running import RunningAggregation
 from penstock.operators.sliding import SlidingAggregation
-from penstock.operators.updates import Updates
-from penstock.operators.windows import INSTANT, SINCE_EVER, TimeWindow
+from penstock.operators.time_windows import ALL_TIME, INSTANT, TimeWindow
+from penstock.origin import Origin
 from penstock.query import check
-from penstock.query.origin import Origin
 from penstock.query.window import Emission, Window
 
 #: how many windows an event may be in
@@ -41,8 +41,8 @@ class InTime(Window):
             made = Aggregation if self.window.alone else SlidingAggregation
             return made(keys, self.window, aggregates)
         if self.emission == "change":
-            return Changes(keys, self.window, aggregates)
-        return Updates(keys, self.window, aggregates, self.emission)
+            return OnChangeAggregation(keys, self.window, aggregates)
+        return PeriodicAggregation(keys, self.window, aggregates, self.emission)
 
     def emitting(self, emission: Emission, origin: Origin) -> Window:
         return replace(self, emission=emission)
@@ -61,7 +61,7 @@ class Running(Window):
     def operator(self, keys: tuple[str, ...], aggregates: tuple[AggregateFunction, ...]) -> Operator:
         if isinstance(self.emission, int):
             return RunningAggregation(keys, TimeWindow(self.emission, self.emission), aggregates)
-        return Changes(keys, SINCE_EVER, aggregates, running=True)
+        return OnChangeAggregation(keys, ALL_TIME, aggregates, running=True)
 
     def emitting(self, emission: Emission, origin: Origin) -> Window:
         if emission == "close":

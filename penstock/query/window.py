@@ -14,7 +14,7 @@ import polars as pl
 from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.functions import AggregateFunction
-from penstock.query.origin import Origin
+from penstock.origin import Origin
 
 #: when answers are told: at the end of the window, whenever they change, or every so many microseconds
 Emission = Literal["close", "change"] | int

@@ -12,8 +12,8 @@ from penstock.errors import UserError
 from penstock.operators import functions
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.functions.user import User
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.origin import here
 from penstock.query.purity import check_repeatable
 from penstock.query.rows import KeyedRows, ordered, stateful
 from penstock.query.window import Emission, Window
@@ -90,7 +90,7 @@ class Windowed(KeyedRows):
         check.columns_exist([a.column for a in aggregates if a.column], schema, origin, "the aggregate")
         check.names_free([a.alias for a in aggregates], origin)
         try:
-            resolved = tuple(aggregate.resolved(schema) for aggregate in aggregates)
+            resolved = tuple(aggregate.resolve(schema) for aggregate in aggregates)
         except UserError as error:
             raise UserError(
                 error.condition, error.primary, detail=error.detail, hint=error.hint, where=str(origin)

@@ -231,9 +231,9 @@ class Host:
 
     def results(self, job: str, since: int, most: int) -> list[Answer]:
         """What a job told in committed epochs from one on; of at most so many epochs. Raises if some of it is gone."""
-        upto = self.committed
+        through = self.committed
         self.check_kept(job, since)
-        return [answer for answer in self.program.since(job, since, most) if answer.epoch <= upto]
+        return [answer for answer in self.program.since(job, since, most) if answer.epoch <= through]
 
     def check_kept(self, job: str, since: int) -> None:
         """Raise if a job told something from an epoch on that is no longer kept."""

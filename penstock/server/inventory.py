@@ -91,7 +91,7 @@ def job_inside(program: Jobs | Kept, name: str) -> dict[str, Any]:
             "columns": columns_of(program.outputs[name]),
             "streams": list(plan.scans),
             "reads": [],
-            "plan": "\n".join(f"{s.id}: {s.operator.describe()}" for s in plan.subqueries.values()),
+            "plan": "\n".join(f"{s.id}: {s.operator.describe()}" for s in plan.stages.values()),
         }
     made = program.compiled(name)
     return {

@@ -12,9 +12,9 @@ from typing import Any
 
 from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.planner import group_of
-from penstock.query.ends import EdgeSource, EdgeTarget
+from penstock.query.edges import Edge, EdgeSource, EdgeTarget
 from penstock.query.explain import step_text
-from penstock.query.physical import Edge, Plan
+from penstock.query.physical import Plan
 from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
 #: a node or an edge says at most so much
@@ -88,7 +88,7 @@ def _nodes(plan: Plan, sources: Collection[EdgeSource], output: str, flow: Flow)
             yield _scan(name, plan.scans[name].stream.log.describe(), flow, str(source), title)
         elif source.kind == "job":
             yield GraphNode(id=str(source), kind="job", title=name, about=["what this job tells"])
-    for sub in plan.subqueries.values():
+    for sub in plan.stages.values():
         if EdgeSource("stage", sub.id) in sources:
             yield _sub_query(sub.id, type(sub.operator).__name__, [sub.operator.describe()], flow, 1)
     top = plan.outputs[output].top

@@ -49,18 +49,18 @@ class Dropped(Exception):
 
 
 class Ring:
-    """The latest events of one job, encoded once for all who listen: those of epochs after `begin`, up to `upto`."""
+    """The latest events of one job, encoded once for all who listen: those of epochs after `begin`, up to `through`."""
 
-    def __init__(self, job: str, identity: int, upto: int, limits: Limits) -> None:
+    def __init__(self, job: str, identity: int, through: int, limits: Limits) -> None:
         self.job, self.identity, self._limits = job, identity, limits
-        self.begin = self.upto = upto
+        self.begin = self.through = through
         self.events: deque[tuple[int, bytes]] = deque()
         self.members = 0
         self.ended: Dropped | None = None
         self._bytes = 0
         self._news = asyncio.Event()
 
-    def add(self, events: list[tuple[int, bytes]], upto: int) -> None:
+    def add(self, events: list[tuple[int, bytes]], through: int) -> None:
         """Take in what was told up to an epoch."""
         for epoch, text in events:
             self.events.append((epoch, text))
@@ -70,7 +70,7 @@ class Ring:
         ):
             self.begin, old = self.events.popleft()
             self._bytes -= len(old)
-        self.upto = upto
+        self.through = through
         if events:
             self._wake()
 
@@ -148,22 +148,22 @@ class Hub:
                     self._end(ring, Dropped("ending", "the service ends; resume when it is back"))
 
     async def _fill(self, ring: Ring) -> None:
-        upto = self.host.committed
-        events = await asyncio.to_thread(self._new, ring, upto)
-        ring.add(events, upto)
+        through = self.host.committed
+        events = await asyncio.to_thread(self._new, ring, through)
+        ring.add(events, through)
 
-    def _new(self, ring: Ring, upto: int) -> list[tuple[int, bytes]]:
+    def _new(self, ring: Ring, through: int) -> list[tuple[int, bytes]]:
         """What a job told after the ring's last epoch."""
         self.host.check_open()
         latest = self.host.program.whole(ring.job)
         if self.host.identity(ring.job) != ring.identity:
             raise _job_dropped(ring.job)
-        if latest is None or latest.epoch <= ring.upto or ring.upto >= upto:
+        if latest is None or latest.epoch <= ring.through or ring.through >= through:
             return []
-        if ring.upto + 1 == upto == latest.epoch:
+        if ring.through + 1 == through == latest.epoch:
             return [_encoded(ring.job, latest)]
-        found = self.host.program.since(ring.job, ring.upto + 1)
-        return [_encoded(ring.job, answer) for answer in found if answer.epoch <= upto]
+        found = self.host.program.since(ring.job, ring.through + 1)
+        return [_encoded(ring.job, answer) for answer in found if answer.epoch <= through]
 
     def _end(self, ring: Ring, why: Dropped) -> None:
         ring.end(why)
@@ -204,7 +204,7 @@ class Hub:
         identity = await asyncio.to_thread(self._checked, job, since)
         joined = self._joined(job, identity, client)
         ring = joined.__enter__()
-        return EventStream(self, ring, joined, ring.upto if since is None else since - 1, client)
+        return EventStream(self, ring, joined, ring.through if since is None else since - 1, client)
 
     def _checked(self, job: str, since: int | None) -> int:
         self.host.check_open()
@@ -231,8 +231,8 @@ class Hub:
                 await ring.wait(self.limits.heartbeat_seconds)
                 if ring.ended is not None or _after(ring, cursor):
                     continue
-                if ring.upto > cursor:
-                    cursor = ring.upto
+                if ring.through > cursor:
+                    cursor = ring.through
                     yield event("position", cursor, b"{}")
                 else:
                     yield b": nothing new\n\n"
@@ -241,14 +241,14 @@ class Hub:
                     "slow", f"epoch {cursor + 1} was told too long ago for a subscriber that keeps up"
                 )
             else:
-                upto = ring.upto
+                through = ring.through
                 found = await asyncio.to_thread(self._missed, ring, cursor + 1)
                 for epoch, text in found:
-                    if epoch <= upto:
+                    if epoch <= through:
                         cursor = epoch
                         yield text
                 if len(found) < _AT_ONCE:
-                    cursor = max(cursor, upto)
+                    cursor = max(cursor, through)
 
     def _missed(self, ring: Ring, since: int) -> list[tuple[int, bytes]]:
         if self.host.identity(ring.job) != ring.identity:

@@ -16,7 +16,7 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.errors import UserError
-from penstock.query.empty import no_rows
+from penstock.query.check import empty_frame
 from penstock.sql import arithmetic, types
 from penstock.sql.calls import FICKLE, called, check_known, fickle
 from penstock.sql.functions import Argument
@@ -49,7 +49,7 @@ class Expressions:
         self.relation = relation
         self.scope = scope
         self.schema = dict(relation.stream.node.schema if schema is None else schema)
-        self._frame = no_rows(self.schema).lazy()
+        self._frame = empty_frame(self.schema).lazy()
 
     # -- what others ask for ---------------------------------------------------------------------
 

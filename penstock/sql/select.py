@@ -14,8 +14,8 @@ import polars as pl
 from sqlglot import exp
 
 from penstock.errors import UserError
+from penstock.origin import here
 from penstock.query import check
-from penstock.query.origin import here
 from penstock.query.stream import Stream
 from penstock.sql.aggregates import is_aggregate
 from penstock.sql.expressions import Expressions, split

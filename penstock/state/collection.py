@@ -85,14 +85,14 @@ class _Collection:
         elif left is None:
             self._scope.store.let_go(entry.name)
 
-    def _write(self, rows: pl.DataFrame, upto: int, time: str | None = None) -> RunEntry | None:
+    def _write(self, rows: pl.DataFrame, through: int, time: str | None = None) -> RunEntry | None:
         entry = None
         if rows.height and self._scope.writes:
             entry = self._scope.store.write(
                 rows,
                 collection=self.name,
                 epoch=self._scope.epoch,
-                upto=upto,
+                through=through,
                 buckets=self._scope.bucket_count,
                 time=time,
             )
@@ -107,7 +107,7 @@ class _Collection:
         if not self._scope.writes:
             return
         buckets = self._scope.buckets
-        held = [Held(e.upto, e.epoch, e.bucket_rows(buckets)) for e in self._entries[start:]]
+        held = [Held(e.through, e.epoch, e.bucket_rows(buckets)) for e in self._entries[start:]]
         for turn in due(held, self._scope.epoch, at_once=at_once):
             self._merge(turn, merge, time, floor)
 
@@ -116,22 +116,22 @@ class _Collection:
         mine = [
             (entry, here)
             for entry in self._entries
-            if entry.upto <= turn.upto and (here := turn.buckets & entry.sections.keys())
+            if entry.through <= turn.through and (here := turn.buckets & entry.sections.keys())
         ]
-        taken = [(entry, here) for entry, here in mine if entry.upto >= turn.since]
+        taken = [(entry, here) for entry, here in mine if entry.through >= turn.since]
         runs = [self._scope.store.passing(entry, buckets) for entry, buckets in taken]
         if time is not None and floor is not None:  # before anything is sorted
             runs = [run.filter(pl.col(time) >= floor) for run in runs]
         # part after part: what is needed meanwhile does not grow with the state
         made = [merge(part, len(taken) == len(mine)) for part in parts(runs)]
         merged = self._write(
-            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), turn.upto, time
+            pl.concat([rows for rows in made if rows.height] or made[:1], rechunk=True), turn.through, time
         )
         for entry, buckets in taken:
             self._drop(entry, buckets)
         if merged is not None:
             self._entries.append(merged)
-            self._entries.sort(key=lambda entry: entry.upto)
+            self._entries.sort(key=lambda entry: entry.through)
 
 
 class Journal(_Collection):

@@ -57,21 +57,21 @@ class Held(NamedTuple):
     """A run, as far as merging goes: the newest epoch whose changes it holds, the epoch that wrote it, and the rows of
     every bucket."""
 
-    upto: int
+    through: int
     epoch: int
     rows: Mapping[int, int]
 
 
 class Turn(NamedTuple):
-    """What becomes one run: of these buckets, all that runs hold up to the epochs from `since` to `upto`."""
+    """What becomes one run: of these buckets, all that runs hold up to the epochs from `since` to `through`."""
 
     since: int
-    upto: int
+    through: int
     buckets: frozenset[int]
 
 
 def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn]:
-    """What is merged in this epoch; the runs are ordered by `upto`, and those with the same count as one.
+    """What is merged in this epoch; the runs are ordered by `through`, and those with the same count as one.
 
     A merge that is too much for one epoch is made of the runs up to the epoch before, a few buckets at a time. What it
     makes says so: it was written later than what it holds. Until all buckets have had their turn nothing older than
@@ -79,17 +79,17 @@ def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn
     """
     found: list[Turn] = []
     # the epoch's own, or that of the one before where it is not there yet; not what a merge made of older ones
-    came = [run for run in runs if run.upto == run.epoch >= epoch - 1]
-    newest = max((run.upto for run in came), default=-1)
-    fresh = sum(sum(run.rows.values()) for run in came if run.upto == newest)
+    came = [run for run in runs if run.through == run.epoch >= epoch - 1]
+    newest = max((run.through for run in came), default=-1)
+    fresh = sum(sum(run.rows.values()) for run in came if run.through == newest)
     most = max(ROWS_AN_EPOCH, ROWS_FOR_ONE * fresh)
     above = -1
-    for line in sorted({run.upto for run in runs if run.upto < run.epoch}, reverse=True):
+    for line in sorted({run.through for run in runs if run.through < run.epoch}, reverse=True):
         if turn := _turn(runs, line, above, most):
             found.append(turn)
             above = line
             break
-    levels = _levels([run for run in runs if run.upto > above])
+    levels = _levels([run for run in runs if run.through > above])
     picked = pick(list(levels.values()))
     if picked is None:
         return found
@@ -97,20 +97,22 @@ def due(runs: Sequence[Held], epoch: int, *, at_once: bool = False) -> list[Turn
     if at_once or sum(list(levels.values())[picked]) <= most:
         everywhere = frozenset(bucket for run in runs for bucket in run.rows)
         return [*found, Turn(newer[picked.start], newer[-1], everywhere)]
-    line = next((upto for upto in reversed(newer) if upto < epoch), -1)
+    line = next((through for through in reversed(newer) if through < epoch), -1)
     turn = None if found else _turn(runs, line, above, most)
     return [*found, turn] if turn else found
 
 
 def _turn(runs: Sequence[Held], line: int, above: int, most: int) -> Turn | None:
     """The next buckets of a merge of runs up to `line`: as many as `most` rows allow, at least one; None once done."""
-    done = {bucket for run in runs if run.upto == line < run.epoch for bucket in run.rows}
+    done = {bucket for run in runs if run.through == line < run.epoch for bucket in run.rows}
     # what those that had their turn left out, the others leave out as well
-    above = max((run.upto for run in runs if run.upto < line and done & run.rows.keys()), default=above)
+    above = max((run.through for run in runs if run.through < line and done & run.rows.keys()), default=above)
     left = [
-        Held(run.upto, run.epoch, {bucket: rows for bucket, rows in run.rows.items() if bucket not in done})
+        Held(
+            run.through, run.epoch, {bucket: rows for bucket, rows in run.rows.items() if bucket not in done}
+        )
         for run in runs
-        if above < run.upto <= line
+        if above < run.through <= line
     ]
     levels = _levels(left)
     if len(levels) < 2:
@@ -121,7 +123,7 @@ def _turn(runs: Sequence[Held], line: int, above: int, most: int) -> Turn | None
     since = list(levels)[start]
     costs: Counter[int] = Counter()
     for run in left:
-        if run.upto >= since:
+        if run.through >= since:
             costs.update(run.rows)
     chosen: set[int] = set()
     for bucket in sorted(
@@ -138,8 +140,8 @@ def _levels(runs: Iterable[Held]) -> dict[int, int]:
     """The rows of all runs up to the same epoch, by that epoch, oldest first; those without any are left out."""
     found: dict[int, int] = {}
     for run in runs:
-        found[run.upto] = found.get(run.upto, 0) + sum(run.rows.values())
-    return {upto: found[upto] for upto in sorted(found) if found[upto]}
+        found[run.through] = found.get(run.through, 0) + sum(run.rows.values())
+    return {through: found[through] for through in sorted(found) if found[through]}
 
 
 def parts(runs: Sequence[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:

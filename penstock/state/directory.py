@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
-from penstock.state.agreed import Agreed, numbered
 from penstock.state.continuity import (
     Continuity,
     Identities,
@@ -42,10 +41,11 @@ from penstock.state.difference import first_difference
 from penstock.state.durable import sync_directory
 from penstock.state.epoch_record import EpochRecord, Offset, PerPartition
 from penstock.state.format import FORMAT, KEY, refuse_newer
-from penstock.state.generation import Ground, fenced
+from penstock.state.generation import FencedDirectory, fenced_error
 from penstock.state.manifest import Manifest
 from penstock.state.run import epoch_of
-from penstock.state.run_file import check_run, unwritable
+from penstock.state.run_file import check_run, unwritable_error
+from penstock.state.shared_records import SharedRecords, list_epochs
 from penstock.state.upgrade import upgrade
 
 #: what may lie in a directory before it is a state directory; commands are taken in before a unit's first engine is up
@@ -59,36 +59,36 @@ REPLICAS = "replicas"
 class StateDirectory:
     """Opens, checks and locks a state directory; reads and writes what lies in it, except runs.
 
-    One of an HA unit has its epochs from the unit's book (`agreed`), and copies of their records.
+    One of an HA unit has its epochs from its `shared_records`, and copies of their records.
     """
 
-    def __init__(self, path: Path, agreed: Agreed | None = None) -> None:
+    def __init__(self, path: Path, shared_records: SharedRecords | None = None) -> None:
         self.path = path
-        self.agreed = agreed
+        self.shared_records = shared_records
         self.runs = path / "runs"
-        self._ground = Ground(path / "generations")
+        self._fenced_directory = FencedDirectory(path / "generations")
         self._lock: int | None = None
         #: the ids that have become of those in manifests of format 1
         self._former_ids: Mapping[str, str] | None = None
         #: up to which epoch manifests count without which states
         self._dropped: list[tuple[int, frozenset[str]]] | None = None
         #: the last epoch that another query than the present one has recorded
-        self.former_query_upto = -1
+        self.former_query_last_epoch = -1
 
     @property
     def generation(self) -> int:
         """The generation this one writes as; 0 before the directory is claimed."""
-        return self._ground.generation
+        return self._fenced_directory.generation
 
     @property
-    def ground(self) -> Ground:
+    def fenced_directory(self) -> FencedDirectory:
         """Where the engine that leads writes what it decides: of an HA unit, whatever directory it runs on, one."""
-        return self._ground if self.agreed is None else self.agreed.ground
+        return self._fenced_directory if self.shared_records is None else self.shared_records.fenced_directory
 
     @property
     def newest_generation(self) -> int:
         """The highest generation that ever claimed the directory; a lease on it must be higher."""
-        return self._ground.newest()
+        return self._fenced_directory.newest_generation()
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -117,10 +117,10 @@ class StateDirectory:
             facts = self.facts()
             if not drops_state or (facts is not None and facts[KEY] < FORMAT):
                 self.refuse_another(query, summary, former, use)
-            self._ground.take(generation)
+            self._fenced_directory.take_over(generation)
             facts = self.facts()
             if facts is not None and facts[KEY] < FORMAT:
-                facts = upgrade(self.path, self._ground, facts, query, summary)
+                facts = upgrade(self.path, self._fenced_directory, facts, query, summary)
             if facts is None:
                 facts = {
                     KEY: FORMAT,
@@ -132,19 +132,19 @@ class StateDirectory:
                 self.remember(facts)
         except OSError as failure:
             self.release()
-            raise unwritable(self.path, failure) from failure
+            raise unwritable_error(self.path, failure) from failure
         except PenstockError:
             self.release()
             raise
         self._dropped = self._drops_up_to_now(facts)
-        self.former_query_upto = int(facts.get("former_query_upto", -1))
+        self.former_query_last_epoch = int(facts.get("former_query_upto", -1))
         return facts
 
     def _drops_up_to_now(self, facts: dict[str, Any]) -> list[tuple[int, frozenset[str]]]:
         """Up to which epoch manifests count without which states. Manifests that were rolled back are not there any
         more: those that come in their place are of the present query, and no mark is about them."""
         newest = max(self.epochs(), default=-1)
-        marks = [(min(upto, newest), ids) for upto, ids in _dropped_in(facts)]
+        marks = [(min(through, newest), ids) for through, ids in _dropped_in(facts)]
         if marks != _dropped_in(facts):
             facts["dropped"] = _dropped_as_json(marks)
             self.remember(facts)
@@ -188,16 +188,18 @@ class StateDirectory:
             facts["dropped"] = _dropped_as_json(self._dropped)
         return found
 
-    def take(self, generation: int) -> None:
+    def take_over(self, generation: int) -> None:
         """Write as this generation from now on: the engine has come to lead."""
-        self._ground.take(generation)
+        self._fenced_directory.take_over(generation)
 
     def _refuse_alone(self) -> None:
         own = self.path / SHARED / "agreed"
         # a follower's directory lies in ha/replicas of the directory its unit was started on
         lent = self.path.resolve().parent
-        book = lent.parent / "agreed" if lent.name == REPLICAS else own
-        if book.exists() and (self.agreed is None or book.resolve() != self.agreed.path.resolve()):
+        unit_records = lent.parent / "agreed" if lent.name == REPLICAS else own
+        if unit_records.exists() and (
+            self.shared_records is None or unit_records.resolve() != self.shared_records.path.resolve()
+        ):
             raise UserError(
                 "STATE_OF_A_UNIT",
                 f"the state directory {self.path} belongs to an HA unit",
@@ -254,9 +256,9 @@ class StateDirectory:
         """Replace penstock.json."""
         path = self.path / "penstock.json"
         try:
-            self._ground.write_whole(path, json.dumps(facts, indent=1).encode())
+            self._fenced_directory.write_whole(path, json.dumps(facts, indent=1).encode())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
 
     def _take_lock(self, *, must: bool = True) -> None:
         handle = os.open(self.path / "engine.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -289,7 +291,7 @@ class StateDirectory:
         self.existing()
         self._take_lock()
         try:
-            self._ground.take()
+            self._fenced_directory.take_over()
             yield
         finally:
             self.release()
@@ -310,18 +312,18 @@ class StateDirectory:
     def record(self, epoch: int, record: EpochRecord) -> EpochRecord:
         """Write an epoch's record unless it has one; returns the one in force, if it is not a higher generation's."""
         path = self._record_path(epoch)
-        if self.agreed is not None:
-            record = self.agreed.record(epoch, self._recorded(path) if path.exists() else record)
+        if self.shared_records is not None:
+            record = self.shared_records.record(epoch, self._recorded(path) if path.exists() else record)
         try:
             if not path.exists():
-                if self.generation and self.agreed is None:
+                if self.generation and self.shared_records is None:
                     record = replace(record, generation=self.generation)
-                self._ground.write_once(path, record.to_bytes())
+                self._fenced_directory.write_once(path, record.to_bytes())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
         found = self._recorded(path)
-        if self.agreed is None and found.generation > self.generation > 0:
-            raise fenced(self.path, self.generation, found.generation)
+        if self.shared_records is None and found.generation > self.generation > 0:
+            raise fenced_error(self.path, self.generation, found.generation)
         return found
 
     def recorded_end(self, epoch: int) -> Offset | None:
@@ -334,12 +336,15 @@ class StateDirectory:
         path = self._record_path(epoch)
         if path.exists():
             return self._recorded(path)
-        return None if self.agreed is None else self.agreed.recorded(epoch)
+        return None if self.shared_records is None else self.shared_records.recorded(epoch)
 
     def newest_epoch(self) -> int:
         """The last epoch that has a record, its own or the unit's; -1 before the first."""
-        own = numbered(self.path / "epochs")
-        return max((*own[-1:], *(self.agreed.epochs() if self.agreed is not None else ())[-1:]), default=-1)
+        own = list_epochs(self.path / "epochs")
+        return max(
+            (*own[-1:], *(self.shared_records.epochs() if self.shared_records is not None else ())[-1:]),
+            default=-1,
+        )
 
     def last_commands(self) -> int:
         """How many commands the newest epoch record takes in, its own or the unit's."""
@@ -360,7 +365,7 @@ class StateDirectory:
         return {} if newest is None else newest.end.at
 
     def _newest_record(self) -> EpochRecord | None:
-        epochs = numbered(self.path / "epochs")
+        epochs = list_epochs(self.path / "epochs")
         return self._recorded(self._record_path(epochs[-1])) if epochs else None
 
     def _recorded(self, path: Path) -> EpochRecord:
@@ -379,12 +384,12 @@ class StateDirectory:
         path = self._manifest_path(manifest.epoch)
         try:
             manifest = replace(manifest, generation=self.generation, format=FORMAT)
-            fresh = self._ground.write_once(path, manifest.to_bytes())
+            fresh = self._fenced_directory.write_once(path, manifest.to_bytes())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
         if not fresh:
             if (newest := self.newest_generation) > self.generation > 0:
-                raise fenced(self.path, self.generation, newest)
+                raise fenced_error(self.path, self.generation, newest)
             raise InternalError(
                 "EPOCH_COMMITTED_TWICE",
                 f"epoch {manifest.epoch} already has a manifest",
@@ -414,7 +419,7 @@ class StateDirectory:
 
     def epochs(self) -> list[int]:
         """The epochs that have a manifest, ascending."""
-        return numbered(self.path / "manifests")
+        return list_epochs(self.path / "manifests")
 
     def manifest(self, epoch: int) -> Manifest:
         """The state after an epoch; epoch -1 is the empty state."""
@@ -440,8 +445,8 @@ class StateDirectory:
             self._dropped = []
             with contextlib.suppress(PenstockError):
                 self._dropped = _dropped_in(self.facts() or {})
-        for upto, ids in self._dropped:
-            if manifest.epoch <= upto:
+        for through, ids in self._dropped:
+            if manifest.epoch <= through:
                 manifest = drop_states(manifest, ids)
         return manifest
 
@@ -473,11 +478,11 @@ class StateDirectory:
                 torn.unlink(missing_ok=True)
         for epoch in epochs[:-keep]:
             self._manifest_path(epoch).unlink(missing_ok=True)
-        for epoch in numbered(self.path / "epochs"):
+        for epoch in list_epochs(self.path / "epochs"):
             if epoch < kept[0]:
                 self._record_path(epoch).unlink(missing_ok=True)
-        if self.agreed is not None and self.agreed.generation:
-            self.agreed.recycle(kept[0])
+        if self.shared_records is not None and self.shared_records.generation:
+            self.shared_records.recycle(kept[0])
         return gone
 
     def run_names(self) -> Iterator[str]:
@@ -512,4 +517,4 @@ def _dropped_in(facts: Mapping[str, Any]) -> list[tuple[int, frozenset[str]]]:
 
 
 def _dropped_as_json(marks: Iterable[tuple[int, frozenset[str]]]) -> list[dict[str, Any]]:
-    return [{"upto": upto, "states": sorted(ids)} for upto, ids in marks]
+    return [{"upto": through, "states": sorted(ids)} for through, ids in marks]

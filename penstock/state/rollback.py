@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import InternalError, UserError
 from penstock.state.directory import StateDirectory
-from penstock.state.run_file import unwritable
+from penstock.state.run_file import unwritable_error
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def rolled_back(state: StateDirectory, to: int | None = None) -> tuple[int, list
     try:
         state.remove_manifests_after(target)
     except OSError as failure:
-        raise unwritable(state.path, failure) from failure
+        raise unwritable_error(state.path, failure) from failure
     return target, taken
 
 

@@ -28,7 +28,7 @@ from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import PART, HostCache
 from penstock.state.durable import sync_files
 from penstock.state.ipc import dense_table
-from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable, write_run
+from penstock.state.run_file import Ranges, places_in, read_rows, read_run, unwritable_error, write_run
 from penstock.state.searched import Framed, Mapped, Searched
 
 #: a run of which more than this share is needed is read whole
@@ -43,12 +43,12 @@ LARGE = 1 << 20
 class RunEntry:
     """What a manifest says of a run: its name, its order, and the row range of every bucket still used.
 
-    `upto` is the newest epoch whose changes it holds: entries of a collection are ordered by it.
+    `through` is the newest epoch whose changes it holds: entries of a collection are ordered by it.
     `low` and `high` bound the rows' times (or panes), where the collection has them.
     """
 
     name: str
-    upto: int
+    through: int
     rows: int
     bytes: int
     sections: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class RunEntry:
         rest = {bucket: rows for bucket, rows in self.sections.items() if bucket not in buckets}
         if not rest:
             return None
-        return RunEntry(self.name, self.upto, self.rows, self.bytes, rest, self.low, self.high)
+        return RunEntry(self.name, self.through, self.rows, self.bytes, rest, self.low, self.high)
 
     @property
     def epoch(self) -> int:
-        """The epoch that wrote it: later than `upto` where old changes were merged in turns."""
+        """The epoch that wrote it: later than `through` where old changes were merged in turns."""
         return epoch_of(self.name)
 
     def due(self, floor: int, below: int) -> bool:
@@ -84,14 +84,14 @@ class RunEntry:
             for bucket, (start, count) in sorted(self.sections.items())
             for number in (bucket, start, count)
         ]
-        return [self.name, self.upto, self.rows, self.bytes, flat, self.low, self.high]
+        return [self.name, self.through, self.rows, self.bytes, flat, self.low, self.high]
 
     @staticmethod
     def from_json(data: list[object]) -> RunEntry:
-        name, upto, rows, size, flat, low, high = data
+        name, through, rows, size, flat, low, high = data
         assert isinstance(flat, list)
         sections = {flat[at]: (flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)}
-        return RunEntry(name, upto, rows, size, sections, low, high)  # type: ignore[arg-type]
+        return RunEntry(name, through, rows, size, sections, low, high)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, order=True)
@@ -160,10 +160,17 @@ class RunStore:
         try:
             sync_files(paths)
         except OSError as failure:
-            raise unwritable(self.directory, failure) from failure
+            raise unwritable_error(self.directory, failure) from failure
 
     def write(
-        self, frame: pl.DataFrame, *, collection: str, epoch: int, upto: int, buckets: int, time: str | None
+        self,
+        frame: pl.DataFrame,
+        *,
+        collection: str,
+        epoch: int,
+        through: int,
+        buckets: int,
+        time: str | None,
     ) -> RunEntry:
         """Write a frame sorted by `_hash` as a new run."""
         name = f"{collection}/{epoch:012d}-{uuid.uuid4().hex[:12]}.run"
@@ -178,7 +185,7 @@ class RunStore:
         if time is not None and frame.height:
             low, high = frame[time].min(), frame[time].max()
         sections = sections_of(frame[HASH].to_numpy(), buckets)
-        return RunEntry(name, upto, frame.height, size, sections, low, high)  # type: ignore[arg-type]
+        return RunEntry(name, through, frame.height, size, sections, low, high)  # type: ignore[arg-type]
 
     def read(self, name: str) -> pl.DataFrame:
         """The whole run, from memory, the host's cache or the directory, in this order."""

@@ -16,24 +16,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.state.agreed import numbered
 from penstock.state.format import FORMAT, KEY
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
+from penstock.state.shared_records import list_epochs
 
 BACKUP = "backup-format-1"
 
 
-def upgrade(path: Path, ground: Ground, facts: dict[str, Any], query: str, summary: str) -> dict[str, Any]:
+def upgrade(
+    path: Path, fenced_directory: FencedDirectory, facts: dict[str, Any], query: str, summary: str
+) -> dict[str, Any]:
     """Back up what names the state, then have penstock.json say the new format and the query's new fingerprint."""
     backup = path / BACKUP
     (backup / "manifests").mkdir(parents=True, exist_ok=True)
-    newest = [f"{epoch:012d}.json" for epoch in numbered(path / "manifests")[-1:]]
+    newest = [f"{epoch:012d}.json" for epoch in list_epochs(path / "manifests")[-1:]]
     for former in (backup / "manifests").glob("*.json"):
         if former.name not in newest:
             former.unlink()
     for name in newest:
-        ground.write_whole(backup / "manifests" / name, (path / "manifests" / name).read_bytes())
-    ground.write_whole(backup / "penstock.json", (path / "penstock.json").read_bytes())
+        fenced_directory.write_whole(backup / "manifests" / name, (path / "manifests" / name).read_bytes())
+    fenced_directory.write_whole(backup / "penstock.json", (path / "penstock.json").read_bytes())
     upgraded = {**facts, KEY: FORMAT, "query": query, "summary": summary}
-    ground.write_whole(path / "penstock.json", json.dumps(upgraded, indent=1).encode())
+    fenced_directory.write_whole(path / "penstock.json", json.dumps(upgraded, indent=1).encode())
     return upgraded

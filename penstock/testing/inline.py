@@ -66,7 +66,7 @@ class InlineEngine:
             use=program.plan(0).identities if isinstance(program, Fixed) else None,
         )
         try:
-            program.begun(ground=self._directory.ground)
+            program.begun(fenced_directory=self._directory.fenced_directory)
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
@@ -193,7 +193,7 @@ def run_inline(
             if watch is not None:
                 watch(report)
             reports.append(report)
-        engine.runner.settle()
+        engine.runner.checkpoint()
     finally:
         engine.close()
     return reports

@@ -53,13 +53,13 @@ class ListLog(Log):
     def read(self, span: Span, chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
         lines, at = self._lines[span.partition], span.start
         while at < span.end:
-            upto, size = at, 0
-            while upto < span.end and (size == 0 or size < chunk_bytes):
-                size += len(lines[upto]) + 1
-                upto += 1
-            data = "".join(f"{line}\n" for line in lines[at:upto]).encode("utf-8", "surrogateescape")
+            stop, size = at, 0
+            while stop < span.end and (size == 0 or size < chunk_bytes):
+                size += len(lines[stop]) + 1
+                stop += 1
+            data = "".join(f"{line}\n" for line in lines[at:stop]).encode("utf-8", "surrogateescape")
             yield Chunk(span.partition, at, data)
-            at = upto
+            at = stop
 
     def settings(self) -> Mapping[str, object]:
         return {"object": id(self)}  # another list may come to hold the same lines, and then others

@@ -70,7 +70,7 @@ def test_who_follows_writes_nothing_until_it_leads(tmp_path: Path) -> None:
     for _ in range(2):
         follower.failed(1, taken, {number: ERROR})
     follower.failed(2, taken, {number: ERROR})  # another epoch: counted anew
-    follower.settled(taken)
+    follower.forget_commands_before(taken)
     follower.caught_up(taken)
     assert entries(state) == before
     assert not (state / "failures").exists()

@@ -49,8 +49,8 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
         (said,) = told
     assert said["name"] == "driven"
     assert said["epoch"] == 7, "the last one that has ended"
-    assert set(said["sub_queries"]) == {"scan", *engine.plan.subqueries}
-    for name in engine.plan.subqueries:
+    assert set(said["sub_queries"]) == {"scan", *engine.plan.stages}
+    for name in engine.plan.stages:
         one = said["sub_queries"][name]
         assert one["rows_per_second"] > 0
         assert f'penstock_stage_rows_total{{stage="{name}"}} ' in metrics[0]
@@ -63,7 +63,7 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert 'penstock_executor_busy_seconds_total{executor="' in metrics[0]
     shown = at_width(140, said)
     assert "driven" in shown
-    assert all(name in shown for name in engine.plan.subqueries)
+    assert all(name in shown for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
         asked(tmp_path / "state")
     assert gone.value.condition == "ENGINE_NOT_RUNNING"

@@ -90,7 +90,7 @@ def test_the_rows_are_the_same_wherever_it_dies(
     assert rows_below(tmp_path / "out") == straight
     state = StateDirectory(tmp_path / "state")
     assert state.epochs()[-1] == max(int(p.stem) for p in (state.path / "epochs").glob("*.json"))
-    assert not list((tmp_path / "state-memory").rglob("*.run")), "settled: all is on disk"
+    assert not list((tmp_path / "state-memory").rglob("*.run")), "after a checkpoint all is on disk"
     assert not any(problem for number in state.epochs() for problem in state.verify(number))
 
 

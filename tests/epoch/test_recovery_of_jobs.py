@@ -196,7 +196,7 @@ def test_what_outputs_share_is_nobodys_own(tmp_path: Path) -> None:
     assert set(owned(plan, ["same"]).values()) == set()
     both = owned(plan, ["same", "windows", "some"])
     assert set(both.values()) == {frozenset({"same", "windows"})}
-    assert len(owned(plan, list(MIXED))) == len(plan.subqueries)
+    assert len(owned(plan, list(MIXED))) == len(plan.stages)
 
 
 def test_a_recovery_that_is_none_is_refused_at_its_line(tmp_path: Path) -> None:

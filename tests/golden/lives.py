@@ -81,7 +81,7 @@ def live(
             if engine.step() is None:
                 break
             done += 1
-        engine.runner.settle()
+        engine.runner.checkpoint()
         if epochs is not None:
             engine.recycle(KEPT)
     finally:
@@ -254,7 +254,7 @@ def _plan(program: Program) -> Plan:
 
 def _moved(maps: Maps, owners: Mapping[int, int], plan: Plan) -> Maps:
     """Buckets of all operators to other slices, and one bucket of one operator by itself."""
-    return maps.moved(None, owners).moved(next(iter(plan.subqueries)), {0: 3})
+    return maps.moved(None, owners).moved(next(iter(plan.stages)), {0: 3})
 
 
 def plan_of(query: Query, state: Path) -> Plan:
@@ -267,14 +267,14 @@ def plan_of(query: Query, state: Path) -> Plan:
 
 def operators_of(query: Query, state: Path) -> dict[str, str]:
     """The stateful operators of a query by their ids, each with its kind."""
-    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).subqueries.items()}
+    return {name: kind_of(sub.operator) for name, sub in plan_of(query, state).stages.items()}
 
 
 def planned(query: Query, state: Path) -> list[object]:
     """The stateful operators of a query, their partitioners, and what ranks its outputs."""
     plan = plan_of(query, state)
-    operators = [sub.operator for sub in plan.subqueries.values()]
-    partitioners = [one for sub in plan.subqueries.values() for one in sub.partitioners]
+    operators = [sub.operator for sub in plan.stages.values()]
+    partitioners = [one for sub in plan.stages.values() for one in sub.partitioners]
     tops = [output.top for output in plan.outputs.values() if output.top is not None]
     return [*operators, *partitioners, *tops]
 

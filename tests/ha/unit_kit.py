@@ -290,7 +290,7 @@ class Kit:
 
     def epoch(self) -> int:
         """The last epoch that is recorded."""
-        return max(self.unit.agreed.epochs(), default=-1)
+        return max(self.unit.shared_records.epochs(), default=-1)
 
     def until(self, what: str, true: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         deadline = time.monotonic() + seconds

@@ -70,8 +70,8 @@ def test_a_straggler_is_leaped_over_and_its_span_is_told(tmp_path: Path) -> None
         json.loads(text) for file in sorted(folder.glob("*.jsonl")) for text in file.read_text().splitlines()
     ]
     assert any(row["partition"] == "slow" and "came back" in row["reason"] for row in rows)
-    upto = int(back[0]["reason"].rpartition(" ")[2])
-    (chunk,) = log.read(Span("slow", back[0]["offset"], upto))
+    end = int(back[0]["reason"].rpartition(" ")[2])
+    (chunk,) = log.read(Span("slow", back[0]["offset"], end))
     assert chunk.data.splitlines()[0].decode() == line(2)
 
 

@@ -46,12 +46,12 @@ class Gateway:
         self._draw, self._at_once = random.Random(number), (7, 11)[number]
         self._sent = dict.fromkeys(LINES, 0)
 
-    def sent(self, upto: Mapping[str, int]) -> None:
+    def sent(self, end: Mapping[str, int]) -> None:
         """Take lines of each producer, up to these."""
-        while names := [name for name, lines in upto.items() if self._sent[name] < lines]:
+        while names := [name for name, lines in end.items() if self._sent[name] < lines]:
             name = self._draw.choice(names)
             first = self._sent[name]
-            self._sent[name] = min(first + self._at_once, upto[name])
+            self._sent[name] = min(first + self._at_once, end[name])
             data = b"".join(LINES[name][first : self._sent[name]])
             self._store.append([Frame.of(name, len(b"".join(LINES[name][:first])), data)], now=1)
 
@@ -96,9 +96,9 @@ def test_copies_that_come_on_unevenly_do_not_show(
     engine = InlineEngine(
         Fixed(compiled(app)), tmp_path / "state", epoch_units=8_000, slices=lambda epoch: 1 + epoch * seed % 4
     )
-    for upto in range(90, 300, 90):
+    for end in range(90, 300, 90):
         for gateway in gateways:
-            gateway.sent({name: draw.randrange(upto - 80, upto) for name in LINES})
+            gateway.sent({name: draw.randrange(end - 80, end) for name in LINES})
         list(engine.steps())
     for gateway, copy in zip(gateways, copies, strict=True):
         gateway.sent(ALL)

@@ -18,9 +18,9 @@ from penstock.logs.choice import Extent
 from penstock.logs.contract import Log, Partition, Span
 from penstock.query.compile import compiled
 from penstock.replica.copy_agreement import MOST_NAMED, Hearing, Reporter, replicated_in
-from penstock.state.agreed import Agreed
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.shared_records import SharedRecords
 from penstock.testing.inline import InlineEngine
 from penstock.testing.manual_clock import ManualClock
 from tests import golden_query as golden
@@ -51,10 +51,10 @@ def growing() -> tuple[Frail, Frail]:
     return Frail({}, finished=False), Frail({}, finished=False)
 
 
-def grow(copy: Frail, upto: int) -> None:
+def grow(copy: Frail, end: int) -> None:
     for name, lines in LINES.items():
         there = {one.id: one.latest for one in super(Frail, copy).partitions({})}.get(name, 0)
-        copy.add(name, *lines[there:upto])
+        copy.add(name, *lines[there:end])
 
 
 def straight(tmp_path: Path) -> dict[str, list[Any]]:
@@ -182,7 +182,9 @@ def test_a_log_that_is_not_replicated_is_not_reported(tmp_path: Path) -> None:
 
 
 def reports_to(said: list[Any], log: Log, folder: Path) -> Reporter:
-    return Reporter(program(log), Agreed(folder / "nothing"), lambda **told: said.append(told["reach"]))
+    return Reporter(
+        program(log), SharedRecords(folder / "nothing"), lambda **told: said.append(told["reach"])
+    )
 
 
 def hears(leading: Fixed, said: list[Any] | None = None, told: list[str] | None = None) -> Hearing:
@@ -278,7 +280,7 @@ def test_a_report_begins_where_the_leader_is(tmp_path: Path) -> None:
             return super().partitions(offsets)
 
     copies = Asked({"p0": ["x"] * 9}, finished=False), Asked({"p0": ["x"] * 9}, finished=False)
-    reporter = Reporter(program(ps.replicated(*copies)), Agreed(tmp_path), lambda **told: None)
+    reporter = Reporter(program(ps.replicated(*copies)), SharedRecords(tmp_path), lambda **told: None)
     reporter.look()
     (tmp_path / "epochs").mkdir()
     record = EpochRecord(Offset(2), Offset(3, at={"events": {"p0": 7}}))

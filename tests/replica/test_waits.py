@@ -12,8 +12,8 @@ from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
 from penstock.epoch.program import Fixed, Program
 from penstock.query.compile import compiled
-from penstock.state.agreed import Agreed
 from penstock.state.epoch_record import EpochRecord, Offset
+from penstock.state.shared_records import SharedRecords
 
 
 class Lease:
@@ -32,11 +32,11 @@ def app() -> Program:
 
 @pytest.mark.parametrize("jobs", [False, True])
 def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: bool, tmp_path: Path) -> None:
-    book = Agreed(tmp_path / "state" / "ha" / "agreed")
-    book.take(1)
+    records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
+    records.take_over(1)
     for epoch in range(3):
-        book.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
-    duty = Duty("e2", Agreed(book.path), tmp_path, follows=Leader(lambda: 1, dict))
+        records.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
+    duty = Duty("e2", SharedRecords(records.path), tmp_path, follows=Leader(lambda: 1, dict))
     program = Jobs("few", tmp_path / "state") if jobs else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
     seat.claimed(program, None)

@@ -165,7 +165,7 @@ def test_a_ring_forgets_what_is_too_old_or_too_much() -> None:
     async def checked() -> None:
         ring = Ring("job", 1, 4, Limits(behind_epochs=3, behind_bytes=100))
         ring.add([(5, b"x"), (7, b"x")], 8)
-        assert (ring.begin, ring.upto) == (4, 8)
+        assert (ring.begin, ring.through) == (4, 8)
         ring.add([(9, b"x"), (10, b"x")], 10)
         assert ring.begin == 5
         ring.add([(11, b"x" * 99)], 11)

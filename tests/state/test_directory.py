@@ -30,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def run_of(folder: Path, epoch: int, upto: int | None = None) -> RunEntry:
+def run_of(folder: Path, epoch: int, through: int | None = None) -> RunEntry:
     rows = with_hash(pl.DataFrame({"k": ["a", "b"], "n": [epoch, epoch]}), ["k"]).sort(HASH)
     store = RunStore(folder / "runs", None)
-    return store.write(rows, collection="op.t", epoch=epoch, upto=upto or epoch, buckets=4, time=None)
+    return store.write(rows, collection="op.t", epoch=epoch, through=through or epoch, buckets=4, time=None)
 
 
 def committed(folder: Path, epochs: int) -> StateDirectory:
@@ -268,7 +268,7 @@ directory = StateDirectory(folder)
 try:
     if what == "run":
         RunStore(folder / "runs", None).write(
-            rows, collection="op.t", epoch=0, upto=0, buckets=4, time=None
+            rows, collection="op.t", epoch=0, through=0, buckets=4, time=None
         )
     elif what == "manifest":
         directory.commit(Manifest(epoch=0, answers={"top": "x" * 50_000}))

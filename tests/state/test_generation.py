@@ -15,7 +15,7 @@ from penstock.state import durable
 from penstock.state.buckets import HASH
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
-from penstock.state.generation import Ground
+from penstock.state.generation import FencedDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import rolled_back
 from penstock.state.run import RunStore
@@ -23,10 +23,10 @@ from penstock.state.run import RunStore
 RECORD = EpochRecord(Offset(), Offset(0))
 
 
-def taken(folder: Path, generation: int | None = None) -> Ground:
-    ground = Ground(folder / "generations")
-    ground.take(generation)
-    return ground
+def taken(folder: Path, generation: int | None = None) -> FencedDirectory:
+    fenced_directory = FencedDirectory(folder / "generations")
+    fenced_directory.take_over(generation)
+    return fenced_directory
 
 
 def test_a_generation_is_higher_than_all_before_it(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_directory_that_was_taken_away_is_not_another_engines_and_is_not_made_
     for write in (
         lambda: state.record(0, RECORD),
         lambda: state.commit(Manifest(0)),
-        lambda: runs.write(frame, collection="op0", epoch=0, upto=0, buckets=64, time=None),
+        lambda: runs.write(frame, collection="op0", epoch=0, through=0, buckets=64, time=None),
     ):
         with pytest.raises(ExternalError) as refused:
             write()

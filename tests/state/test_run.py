@@ -41,7 +41,7 @@ def sorted_by_hash(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 
 def written(store: RunStore, frame: pl.DataFrame, **changed: object) -> RunEntry:
-    arguments = {"collection": "op.c", "epoch": 3, "upto": 3, "buckets": 8, "time": None} | changed
+    arguments = {"collection": "op.c", "epoch": 3, "through": 3, "buckets": 8, "time": None} | changed
     return store.write(frame, **arguments)  # type: ignore[arg-type]
 
 

@@ -43,17 +43,17 @@ class Merging:
         cost = 0
         for turn in turns:
             made = dict.fromkeys(turn.buckets, 0)
-            for run in [run for run in self.runs if turn.since <= run.upto <= turn.upto]:
+            for run in [run for run in self.runs if turn.since <= run.through <= turn.through]:
                 for bucket in turn.buckets & run.rows.keys():
-                    assert (run.upto, bucket) not in took, "merged twice in an epoch"
-                    took.add((run.upto, bucket))
+                    assert (run.through, bucket) not in took, "merged twice in an epoch"
+                    took.add((run.through, bucket))
                     made[bucket] += run.rows[bucket]
                 left = {b: n for b, n in run.rows.items() if b not in turn.buckets}
                 self.runs[self.runs.index(run)] = run._replace(rows=left)
             assert sum(made.values()), "nothing was merged"
             cost += sum(made.values())
-            self.runs.append(Held(turn.upto, epoch, {b: n for b, n in made.items() if n}))
-        self.runs = sorted((run for run in self.runs if run.rows), key=lambda run: run.upto)
+            self.runs.append(Held(turn.through, epoch, {b: n for b, n in made.items() if n}))
+        self.runs = sorted((run for run in self.runs if run.rows), key=lambda run: run.through)
         self.merged.append(cost)
 
     def deepest(self) -> int:
@@ -89,7 +89,7 @@ def test_a_merge_goes_on_until_all_buckets_have_had_their_turn_and_new_runs_wait
     merging.epoch(dict.fromkeys(range(8), 1))
     merging.epoch(dict.fromkeys(range(8), 1))
     assert merging.merged[4:] == [90, 60]
-    big = [run for run in merging.runs if run.upto == 2]
+    big = [run for run in merging.runs if run.through == 2]
     assert [sorted(run.rows) for run in big] == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert all(set(run.rows.values()) == {30} for run in big)
     merging.epoch(dict.fromkeys(range(8), 1))

@@ -95,13 +95,13 @@ def test_who_reads_reads_both_formats(old: Path) -> None:
 
 def test_an_engine_that_was_replaced_upgrades_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = StateDirectory(old)
-    take = state._ground.take
+    take = state._fenced_directory.take_over
 
     def take_and_lose(generation: int | None = None) -> None:
         take(generation)
-        StateDirectory(old)._ground.take(9)
+        StateDirectory(old)._fenced_directory.take_over(9)
 
-    monkeypatch.setattr(state._ground, "take", take_and_lose)
+    monkeypatch.setattr(state._fenced_directory, "take_over", take_and_lose)
     with pytest.raises(ExternalError) as refused:
         state.claim(NOW, SUMMARY, 3, former=FORMER)
     assert refused.value.condition == "FENCED"

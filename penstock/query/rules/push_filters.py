@@ -50,7 +50,7 @@ def _below(node: Filter, counted: Counter[Node]) -> Node | None:
             return replace(under, input=replace(node, schema=under.input.schema, input=under.input))
         case Union():
             return replace(under, parts=tuple(replace(node, input=part) for part in under.parts))
-        case Stateful() if len(under.parts) == 1 and asked and asked <= set(under.operator.key_by_key):
+        case Stateful() if len(under.parts) == 1 and asked and asked <= set(under.operator.pushdown_keys):
             below = replace(node, schema=under.parts[0].schema, input=under.parts[0])
             return replace(under, parts=(below,))
     return None

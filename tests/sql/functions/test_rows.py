@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_series_equal
 
-from penstock.query.origin import here
+from penstock.origin import here
 from penstock.query.purity import check_row_wise
 from penstock.sql.functions import FUNCTIONS
 from tests.sql.functions.asking import Case

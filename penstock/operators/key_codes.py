@@ -22,7 +22,7 @@ CODE = "_code"
 
 
 @dataclass(frozen=True)
-class Column:
+class EncodedColumn:
     """A column's values, each once, and which of them every row has; null is one more."""
 
     values: pl.Series
@@ -38,21 +38,21 @@ class Column:
         return column_hash(self.values)
 
     @staticmethod
-    def of(column: pl.Series) -> Column:
+    def of(column: pl.Series) -> EncodedColumn:
         encoded = column.to_arrow()
         if pa.types.is_string_view(encoded.type):
             encoded = encoded.cast(pa.large_string())
         found = encoded.dictionary_encode()
         values = pl.Series(column.name, found.dictionary, dtype=column.dtype)
         codes = found.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Column(values.extend(pl.Series([None], dtype=column.dtype)), codes)
+        return EncodedColumn(values.extend(pl.Series([None], dtype=column.dtype)), codes)
 
 
 @dataclass(frozen=True)
-class Keys:
+class EncodedKeys:
     """The keys of every row of a batch, in one number."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[EncodedColumn, ...]
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class Keys:
             made = made * column.count + column.codes
         return made
 
-    def places(self, codes: Codes) -> list[Codes]:
+    def value_codes(self, codes: Codes) -> list[Codes]:
         """Which of a column's values the keys of numbers have, column by column."""
         made: list[Codes] = []
         for column in reversed(self.columns[1:]):
@@ -79,22 +79,22 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Dictionary:
+class KeyDictionary:
     """The keys of several batches, whose numbers begin where those of the one before end."""
 
     names: tuple[str, ...]
-    parts: tuple[tuple[int, Keys], ...]
+    parts: tuple[tuple[int, EncodedKeys], ...]
 
-    def decoded(self, codes: Codes) -> list[pl.Series]:
+    def decode(self, codes: Codes) -> list[pl.Series]:
         """The key columns of numbers that are in order, or at least batch after batch."""
         return [column.values.gather(column.codes) for column in self.columns(codes)]
 
-    def columns(self, codes: Codes) -> list[Column]:
+    def columns(self, codes: Codes) -> list[EncodedColumn]:
         """The same, as numbers of values: a value can be there more than once, where batches have it."""
         begins = np.searchsorted(codes, [first for first, _ in self.parts])
         ends = [*begins[1:], len(codes)]
         found = [
-            (keys, keys.places(codes[begin:end] - first))
+            (keys, keys.value_codes(codes[begin:end] - first))
             for (first, keys), begin, end in zip(self.parts, begins, ends, strict=True)
             if end > begin or not len(codes)
         ]
@@ -104,19 +104,19 @@ class Dictionary:
         ]
 
 
-def _joined(name: str, parts: Sequence[tuple[Column, Codes]]) -> Column:
+def _joined(name: str, parts: Sequence[tuple[EncodedColumn, Codes]]) -> EncodedColumn:
     """One column of several, whose values stand one after the other, each column's once."""
     firsts: dict[int, int] = {}
-    columns: list[Column] = []
+    columns: list[EncodedColumn] = []
     for column, _ in parts:
         if id(column) not in firsts:
             firsts[id(column)] = sum(before.count for before in columns)
             columns.append(column)
     codes = np.concatenate([places + firsts[id(column)] for column, places in parts])
-    return Column(pl.concat([column.values for column in columns]).alias(name), codes)
+    return EncodedColumn(pl.concat([column.values for column in columns]).alias(name), codes)
 
 
-def together(names: Sequence[str], keys: Sequence[Keys]) -> Dictionary:
+def concat_keys(names: Sequence[str], keys: Sequence[EncodedKeys]) -> KeyDictionary:
     """One dictionary of several batches' keys."""
     firsts = np.concatenate([[0], np.cumsum([part.count for part in keys])[:-1]]).astype(np.int64)
-    return Dictionary(tuple(names), tuple(zip(map(int, firsts), keys, strict=True)))
+    return KeyDictionary(tuple(names), tuple(zip(map(int, firsts), keys, strict=True)))

@@ -19,8 +19,15 @@ import polars as pl
 from penstock.duration import microseconds, spelled
 from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, ORDER, TIME, Inputs, Operator, Progress, Results, SliceState
-from penstock.operators.custom import Context, CustomOperator, Out, code_of, failed, not_serializable
-from penstock.operators.strict import due, placed, total_order
+from penstock.operators.custom import (
+    Context,
+    CustomOperator,
+    Out,
+    code_of,
+    not_serializable_error,
+    user_code_error,
+)
+from penstock.operators.strict import add_position, take_due, total_order
 from penstock.state.buckets import HASH, buckets_of, first_hash_of
 
 _BUCKET, _STATE, _TICK = "_bucket", "_state", "_tick"
@@ -30,7 +37,7 @@ MOST_TICKS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Applied(Operator):
+class CustomRunner(Operator):
     """The user's `operator` per bucket of these keys. `ordering` says how it is given its rows."""
 
     kind: ClassVar[str] = "custom-operator"
@@ -63,7 +70,7 @@ class Applied(Operator):
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         columns = dict.fromkeys((*self.keys, *self.columns))
         if self.ordering == "strict":
-            return placed(frame).select(*ORDER, *columns)
+            return add_position(frame).select(*ORDER, *columns)
         return frame.select(TIME, *columns)
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
@@ -95,14 +102,14 @@ class Applied(Operator):
     ) -> pl.DataFrame | None:
         """The rows to take in now; in strict order if that is asked for."""
         if self.ordering == "strict":
-            rows = due(frame, state.journal("waiting", time=TIME), progress)
+            rows = take_due(frame, state.journal("waiting", time=TIME), progress)
             order = None if rows is None else total_order(rows)
             return rows if rows is None or order is None else rows[order]
         if self.ordering == "none" or self.every is None:
             return frame
         # what lies after a tick to come may not be taken in before it
         reach = [(instant // self.every + 1) * self.every for instant in (progress.before, progress.after)]
-        return due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
+        return take_due(frame, state.journal("waiting", time=TIME), Progress(reach[0], reach[1]))
 
     def _batches(
         self, rows: pl.DataFrame | None, state: SliceState
@@ -155,7 +162,7 @@ class Applied(Operator):
 class _Work:
     """Calls of the user's operator in one epoch on one slice."""
 
-    def __init__(self, applied: Applied, progress: Progress) -> None:
+    def __init__(self, applied: CustomRunner, progress: Progress) -> None:
         self._operator, self._every, self._merges = applied.operator, applied.every, applied.merges
         self._progress = progress
         self._context = Context(applied.keys, dict(vars(applied.operator)))
@@ -179,13 +186,13 @@ class _Work:
             state, tick = self._ticks(state, tick, self._progress.after)
         return self.kept(state), tick
 
-    def _ticks(self, state: Any, tick: int | None, upto: int) -> tuple[Any, int | None]:
+    def _ticks(self, state: Any, tick: int | None, through: int) -> tuple[Any, int | None]:
         """Call the ticks that are due up to an instant."""
         assert self._every is not None
         called = 0
-        while tick is not None and tick <= upto:
+        while tick is not None and tick <= through:
             called += 1
-            if upto == FOREVER and called > MOST_TICKS:
+            if through == FOREVER and called > MOST_TICKS:
                 raise self._endless()
             self.out.instant, self.out.shut = tick - 1, None
             context = Context(self._context.keys, self._context.parameters, tick)
@@ -228,12 +235,14 @@ class _Work:
             data = self._operator.serialize(state)
         except TypeError as failure:
             if type(self._operator).serialize is CustomOperator.serialize:
-                raise not_serializable(owner, state, str(failure)) from failure
-            raise failed(failure, self._code, f"{owner}.serialize") from failure
+                raise not_serializable_error(owner, state, str(failure)) from failure
+            raise user_code_error(failure, self._code, f"{owner}.serialize") from failure
         except Exception as failure:
-            raise failed(failure, self._code, f"{owner}.serialize") from failure
+            raise user_code_error(failure, self._code, f"{owner}.serialize") from failure
         if not isinstance(data, bytes):
-            raise not_serializable(owner, state, f"serialize returned a {type(data).__qualname__}, not bytes")
+            raise not_serializable_error(
+                owner, state, f"serialize returned a {type(data).__qualname__}, not bytes"
+            )
         return data
 
     def _call(self, method: Callable[..., Any], *given: Any) -> Any:
@@ -241,7 +250,7 @@ class _Work:
             return method(*given)
         except Exception as failure:
             name = getattr(method, "__qualname__", str(method))
-            raise failed(failure, self._code, name) from failure
+            raise user_code_error(failure, self._code, name) from failure
 
     def _endless(self) -> UserError:
         operator = type(self._operator)

@@ -12,12 +12,12 @@ import polars as pl
 
 from penstock.operators.contract import INPUT, ORDER, Operator, Progress, SliceState
 from penstock.operators.routing import RoundRobin, Route
-from penstock.operators.strict import numbered_by_input, placed
+from penstock.operators.strict import add_position, fold_input_into_sequence
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Relay(Operator):
+class Rebalance(Operator):
     """Rows dealt out round-robin."""
 
     kind: ClassVar[str] = "round-robin"
@@ -31,7 +31,7 @@ class Relay(Operator):
         return "none"
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         return True
 
     def route(self, port: int = 0) -> Route:
@@ -41,14 +41,14 @@ class Relay(Operator):
         return set(self.columns)
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
-        return placed(frame).select(*ORDER, *self.columns)
+        return add_position(frame).select(*ORDER, *self.columns)
 
     def process(
         self, frame: pl.DataFrame | None, state: SliceState, progress: Progress
     ) -> pl.DataFrame | None:
         if frame is None:
             return None
-        return (numbered_by_input(frame) if INPUT in frame.columns else frame).drop(HASH)
+        return (fold_input_into_sequence(frame) if INPUT in frame.columns else frame).drop(HASH)
 
     def describe(self) -> str:
         return "rebalance: rows dealt out evenly"

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators import pairs
-from penstock.operators.joined import Condition
-from penstock.operators.pairing import Stretch
-from penstock.operators.pairs import Matcher, within
+from penstock.operators import product_pairs
+from penstock.operators.join_candidates import SortedRows
+from penstock.operators.join_columns import JoinCondition
+from penstock.operators.pair_filter import build_pair_filter, split_conjuncts
+from penstock.operators.product_pairs import PairFinder, ranges_within
 from penstock.operators.routing import Grid
-from penstock.operators.sieve import conjuncts, sieve_of
 from tests.operators.harness import modestly
 
 col = pl.col
@@ -131,13 +131,13 @@ def test_the_pairs_are_those_of_a_cross_join(
     low, high = np.zeros(left.height, dtype=np.int64), np.full(left.height, right.height)
     with pytest.MonkeyPatch.context() as patch:
         # tiles and blocks of all sizes
-        patch.setattr(pairs, "LEAST", least)
-        patch.setattr(pairs, "BLOCK", block)
-        patch.setattr(pairs, "STRETCH", max(2, block))
+        patch.setattr(product_pairs, "LEAST", least)
+        patch.setattr(product_pairs, "BLOCK", block)
+        patch.setattr(product_pairs, "STRETCH", max(2, block))
         if search:
-            patch.setattr(pairs, "SEARCH", 0)
-            patch.setattr(pairs, "FEW", 0)
-        ones, others = Matcher(left, Condition.of(where), right.schema).pairs(right, low, high)
+            patch.setattr(product_pairs, "SEARCH", 0)
+            patch.setattr(product_pairs, "FEW", 0)
+        ones, others = PairFinder(left, JoinCondition.of(where), right.schema).find(right, low, high)
     assert sorted(zip(ones.tolist(), others.tolist(), strict=True)) == crossed(left, right, where)
 
 
@@ -146,14 +146,14 @@ def test_the_pairs_are_those_of_a_cross_join(
 def test_a_range_is_what_lies_near_in_the_same_bucket(
     lefts: list[int], rights: list[int], below: int, above: int
 ) -> None:
-    def side(times: list[int], left: bool) -> Stretch:
+    def side(times: list[int], left: bool) -> SortedRows:
         frame = pl.DataFrame(
             {"_time": times, "id": range(len(times))}, schema={"_time": pl.Int64, "id": pl.Int64}
         )
-        return Stretch.sorted(Grid(left).hashed(frame, 64))
+        return SortedRows.sorted(Grid(left).hashed(frame, 64))
 
     outer, inner = side(lefts, True), side(rights, False)
-    low, high = within(outer, inner, 64, below, above)
+    low, high = ranges_within(outer, inner, 64, below, above)
     found = []
     for at in range(outer.rows.height):
         for other in range(low[at], high[at]):
@@ -168,13 +168,13 @@ def test_a_range_is_what_lies_near_in_the_same_bucket(
 
 @pytest.mark.parametrize("search", [0, 1 << 30])
 def test_ranges_that_move_are_not_left(search: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "SEARCH", search)
-    monkeypatch.setattr(pairs, "FEW", 1)
+    monkeypatch.setattr(product_pairs, "SEARCH", search)
+    monkeypatch.setattr(product_pairs, "FEW", 1)
     count, width = 3_000, 300
     low = np.arange(count)
     frame = pl.DataFrame({"n": low % 7})
     other = pl.DataFrame({"m": np.arange(count + width) % 11})
-    ones, others = Matcher(frame, Condition.of(col("n") == col("m")), other.schema).pairs(
+    ones, others = PairFinder(frame, JoinCondition.of(col("n") == col("m")), other.schema).find(
         other, low, low + width
     )
     expected = [(i, j) for i in range(count) for j in range(i, i + width) if i % 7 == j % 11]
@@ -193,13 +193,13 @@ def test_what_is_understood() -> None:
         col("n").is_between(col("n_r"), col("n_r") + 5),
     ]
     for predicate in understood:
-        assert sieve_of(predicate, schema) is not None, predicate
+        assert build_pair_filter(predicate, schema) is not None, predicate
     for predicate in (
         (col("s") == col("s_r")) | col("s").str.starts_with("x"),
         col("c") == col("c_r"),
         pl.lit(1) < pl.lit(2),
     ):
-        assert sieve_of(predicate, schema) is None, predicate
+        assert build_pair_filter(predicate, schema) is None, predicate
 
 
 def test_what_is_equal_is_searched() -> None:
@@ -211,12 +211,12 @@ def test_what_is_equal_is_searched() -> None:
         (shared | (col("x") < col("x_r")), ()),
         (~shared, ()),
     ]:
-        sieve = sieve_of(predicate, schema)
+        sieve = build_pair_filter(predicate, schema)
         assert (sieve.meetings if sieve else ()) == meetings
 
 
 def test_conjuncts_are_the_conditions_that_must_all_hold() -> None:
     one, two, three = col("n") == 1, (col("s") == "a") | (col("i") > 2), col("x") < 3
-    found = conjuncts(one & two & three)
+    found = split_conjuncts(one & two & three)
     assert [str(part) for part in found] == [str(one), str(two), str(three)]
-    assert [str(part) for part in conjuncts(two)] == [str(two)]
+    assert [str(part) for part in split_conjuncts(two)] == [str(two)]

@@ -1,4 +1,4 @@
-"""Conditions asked of a column's values once choose the events that they choose row by row."""
+"""Conditions evaluated once a value select the same events as row by row."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from polars import col
 
 from penstock.errors import PenstockError
-from penstock.query.choosing import REPEATED, _Batch
-from penstock.query.crowd import Crowd
-from penstock.query.ends import EdgeSource
+from penstock.query.edges import EdgeSource
+from penstock.query.jobs_plan import SharedSelection
+from penstock.query.select_events import REPEATED, _Batch
 
 ROWS = 60
 FRAME = pl.DataFrame(
@@ -42,26 +42,26 @@ def failing(job: int, error: PenstockError) -> None:
 
 
 def batch(*conditions: pl.Expr, frame: pl.DataFrame = FRAME) -> _Batch:
-    return _Batch(Crowd(EdgeSource("scan", "clicks"), conditions, (), (), ()), frame, failing)
+    return _Batch(SharedSelection(EdgeSource("scan", "clicks"), conditions, (), (), ()), frame, failing)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, ROWS])
-def test_conditions_choose_what_they_choose_row_by_row(rows: int) -> None:
+def test_conditions_select_what_they_select_row_by_row(rows: int) -> None:
     frame = FRAME.head(rows)
-    found = batch(*CONDITIONS, frame=frame)._masks
+    found = batch(*CONDITIONS, frame=frame).masks
     for condition, mask in zip(CONDITIONS, found, strict=True):
         assert not isinstance(mask, PenstockError)
         assert mask.tolist() == frame.select(condition.fill_null(False)).to_series().to_list(), str(condition)
 
 
-def test_only_what_depends_on_one_value_is_asked_of_values() -> None:
-    asked = batch(*CONDITIONS)._of_values()
-    assert sorted(asked) == [0, 1, 2, 3, 4, 6]  # not of bytes: there every value is another
+def test_only_conditions_on_one_column_are_evaluated_once_a_value() -> None:
+    by_value = batch(*CONDITIONS).masks_by_value()
+    assert sorted(by_value) == [0, 1, 2, 3, 4, 6]  # not of bytes: there every value is another
     assert FRAME["page"].n_unique() * REPEATED <= ROWS < FRAME["bytes"].n_unique() * REPEATED
 
 
 def test_a_condition_that_fails_fails_alone() -> None:
-    found = batch(col("page") == "/cart", col("page").str.to_integer() > 1, col("status") > 200)._masks
+    found = batch(col("page") == "/cart", col("page").str.to_integer() > 1, col("status") > 200).masks
     assert isinstance(found[1], PenstockError)
     assert isinstance(found[0], np.ndarray)
     assert isinstance(found[2], np.ndarray)

@@ -1,8 +1,7 @@
-"""The first, the last, and all values in the order of events: by event time, partition and place in it.
+"""Return the first, the last, or all values in the order of events: by event time, partition and offset.
 
-They take an event's value as it is, null and NaN too. A partial answer carries the order of its events, so it
-does not matter in which order partial answers come. Events of one place (a stream united with itself) are
-ordered by their values.
+Nulls and NaN count as values. A partial aggregate includes the position of its events, so the order in which partial
+aggregates are merged does not matter. Events of one position (a stream united with itself) are ordered by their values.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ import numpy as np
 import polars as pl
 
 from penstock.operators.contract import DERIVED, PARTITION, SEQUENCE, TIME
-from penstock.operators.functions.columns import Column, Numbers, delisted, relisted
+from penstock.operators.functions.columns import ColumnPiece, Numbers, build_lists, flatten_lists
 from penstock.operators.functions.contract import AggregateFunction, Piece
-from penstock.operators.functions.ranges import reduced
-from penstock.operators.strict import placed
+from penstock.operators.functions.ranges import reduce_ranges
+from penstock.operators.strict import add_position
 
 
-def in_a_place(frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows with a place in the order; an operator's answers have none: they come after a log's events."""
+def add_sequence(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with `_partition` and `_sequence`. An operator's results have none; they come after a log's events."""
     if SEQUENCE in frame.columns:
         return frame
     if any(dtype.is_nested() for dtype in frame.dtypes):
-        return placed(frame)  # lists cannot be ordered by their values
+        return add_position(frame)  # lists cannot be ordered by their values
     return frame.with_columns(
         pl.lit(DERIVED, pl.UInt32).alias(PARTITION), pl.lit(0, pl.Int64).alias(SEQUENCE)
     )
 
 
 def _event(value: pl.Expr) -> pl.Expr:
-    """A value with its event's place in the order."""
+    """A value with its event's position in the order."""
     return pl.struct(
         pl.col(TIME).cast(pl.Int64).alias("t"),
         pl.col(PARTITION).cast(pl.UInt32).alias("p"),
@@ -41,15 +40,15 @@ def _event(value: pl.Expr) -> pl.Expr:
     )
 
 
-def _order(given: pl.DataType) -> tuple[str, ...]:
+def _order_fields(given: pl.DataType) -> tuple[str, ...]:
     """The fields that order events."""
     comparable = not (given.is_nested() or isinstance(given, pl.Categorical | pl.Object))
     return ("t", "p", "s", "v") if comparable else ("t", "p", "s")
 
 
 @dataclass(frozen=True)
-class End(Piece):
-    """One column with the first event, or with `last` the last: its value and its place."""
+class FirstOrLast(Piece):
+    """One column with the first event, or with `last` the last: its value and position."""
 
     column: str
     value: pl.Expr
@@ -60,52 +59,54 @@ class End(Piece):
     def names(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def of_event(self) -> list[pl.Expr]:
+    def from_event(self) -> list[pl.Expr]:
         return [_event(self.value).alias(self.column)]
 
-    def of_events(self) -> list[pl.Expr]:
-        return [self._end(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])]
+    def from_events(self) -> list[pl.Expr]:
+        return [
+            self._pick(_event(self.value), [_event(self.value).struct.field(name) for name in self.order])
+        ]
 
-    def merged(self) -> list[pl.Expr]:
+    def merge(self) -> list[pl.Expr]:
         event = pl.col(self.column)
-        return [self._end(event, [event.struct.field(name) for name in self.order])]
+        return [self._pick(event, [event.struct.field(name) for name in self.order])]
 
-    def joined(self, suffix: str) -> list[pl.Expr]:
+    def merge_columns(self, suffix: str) -> list[pl.Expr]:
         both = pl.struct(pl.col(self.column).alias("a"), pl.col(self.column + suffix).alias("b"))
 
         def each(pairs: pl.Series) -> pl.Series:
             one, other = pairs.struct.field("a"), pairs.struct.field("b")
             events = pl.concat([one, other.alias(one.name)])
-            ranks, rows = self._ranked(events)
+            ranks, rows = self._rank(events)
             mine, others = np.split(ranks, 2)
             others = np.where(other.is_null().to_numpy(), mine, others)
             return events.gather(rows[(np.maximum if self.last else np.minimum)(mine, others)])
 
         return [both.map_batches(each, is_elementwise=True).alias(self.column)]
 
-    def running(self, group: str) -> list[pl.Expr]:
+    def merge_running(self, group: str) -> list[pl.Expr]:
         both = pl.struct(pl.col(group).alias("g"), pl.col(self.column).alias("e"))
 
         def whole(pairs: pl.Series) -> pl.Series:
             events = pairs.struct.field("e")
-            ranks, rows = self._ranked(events)
+            ranks, rows = self._rank(events)
             rank = pl.col("r").cum_max() if self.last else pl.col("r").cum_min()
-            ran = pl.DataFrame({"g": pairs.struct.field("g"), "r": ranks}).select(rank.over("g"))
-            return events.gather(rows[ran.to_series().to_numpy()])
+            best = pl.DataFrame({"g": pairs.struct.field("g"), "r": ranks}).select(rank.over("g"))
+            return events.gather(rows[best.to_series().to_numpy()])
 
         return [both.map_batches(whole).alias(self.column)]
 
-    def over(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
-        ranks, at = self._ranked(rows[self.column])
-        chosen = reduced(np.maximum if self.last else np.minimum, ranks, low, high)
+    def merge_ranges(self, rows: pl.DataFrame, low: np.ndarray, high: np.ndarray) -> list[pl.Series]:
+        ranks, at = self._rank(rows[self.column])
+        chosen = reduce_ranges(np.maximum if self.last else np.minimum, ranks, low, high)
         return [rows[self.column].gather(at[chosen])]
 
-    def _end(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
+    def _pick(self, event: pl.Expr, order: list[pl.Expr]) -> pl.Expr:
         ordered = event.sort_by(order)
         return (ordered.last() if self.last else ordered.first()).alias(self.column)
 
-    def _ranked(self, events: pl.Series) -> tuple[Numbers, Numbers]:
-        """For each event its place in the order, and for each place its event."""
+    def _rank(self, events: pl.Series) -> tuple[Numbers, Numbers]:
+        """For each event its rank in the order, and for each rank the row of its event."""
         rows = events.struct.unnest().select(pl.arg_sort_by(self.order)).to_series().to_numpy()
         ranks = np.empty(len(rows), dtype=np.int64)
         ranks[rows] = np.arange(len(rows))
@@ -113,8 +114,8 @@ class End(Piece):
 
 
 @dataclass(frozen=True)
-class InOrder(Column):
-    """One column with all events: their values and places, in order."""
+class OrderedValues(ColumnPiece):
+    """One column with all events in order: their values and positions."""
 
     value: pl.Expr
     of: pl.DataType
@@ -126,22 +127,22 @@ class InOrder(Column):
     def values(self) -> pl.Expr:
         return _event(self.value)
 
-    def of_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
+    def from_values(self, values: pl.Series, number: Numbers, count: int) -> pl.Series:
         rows = values.struct.unnest()
-        if not _in_order(number, rows):
+        if not _is_ordered(number, rows):
             order = rows.with_columns(pl.Series("number", number)).select(
-                pl.arg_sort_by("number", *_order(self.of))
+                pl.arg_sort_by("number", *_order_fields(self.of))
             )
             values, number = values.gather(order.to_series()), number[order.to_series().to_numpy()]
-        return relisted(values, number, count)
+        return build_lists(values, number, count)
 
-    def of_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
-        values, row = delisted(parts)
-        return self.of_values(values, number[row], count)
+    def merge_parts(self, parts: pl.Series, number: Numbers, count: int) -> pl.Series:
+        values, row = flatten_lists(parts)
+        return self.from_values(values, number[row], count)
 
 
-def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
-    """Whether events come in order and no two of them share a place."""
+def _is_ordered(number: Numbers, rows: pl.DataFrame) -> bool:
+    """Whether events are in order and no two of them share a position."""
     after = np.zeros(max(len(number) - 1, 0), dtype=bool)
     equal = ~after
     for column in (number, *(rows[name].to_numpy() for name in ("t", "p", "s"))):
@@ -152,7 +153,7 @@ def _in_order(number: Numbers, rows: pl.DataFrame) -> bool:
 
 @dataclass(frozen=True)
 class _Sequential(AggregateFunction):
-    """A function of the order of events."""
+    """Shared by functions of the order of events."""
 
     @property
     def sequential(self) -> bool:
@@ -170,11 +171,11 @@ class First(_Sequential):
     kind: ClassVar[str] = "first"
     state_version: ClassVar[int] = 1
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         return given
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (End(self.part("e"), self._value(), _order(self.given), last=False),)
+        return (FirstOrLast(self.part("e"), self._value(), _order_fields(self.column_type), last=False),)
 
     def result(self) -> pl.Expr:
         return pl.col(self.part("e")).struct.field("v").alias(self.alias)
@@ -188,7 +189,7 @@ class Last(First):
     state_version: ClassVar[int] = 1
 
     def pieces(self) -> tuple[Piece, ...]:
-        return (End(self.part("e"), self._value(), _order(self.given), last=True),)
+        return (FirstOrLast(self.part("e"), self._value(), _order_fields(self.column_type), last=True),)
 
 
 @dataclass(frozen=True)
@@ -202,19 +203,19 @@ class Collect(_Sequential):
     def grows(self) -> bool:
         return True
 
-    def answers(self, given: pl.DataType) -> pl.DataType:
+    def result_type(self, given: pl.DataType) -> pl.DataType:
         if given in (pl.Int128, pl.UInt128, pl.Object, pl.Null):
-            raise self.misfit("values that can be kept", given, "pl.String")
+            raise self.type_error("values that state can store", given, "pl.String")
         return pl.List(given)
 
     def pieces(self) -> tuple[Piece, ...]:
-        if isinstance(self.given, pl.Categorical | pl.Enum):
-            return (InOrder(self.part("e"), self._value().cast(pl.String), pl.String()),)
-        return (InOrder(self.part("e"), self._value(), self.given),)
+        if isinstance(self.column_type, pl.Categorical | pl.Enum):
+            return (OrderedValues(self.part("e"), self._value().cast(pl.String), pl.String()),)
+        return (OrderedValues(self.part("e"), self._value(), self.column_type),)
 
     def result(self) -> pl.Expr:
         values = pl.col(self.part("e")).list.eval(pl.element().struct.field("v"))
-        return values.cast(pl.List(self.given)).alias(self.alias)
+        return values.cast(pl.List(self.column_type)).alias(self.alias)
 
 
 def first(column: str, alias: str | None = None) -> AggregateFunction:

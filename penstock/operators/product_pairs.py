@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from penstock.errors import UserError
-from penstock.operators.joined import Condition, Schema, taken
-from penstock.operators.pairing import Ints, Stretch
-from penstock.operators.sieve import Sieve, Values, sieve_of
+from penstock.operators.join_candidates import Ints, SortedRows
+from penstock.operators.join_columns import JoinCondition, Schema, gather_columns
+from penstock.operators.pair_filter import PairFilter, Values, build_pair_filter
 from penstock.state.buckets import buckets_of
 
 #: bytes of one tile: what is made of its pairs stays in the nearest caches
@@ -39,7 +39,9 @@ _HOLDS = "_holds"
 _PLACE = (1 << 40) - 1
 
 
-def within(outer: Stretch, inner: Stretch, buckets: int, below: int, above: int) -> tuple[Ints, Ints]:
+def ranges_within(
+    outer: SortedRows, inner: SortedRows, buckets: int, below: int, above: int
+) -> tuple[Ints, Ints]:
     """For each outer row the range of inner rows of its bucket, from `below` before to `above` after it.
 
     The hashes follow bucket and time, as those of a grid do.
@@ -55,24 +57,24 @@ def within(outer: Stretch, inner: Stretch, buckets: int, below: int, above: int)
     return low, high
 
 
-def _sections(side: Stretch, buckets: int) -> dict[int, tuple[int, int]]:
+def _sections(side: SortedRows, buckets: int) -> dict[int, tuple[int, int]]:
     """Where each bucket's rows begin and end."""
     found, starts = np.unique(buckets_of(side.hashes, buckets), return_index=True)
     ends = np.append(starts, len(side.hashes))[1:]
     return {int(b): (int(s), int(e)) for b, s, e in zip(found, starts, ends, strict=True)}
 
 
-class Matcher:
+class PairFinder:
     """Finds the partners of the rows of one side; no column is on both sides."""
 
-    def __init__(self, outer: pl.DataFrame, condition: Condition | None, inner: Schema) -> None:
+    def __init__(self, outer: pl.DataFrame, condition: JoinCondition | None, inner: Schema) -> None:
         self._outer = outer
         self._condition = condition
         self._asked = frozenset(condition.expr.meta.root_names()) if condition else frozenset()
-        self._sieve = sieve_of(condition.expr, {**outer.schema, **inner}) if condition else None
+        self._sieve = build_pair_filter(condition.expr, {**outer.schema, **inner}) if condition else None
         self._down = self._sieve.arrays(outer) if self._sieve else {}
 
-    def pairs(self, inner: pl.DataFrame, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    def find(self, inner: pl.DataFrame, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """The pairs (outer row, inner row) within the outer rows' ranges for which the condition holds."""
         found = [(low[:0], low[:0])]
         rows = np.flatnonzero(high > low)
@@ -86,8 +88,10 @@ class Matcher:
         """Of these pairs those for which the condition holds."""
         if self._condition is None or not len(ones):
             return ones, others
-        mine = taken(self._outer, [name for name in self._outer.columns if name in self._asked], ones)
-        theirs = taken(inner, [name for name in inner.columns if name in self._asked], others)
+        mine = gather_columns(
+            self._outer, [name for name in self._outer.columns if name in self._asked], ones
+        )
+        theirs = gather_columns(inner, [name for name in inner.columns if name in self._asked], others)
         pairs = pl.DataFrame([pl.Series(_HOLDS, ones), *mine, *theirs])
         try:
             holds = pairs.with_columns(self._condition.expr.alias(_HOLDS))[_HOLDS]
@@ -178,7 +182,7 @@ def _in_blocks(portions: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, In
 
 
 def _sieved(
-    sieve: Sieve, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
+    sieve: PairFilter, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
 ) -> Iterator[tuple[Ints, Ints]]:
     """The pairs the sieve lets through, a tile or a block at a time."""
     tiles, loose = _groups(low, high, TILE // sieve.width)
@@ -223,7 +227,7 @@ def _groups(low: Ints, high: Ints, pairs: int) -> tuple[list[tuple[int, int]], I
 
 
 def _sieved_tiles(
-    sieve: Sieve,
+    sieve: PairFilter,
     down: dict[str, Values],
     across: dict[str, Values],
     tiles: list[tuple[int, int]],

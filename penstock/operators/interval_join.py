@@ -34,10 +34,17 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.joined import Columns, Condition, Mask, on, same_keys, taken
-from penstock.operators.pairing import Ints, Stretch, candidates
+from penstock.operators.join_candidates import Ints, SortedRows, find_candidates
+from penstock.operators.join_columns import (
+    JoinColumns,
+    JoinCondition,
+    Mask,
+    describe_keys,
+    equal_keys,
+    gather_columns,
+)
 from penstock.operators.routing import ByKey, Route
-from penstock.operators.strict import due, placed
+from penstock.operators.strict import add_position, take_due
 from penstock.state.collection import Journal
 
 #: of a row of an outer side: whether it had no partner when it came
@@ -49,7 +56,7 @@ _PARTS = 8
 
 
 @dataclass(frozen=True)
-class TimeJoin(Operator):
+class IntervalJoin(Operator):
     """Pairs within time; `how` is inner, left, right or full.
 
     `ports` is 1 for an inner join of a stream with itself by the same keys: both sides are then the same rows.
@@ -61,10 +68,10 @@ class TimeJoin(Operator):
 
     keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    columns: Columns
+    columns: JoinColumns
     before: int
     after: int
-    condition: Condition | None = None
+    condition: JoinCondition | None = None
     how: str = "inner"
     strict: bool = False
     distinct: bool = False
@@ -75,7 +82,7 @@ class TimeJoin(Operator):
         return "strict" if self.strict else "epoch"
 
     @property
-    def by_place(self) -> bool:
+    def needs_position(self) -> bool:
         return self.distinct
 
     @property
@@ -85,7 +92,7 @@ class TimeJoin(Operator):
         return self.keys if given else None
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def route(self, port: int = 0) -> Route:
@@ -101,7 +108,7 @@ class TimeJoin(Operator):
             frame = frame.drop_nulls(list(self._keys(port)))
         place: tuple[str, ...] = ()
         if self.distinct:
-            frame, place = placed(frame), (PARTITION, SEQUENCE)
+            frame, place = add_position(frame), (PARTITION, SEQUENCE)
         return frame.select(TIME, *place, *sorted(self.needs(port)))
 
     def run(self, inputs: Inputs, state: SliceState, progress: Progress) -> Results:
@@ -140,26 +147,27 @@ class TimeJoin(Operator):
             if meeting.right_matched is not None:
                 meeting.right_matched[at_right] = True
             when = np.maximum(left.times[at_left], right.times[at_right])
-            made = self.columns.pairs(left.rows, at_left, right.rows, at_right)
+            made = self.columns.join_rows(left.rows, at_left, right.rows, at_right)
             yield made.insert_column(0, pl.Series(TIME, when))
 
     def _partners(self, meeting: _Meeting) -> Iterator[tuple[Ints, Ints]]:
         """The row numbers (left, right) of all pairs of a meeting."""
         left, right = meeting.left, meeting.right
         if meeting.left_matched is not None:
-            found = candidates(left, right, self.before, self.after)
+            found = find_candidates(left, right, self.before, self.after)
         else:
-            found = ((mine, theirs) for theirs, mine in candidates(right, left, self.after, self.before))
+            found = ((mine, theirs) for theirs, mine in find_candidates(right, left, self.after, self.before))
         for at_left, at_right in found:
-            met = same_keys(
-                taken(left.rows, self.keys, at_left), taken(right.rows, self.right_keys, at_right)
+            met = equal_keys(
+                gather_columns(left.rows, self.keys, at_left),
+                gather_columns(right.rows, self.right_keys, at_right),
             )
             if self.distinct:
                 met &= _earlier(meeting, at_left, at_right)
             if not met.all():
                 at_left, at_right = at_left[met], at_right[met]
             if self.condition is not None and len(at_left):
-                met = self.condition.met(self.columns, left.rows, at_left, right.rows, at_right)
+                met = self.condition.evaluate(self.columns, left.rows, at_left, right.rows, at_right)
                 at_left, at_right = at_left[met], at_right[met]
             yield at_left, at_right
 
@@ -168,7 +176,7 @@ class TimeJoin(Operator):
     def _lonely(self, side: _Side, other: _Side, progress: Progress) -> Iterator[pl.DataFrame]:
         """The rows of an outer side of which it is proven now that they have no partner."""
         patience = self._patience(side.port)
-        columns = self.columns.right_alone() if side.port else self.columns.left_alone()
+        columns = self.columns.unmatched_right() if side.port else self.columns.unmatched_left()
         proven = (pl.col(TIME) + patience).alias(TIME)
         for rows in (side.new_alone(), side.keyless, self._still_alone(side, other, progress)):
             if rows is not None:
@@ -182,7 +190,7 @@ class TimeJoin(Operator):
             return None
         rows = rows.filter(pl.col(_ALONE))
         whole = pl.all_horizontal(pl.col(self._keys(side.port)).is_not_null())
-        keyless, asking = rows.filter(~whole), Stretch.sorted(rows.filter(whole))
+        keyless, asking = rows.filter(~whole), SortedRows.sorted(rows.filter(whole))
         matched = np.zeros(asking.rows.height, dtype=bool)
         back, ahead = (self.after, self.before) if side.port else (self.before, self.after)
         for asked in (*other.waiting(asking, back, ahead), *([other.new] if other.new else [])):
@@ -199,13 +207,13 @@ class TimeJoin(Operator):
 
     def _side(self, port: int, frame: pl.DataFrame | None, state: SliceState, progress: Progress) -> _Side:
         if self.strict:
-            frame = due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
+            frame = take_due(frame, state.journal(f"waiting_{_NAMES[port]}", time=TIME), progress)
         journal = state.journal(_NAMES[port], time=TIME, by_time=True)
         keyless = None
         if frame is not None and self._outer(port):
             whole = pl.all_horizontal(pl.col(self._keys(port)).is_not_null())
             frame, keyless = frame.filter(whole), frame.filter(~whole)
-        new = None if frame is None or not frame.height else Stretch.sorted(frame)
+        new = None if frame is None or not frame.height else SortedRows.sorted(frame)
         matched = np.zeros(0 if new is None else new.rows.height, dtype=bool)
         return _Side(port, new, matched, keyless, journal)
 
@@ -241,7 +249,7 @@ class TimeJoin(Operator):
         if self.before == self.after:
             reach = f"within {spelled(self.after)}"
         where = f" where {self.condition.text}" if self.condition else ""
-        return f"{what} on {on(self.keys, self.right_keys)} {reach}{where}"
+        return f"{what} on {describe_keys(self.keys, self.right_keys)} {reach}{where}"
 
 
 @dataclass
@@ -249,16 +257,16 @@ class _Side:
     """One side in one epoch: what came with a key, which of it has found partners, what came without, what waits."""
 
     port: int
-    new: Stretch | None
+    new: SortedRows | None
     matched: Mask
     keyless: pl.DataFrame | None
     journal: Journal
 
-    def waiting(self, asking: Stretch, back: int, ahead: int) -> Iterator[Stretch]:
+    def waiting(self, asking: SortedRows, back: int, ahead: int) -> Iterator[SortedRows]:
         """What earlier epochs left, as far as it can matter to those who ask."""
         if len(asking.times):
             low, high = int(asking.times.min()) - back, int(asking.times.max()) + ahead
-            yield from (Stretch.of(run) for run in self.journal.runs(low, high + 1))
+            yield from (SortedRows.of(run) for run in self.journal.runs(low, high + 1))
 
     def new_alone(self) -> pl.DataFrame | None:
         return None if self.new is None else self.new.rows.filter(pl.Series(~self.matched))
@@ -279,8 +287,8 @@ class _Side:
 class _Meeting:
     """Rows of both sides that may be pairs. Rows of this epoch have marks for those who find partners."""
 
-    left: Stretch
-    right: Stretch
+    left: SortedRows
+    right: SortedRows
     left_matched: Mask | None
     right_matched: Mask | None
 

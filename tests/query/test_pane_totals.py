@@ -1,4 +1,4 @@
-"""Tallies against plain Python: counts, sums, least and greatest per key and pane of any choice of events."""
+"""Pane totals against plain Python: counts, sums, least and greatest per key and pane of any choice of events."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.codes import Column, Keys, together
-from penstock.query.tally import Tally, can_be_added
+from penstock.operators.key_codes import EncodedColumn, EncodedKeys, concat_keys
+from penstock.query.pane_totals import PaneTotals, can_be_summed
 
 KEYS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))
 EVENT = st.tuples(st.integers(0, 50), KEYS, st.one_of(st.none(), st.integers(-1000, 1000)), st.booleans())
@@ -21,20 +21,20 @@ EVENT = st.tuples(st.integers(0, 50), KEYS, st.one_of(st.none(), st.integers(-10
 def test_totals_are_those_of_plain_python(
     events: list[tuple[int, str | None, int | None, bool]], step: int, offset: int
 ) -> None:
-    column = Column.of(pl.Series("k", [key for _, key, _, _ in events], dtype=pl.String))
-    keys = Keys((column,))
+    column = EncodedColumn.of(pl.Series("k", [key for _, key, _, _ in events], dtype=pl.String))
+    keys = EncodedKeys((column,))
     codes = keys.codes(len(events))
     values = pl.Series("v", [value for _, _, value, _ in events], dtype=pl.Int64)
     times = np.array([at for at, _, _, _ in events], dtype=np.int64)
     mask = np.array([chosen for _, _, _, chosen in events])
-    cells = Tally(codes, times).cells(mask, (step, offset, 7), [values], [True])
+    cells = PaneTotals(codes, times).select(mask, (step, offset, 7), [values], [True])
     wanted = defaultdict(list)
     for at, key, value, chosen in events:
         if chosen:
             wanted[key, at - (at - offset) % step + 7].append(value)
     found: dict[tuple[str | None, int], list[tuple[int, ...]]] = defaultdict(list)
     if cells is not None:
-        named = keys.columns[0].values.gather(keys.places(cells.codes)[0])
+        named = keys.columns[0].values.gather(keys.value_codes(cells.codes)[0])
         n, total, least, most = cells.columns[0]
         for row, key in enumerate(named):
             found[key, int(cells.panes[row])].append(
@@ -52,17 +52,19 @@ def test_totals_are_those_of_plain_python(
 
 
 def test_numbers_that_cannot_be_added_are_told() -> None:
-    assert can_be_added(pl.Series([1, None, -5]))
-    assert can_be_added(pl.Series([None], dtype=pl.Int64))
-    assert not can_be_added(pl.Series([2**62, 1]))
-    assert not can_be_added(pl.Series([-(2**62), 1]))
+    assert can_be_summed(pl.Series([1, None, -5]))
+    assert can_be_summed(pl.Series([None], dtype=pl.Int64))
+    assert not can_be_summed(pl.Series([2**62, 1]))
+    assert not can_be_summed(pl.Series([-(2**62), 1]))
 
 
 def test_keys_of_several_batches_are_one_dictionary() -> None:
-    first = Keys((Column.of(pl.Series(["x", None, "y"])), Column.of(pl.Series([1, 1, 2]))))
-    second = Keys((Column.of(pl.Series(["z"])), Column.of(pl.Series([9]))))
-    both = together(["k0", "k1"], [first, second])
+    first = EncodedKeys(
+        (EncodedColumn.of(pl.Series(["x", None, "y"])), EncodedColumn.of(pl.Series([1, 1, 2])))
+    )
+    second = EncodedKeys((EncodedColumn.of(pl.Series(["z"])), EncodedColumn.of(pl.Series([9]))))
+    both = concat_keys(["k0", "k1"], [first, second])
     (_, one), (start, other) = both.parts
     codes = np.concatenate([np.sort(one.codes(3)), other.codes(1) + start])
-    told = list(zip(*both.decoded(codes), strict=True))
+    told = list(zip(*both.decode(codes), strict=True))
     assert sorted(map(str, told)) == sorted(map(str, [("x", 1), (None, 1), ("y", 2), ("z", 9)]))

@@ -28,7 +28,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SortedRows:
     """Rows sorted by hash, then time."""
 
     rows: pl.DataFrame
@@ -36,18 +36,20 @@ class Stretch:
     times: Ints
 
     @staticmethod
-    def of(rows: pl.DataFrame) -> Stretch:
+    def of(rows: pl.DataFrame) -> SortedRows:
         """The rows of a run that is sorted so already."""
-        return Stretch(rows, rows[HASH].to_numpy(), rows[TIME].to_numpy())
+        return SortedRows(rows, rows[HASH].to_numpy(), rows[TIME].to_numpy())
 
     @staticmethod
-    def sorted(rows: pl.DataFrame) -> Stretch:
+    def sorted(rows: pl.DataFrame) -> SortedRows:
         """Rows as they came, sorted."""
         order = by_hash_and_time(rows, TIME)
-        return Stretch.of(rows if order is None else rows[order])
+        return SortedRows.of(rows if order is None else rows[order])
 
 
-def candidates(asking: Stretch, asked: Stretch, back: int, ahead: int) -> Iterator[tuple[Ints, Ints]]:
+def find_candidates(
+    asking: SortedRows, asked: SortedRows, back: int, ahead: int
+) -> Iterator[tuple[Ints, Ints]]:
     """Row numbers (asking, asked) of equal hash, the asked one at most `back` earlier and `ahead` later."""
     rows, low, high = _of_equal_hash(asking, asked)
     if not len(rows):
@@ -58,14 +60,14 @@ def candidates(asking: Stretch, asked: Stretch, back: int, ahead: int) -> Iterat
         first, last = low[many], high[many]
         low[many] = _searched(asked.times, first, last, times[many] - back, after_equal=False)
         high[many] = _searched(asked.times, low[many], last, times[many] + ahead, after_equal=True)
-    for asks, theirs in in_portions(low, high):
+    for asks, theirs in chunk_ranges(low, high):
         mine = rows[asks]
         apart = asked.times[theirs] - asking.times[mine]
         near = (apart >= -back) & (apart <= ahead)
         yield (mine, theirs) if near.all() else (mine[near], theirs[near])
 
 
-def in_portions(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
+def chunk_ranges(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Ranges as pairs: the number of a range and each number in it; so many at a time that memory is no matter."""
     ends = np.cumsum(high - low)
     start = 0
@@ -77,7 +79,7 @@ def in_portions(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
         start = stop
 
 
-def _of_equal_hash(asking: Stretch, asked: Stretch) -> tuple[Ints, Ints, Ints]:
+def _of_equal_hash(asking: SortedRows, asked: SortedRows) -> tuple[Ints, Ints, Ints]:
     """The asking rows whose hash is there, and for each the range of rows that have it."""
     nothing = np.zeros(0, dtype=np.int64)
     if not len(asking.hashes) or not len(asked.hashes):

@@ -47,7 +47,7 @@ _UNITS: dict[str, Literal["ns", "us", "ms"]] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class FilterColumn:
     """An array the sieve needs: a column's values, or 16 bits of their hashes."""
 
     name: str
@@ -71,11 +71,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Sieve:
+class PairFilter:
     """What is left of a predicate: conditions that must all hold, the cheapest first."""
 
     conditions: tuple[Callable[[Tile], Mask], ...]
-    columns: frozenset[Column]
+    columns: frozenset[FilterColumn]
     #: bytes a pair takes while it is sieved
     width: int
     #: arrays of which one pair of values must be equal in every pair that passes; none where there is no such rule
@@ -97,7 +97,7 @@ class Sieve:
         return mask
 
 
-def sieve_of(predicate: pl.Expr, schema: Schema) -> Sieve | None:
+def build_pair_filter(predicate: pl.Expr, schema: Schema) -> PairFilter | None:
     """The sieve of a predicate; None where nothing of it is understood."""
     tree = _tree(predicate)
     reader = _Reader(schema)
@@ -108,13 +108,13 @@ def sieve_of(predicate: pl.Expr, schema: Schema) -> Sieve | None:
     columns = frozenset().union(*(condition.columns for condition in conditions))
     width = 8 if any(condition.computes for condition in conditions) else 1
     meetings = min((c.meetings for c in conditions if c.meetings), key=len, default=())
-    return Sieve(tuple(condition.of for condition in conditions), columns, width, meetings)
+    return PairFilter(tuple(condition.of for condition in conditions), columns, width, meetings)
 
 
 @dataclass(frozen=True)
 class _Condition:
     of: Callable[[Tile], Mask]
-    columns: frozenset[Column]
+    columns: frozenset[FilterColumn]
     cost: int
     #: whether numbers of every pair have to be made for it
     computes: bool = False
@@ -128,7 +128,7 @@ class _Value:
 
     of: Callable[[Tile], Values]
     dtype: pl.DataType | None
-    columns: frozenset[Column] = frozenset()
+    columns: frozenset[FilterColumn] = frozenset()
     cost: int = 0
     literal: int | float | None = None
     computed: bool = False
@@ -187,7 +187,7 @@ class _Reader:
         one, other = (self.schema.get(str(name)) for _, name in names)
         if one is None or other is None or not _hash_alike(one, other):
             return None
-        first, second = (Column(name, True) for _, name in names)
+        first, second = (FilterColumn(name, True) for _, name in names)
         return _Condition(
             lambda tile: np.equal(tile[first.key], tile[second.key]),
             frozenset({first, second}),
@@ -250,7 +250,7 @@ class _Reader:
         plain = isinstance(dtype, pl.Datetime | pl.Duration) or dtype in (pl.Date, pl.Time)
         if not plain and dtype not in (*_WHOLE, pl.Float64):
             return None
-        column = Column(name, False)
+        column = FilterColumn(name, False)
         return _Value(lambda tile: tile[column.key], dtype, frozenset({column}), 1)
 
     def _computed(self, body: Any) -> _Value | None:
@@ -272,11 +272,11 @@ class _Reader:
         )
 
 
-def conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
+def split_conjuncts(predicate: pl.Expr) -> list[pl.Expr]:
     """The conditions that must all hold for the predicate to hold."""
     kind, body = _opened(_tree(predicate))
     if kind == "BinaryExpr" and body["op"] in ("And", "LogicalAnd"):
-        return [part for side in reversed(predicate.meta.pop()) for part in conjuncts(side)]
+        return [part for side in reversed(predicate.meta.pop()) for part in split_conjuncts(side)]
     return [predicate]
 
 

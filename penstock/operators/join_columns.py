@@ -25,7 +25,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Columns:
+class JoinColumns:
     """The columns of a result: those of the left side, then those of the right with the names they get there."""
 
     kind: ClassVar[str] = "joined-columns"
@@ -40,19 +40,19 @@ class Columns:
     @staticmethod
     def of(
         left: Schema, right: Schema, keys: tuple[str, ...], right_keys: tuple[str, ...], suffix: str
-    ) -> Columns:
+    ) -> JoinColumns:
         shared = tuple(mine for mine, theirs in zip(keys, right_keys, strict=True) if mine == theirs)
         named = tuple(
             (name, name + suffix if name in left else name, dtype)
             for name, dtype in right.items()
             if name not in shared
         )
-        return Columns(tuple(left.items()), named, shared)
+        return JoinColumns(tuple(left.items()), named, shared)
 
     def schema(self) -> dict[str, pl.DataType]:
         return dict(self.left) | {named: dtype for _, named, dtype in self.right}
 
-    def pairs(
+    def join_rows(
         self,
         left: pl.DataFrame,
         at_left: Rows,
@@ -63,20 +63,20 @@ class Columns:
         """The rows of pairs; of their columns all, or only some."""
         mine = [name for name, _ in self.left if only is None or name in only]
         theirs = [(name, named) for name, named, _ in self.right if only is None or named in only]
-        of_right = taken(right, [name for name, _ in theirs], at_right)
+        of_right = gather_columns(right, [name for name, _ in theirs], at_right)
         return pl.DataFrame(
-            taken(left, mine, at_left)
+            gather_columns(left, mine, at_left)
             + [column.alias(named) for column, (_, named) in zip(of_right, theirs, strict=True)]
         )
 
-    def left_alone(self) -> list[pl.Expr]:
+    def unmatched_left(self) -> list[pl.Expr]:
         """What to select of left rows without a partner."""
         return [
             *(pl.col(name) for name, _ in self.left),
             *(pl.lit(None, dtype).alias(named) for _, named, dtype in self.right),
         ]
 
-    def right_alone(self) -> list[pl.Expr]:
+    def unmatched_right(self) -> list[pl.Expr]:
         """What to select of right rows without a partner: a key of both sides' is theirs then."""
         return [
             *(
@@ -88,7 +88,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Condition:
+class JoinCondition:
     """A condition over the columns of a pair, known by what it says."""
 
     kind: ClassVar[str] = "condition"
@@ -98,15 +98,15 @@ class Condition:
     expr: pl.Expr = field(repr=False, compare=False, metadata=NOT_STATE)
 
     @staticmethod
-    def of(expr: pl.Expr | None) -> Condition | None:
-        return None if expr is None else Condition(str(expr), expr)
+    def of(expr: pl.Expr | None) -> JoinCondition | None:
+        return None if expr is None else JoinCondition(str(expr), expr)
 
-    def met(
-        self, columns: Columns, left: pl.DataFrame, at_left: Rows, right: pl.DataFrame, at_right: Rows
+    def evaluate(
+        self, columns: JoinColumns, left: pl.DataFrame, at_left: Rows, right: pl.DataFrame, at_right: Rows
     ) -> Mask:
         """For each pair whether it holds; where it is neither true nor false, it does not."""
         shown = set(self.expr.meta.root_names()) or {columns.left[0][0]}
-        rows = columns.pairs(left, at_left, right, at_right, shown)
+        rows = columns.join_rows(left, at_left, right, at_right, shown)
         try:
             met = rows.with_columns(self.expr.alias("_met"))["_met"]
         except pl.exceptions.PolarsError as failure:
@@ -119,12 +119,12 @@ class Condition:
         return _true(met)
 
 
-def taken(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:
+def gather_columns(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:
     """Columns of the rows of these numbers. Not by expressions, which cost more than a small portion's work."""
     return rows[list(names)][pl.Series(at.astype(np.uint32))].get_columns() if names else []
 
 
-def same_keys(left: Sequence[pl.Series], right: Sequence[pl.Series]) -> Mask:
+def equal_keys(left: Sequence[pl.Series], right: Sequence[pl.Series]) -> Mask:
     """For each pair of keys whether they are equal; a null equals nothing. Two keys may share a 64-bit hash."""
     same = np.ones(len(left[0]), dtype=bool)
     for one, other in zip(left, right, strict=True):
@@ -137,7 +137,7 @@ def _true(answers: pl.Series) -> Mask:
     return (answers.fill_null(False) if answers.null_count() else answers).to_numpy()
 
 
-def on(keys: tuple[str, ...], right_keys: tuple[str, ...]) -> str:
+def describe_keys(keys: tuple[str, ...], right_keys: tuple[str, ...]) -> str:
     """The keys of both sides, for people."""
     pairs = zip(keys, right_keys, strict=True)
     return ", ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in pairs)

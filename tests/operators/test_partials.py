@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.operators import cells as module
-from penstock.operators.cells import PANE, cells
-from penstock.operators.codes import CODE, Column, Keys, together
-from penstock.operators.functions.summary import COUNTED, ROWS, of_column, part_columns
-from penstock.operators.job_windows import JOB, JobAggregation, JobTimes
+from penstock.operators.functions.summary import COUNT_PART, ROWS, partial_columns, summarize_column
+from penstock.operators.job_windows import JOB, JobAggregation, JobWindows
+from penstock.operators.key_codes import CODE, EncodedColumn, EncodedKeys, concat_keys
+from penstock.operators.partials import PANE, merge_partials
 from penstock.state.buckets import HASH, key_hash, with_hash
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -29,13 +29,13 @@ def test_merged_apart_or_all_at_once_the_answers_are_those_of_the_rows(
 ) -> None:
     given_ = pl.DataFrame(rows, schema={"k": pl.String, PANE: pl.Int64, "v": pl.Int64}, orient="row")
     given_ = given_.with_columns((pl.col(PANE) / 2).alias("x"))
-    functions = [function.resolved(given_.schema) for function in FUNCTIONS]
+    functions = [function.resolve(given_.schema) for function in FUNCTIONS]
     parts = with_hash(
-        given_.select("k", PANE, *(expr for function in functions for expr in function.of_event())), ("k",)
+        given_.select("k", PANE, *(expr for function in functions for expr in function.from_event())), ("k",)
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_MOST_MERGED", share)
-        made = cells(parts, ("k",), functions).rows
+        made = merge_partials(parts, ("k",), functions).rows
     told = made.select("k", PANE, *(function.result() for function in functions))
     wanted = given_.group_by("k", PANE).agg(
         pl.len().cast(pl.Int64).alias("count"),
@@ -52,10 +52,10 @@ def test_merged_apart_or_all_at_once_the_answers_are_those_of_the_rows(
 
 
 def test_keys_as_numbers_come_with_the_hashes_of_the_keys_themselves_in_their_order() -> None:
-    pages = Column.of(pl.Series("page", ["/", "/cart", None, "/", "żółw 🐢"]))
-    methods = Column.of(pl.Series("method", ["GET", "GET", "POST", None, ""]))
-    batches = [Keys((pages, methods)), Keys((methods, pages)), Keys((pages, pages))]
-    keys = together(["k0", "k1"], batches)
+    pages = EncodedColumn.of(pl.Series("page", ["/", "/cart", None, "/", "żółw 🐢"]))
+    methods = EncodedColumn.of(pl.Series("method", ["GET", "GET", "POST", None, ""]))
+    batches = [EncodedKeys((pages, methods)), EncodedKeys((methods, pages)), EncodedKeys((pages, pages))]
+    keys = concat_keys(["k0", "k1"], batches)
     coded = pl.concat(
         [
             pl.DataFrame(
@@ -63,14 +63,14 @@ def test_keys_as_numbers_come_with_the_hashes_of_the_keys_themselves_in_their_or
                     JOB: pl.Series([7 + number, 7, 8, 9, 70_000], dtype=pl.UInt32),
                     CODE: batch.codes(5)[::-1] + first,
                     PANE: [10] * 5,
-                    COUNTED: [1, 2, 3, 4, 5],
+                    COUNT_PART: [1, 2, 3, 4, 5],
                 }
-            ).hstack(part_columns("a0", *(pl.Series([1, 0, 3, 4, 5]).to_numpy() for _ in range(4))))
+            ).hstack(partial_columns("a0", *(pl.Series([1, 0, 3, 4, 5]).to_numpy() for _ in range(4))))
             for number, (batch, (first, _)) in enumerate(zip(batches, keys.parts, strict=True))
         ]
     )
-    times = JobTimes(((7, 10, 0),))
-    operator = JobAggregation((JOB, "k0", "k1"), times, (ps.count(ROWS), of_column("a0", "v0")))
+    times = JobWindows(((7, 10, 0),))
+    operator = JobAggregation((JOB, "k0", "k1"), times, (ps.count(ROWS), summarize_column("a0", "v0")))
     made = operator.decoded(coded, keys)
     assert made[HASH].to_list() == key_hash(made, (JOB, "k0", "k1")).tolist() == sorted(made[HASH])
     wanted = {
@@ -83,4 +83,4 @@ def test_keys_as_numbers_come_with_the_hashes_of_the_keys_themselves_in_their_or
             strict=True,
         )
     }
-    assert set(made.select(JOB, "k0", "k1", COUNTED).iter_rows()) == wanted
+    assert set(made.select(JOB, "k0", "k1", COUNT_PART).iter_rows()) == wanted

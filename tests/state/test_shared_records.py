@@ -1,4 +1,4 @@
-"""The book of a unit: one record an epoch, by the highest generation."""
+"""The records of a unit: one record an epoch, by the highest generation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from penstock.errors import ExternalError, UserError
 from penstock.ha.seed import seed_state
-from penstock.state.agreed import KEPT, Agreed
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
+from penstock.state.shared_records import KEPT, SharedRecords
 
 
 def record_of(epoch: int) -> EpochRecord:
@@ -20,8 +20,8 @@ def record_of(epoch: int) -> EpochRecord:
 
 
 def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
-    leader, follower = Agreed(tmp_path / "book"), Agreed(tmp_path / "book")
-    leader.take(3)
+    leader, follower = SharedRecords(tmp_path / "records"), SharedRecords(tmp_path / "records")
+    leader.take_over(3)
     said = leader.record(0, record_of(0))
     assert said == replace(record_of(0), generation=3)
     assert follower.recorded(0) == said
@@ -31,15 +31,15 @@ def test_an_epoch_has_one_record_whoever_asks(tmp_path: Path) -> None:
 
 def test_who_only_reads_cannot_decide(tmp_path: Path) -> None:
     with pytest.raises(ExternalError) as refused:
-        Agreed(tmp_path / "book").record(0, record_of(0))
+        SharedRecords(tmp_path / "records").record(0, record_of(0))
     assert refused.value.condition == "FENCED"
 
 
 def test_once_the_book_is_taken_a_lower_generation_adds_nothing(tmp_path: Path) -> None:
-    old, new = Agreed(tmp_path / "book"), Agreed(tmp_path / "book")
-    old.take(1)
+    old, new = SharedRecords(tmp_path / "records"), SharedRecords(tmp_path / "records")
+    old.take_over(1)
     old.record(0, record_of(0))
-    new.take(2)
+    new.take_over(2)
     with pytest.raises(ExternalError) as refused:
         old.record(1, record_of(1))
     assert refused.value.condition == "FENCED"
@@ -50,28 +50,28 @@ def test_once_the_book_is_taken_a_lower_generation_adds_nothing(tmp_path: Path) 
 
 
 def test_old_records_go_but_not_those_a_slow_replica_may_need(tmp_path: Path) -> None:
-    book = Agreed(tmp_path / "book")
-    book.take(1)
+    records = SharedRecords(tmp_path / "records")
+    records.take_over(1)
     for epoch in (0, 5, KEPT, KEPT + 7):
-        book.record(epoch, record_of(epoch))
-    book.recycle(KEPT + 5)
-    assert book.epochs() == [5, KEPT, KEPT + 7]
+        records.record(epoch, record_of(epoch))
+    records.recycle(KEPT + 5)
+    assert records.epochs() == [5, KEPT, KEPT + 7]
 
 
 def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> None:
-    book = Agreed(tmp_path / "state" / "ha" / "agreed")
-    book.take(1)
-    leader = StateDirectory(tmp_path / "state", book)
+    records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
+    records.take_over(1)
+    leader = StateDirectory(tmp_path / "state", records)
     leader.claim("query", "summary", 1)
     assert leader.record(0, record_of(0)).generation == 1
     leader.commit(Manifest(epoch=0))
     leader.release()
     assert seed_state(tmp_path / "replica", leader) == 0
-    follower = StateDirectory(tmp_path / "replica", Agreed(book.path))
+    follower = StateDirectory(tmp_path / "replica", SharedRecords(records.path))
     follower.claim("query", "summary")
     assert follower.existing() == leader.existing()
     assert follower.latest().epoch == 0
-    book.record(1, record_of(1))
+    records.record(1, record_of(1))
     assert follower.recorded_end(1) == Offset(1)
     assert follower.record(1, EpochRecord(Offset(), Offset(1, commands=1))).end == Offset(1)
     with pytest.raises(ExternalError):
@@ -80,7 +80,7 @@ def test_a_directory_of_a_unit_has_its_epochs_from_the_book(tmp_path: Path) -> N
 
 
 def test_a_unit_is_not_run_by_a_single_engine(tmp_path: Path) -> None:
-    Agreed(tmp_path / "state" / "ha" / "agreed").take(1)
+    SharedRecords(tmp_path / "state" / "ha" / "agreed").take_over(1)
     with pytest.raises(UserError) as refused:
         StateDirectory(tmp_path / "state").claim("query", "summary")
     assert refused.value.condition == "STATE_OF_A_UNIT"

@@ -1,8 +1,8 @@
-"""Buckets whose bounds grow in proportion, after DDSketch: every value of one is close to its middle.
+"""Assign values to buckets of proportional width, as DDSketch does: every value is close to its bucket's middle.
 
-Values are laid on a scale of their exponent and, between powers of two, of their fraction; that scale is cut
-evenly. Only exact arithmetic of floats is used, no logarithm of a library: a value has the same bucket on
-every machine. Against true logarithms it takes 1.44 times the buckets.
+The scale is the exponent of a value and, between powers of two, its fraction; that scale is cut evenly. Only exact
+float arithmetic is used, no logarithm of a library, so a value has the same bucket on every machine. That takes 1.44
+times as many buckets as true logarithms.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-#: the number of the bucket of infinity
+#: the bucket of infinity
 _INFINITE = 2**31 - 1
 #: exponents of floats are above this
 _LEAST = -1075
 
 
 @dataclass(frozen=True)
-class Buckets:
-    """Buckets for a relative error; zero is number 0, and negative values have negative numbers."""
+class SketchBuckets:
+    """Buckets for a relative error. Zero is in bucket 0; negative values have negative buckets."""
 
     error: float
 
     @property
     def _per_power(self) -> float:
-        """How many buckets there are for a power of two: a number of few digits, whatever made the logarithm."""
+        """Buckets per power of two, rounded so that it does not depend on the library's logarithm."""
         return math.ceil(2**20 / math.log((1 + self.error) / (1 - self.error))) / 2**20
 
     @property
     def _shift(self) -> int:
-        """Makes the numbers of positive values positive."""
+        """What makes the buckets of positive values positive."""
         return math.ceil(-_LEAST * self._per_power) + 1
 
     def of(self, values: pl.Series) -> pl.Series:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.strict import Ordered, grouped
+from penstock.operators.strict import Ordered, group_by_key
 from penstock.state.buckets import HASH
 from penstock.state.ranges import members
 
@@ -26,15 +26,17 @@ PANE = "_pane"
 _MOST_MERGED = 0.6
 
 
-def cells(rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]) -> Ordered:
+def merge_partials(
+    rows: pl.DataFrame, keys: tuple[str, ...], functions: Sequence[AggregateFunction]
+) -> Ordered:
     """The rows with the partial answers of equal (key, pane) merged; grouped by key, panes in order."""
     order = None
     if not _one_after_the_other(rows):
         order = rows.select(pl.arg_sort_by(PANE, maintain_order=True)).to_series()
-    ordered = grouped(rows, keys, order)
+    ordered = group_by_key(rows, keys, order)
     rows, panes = ordered.rows, ordered.rows[PANE].to_numpy()
     if ((panes[1:] < panes[:-1]) & ~ordered.first[1:]).any():
-        order = pl.Series(places(ordered)[0]).arg_sort()
+        order = pl.Series(pane_positions(ordered)[0]).arg_sort()
         rows, panes = rows[order], panes[order.to_numpy()]
     new = ordered.first.copy()
     new[1:] |= panes[1:] != panes[:-1]
@@ -53,12 +55,12 @@ def _merged(
     ends = np.append(starts[1:], rows.height)
     many = np.flatnonzero(ends - starts > 1)
     if not functions or len(many) > _MOST_MERGED * len(starts):
-        return [column for function in functions for column in function.over(rows, starts, ends)]
+        return [column for function in functions for column in function.merge_ranges(rows, starts, ends)]
     parts = rows.select(part for function in functions for part in function.parts())
     low, high = starts[many], ends[many]
     ends = np.cumsum(high - low)
     chosen = parts[members(low, high)[1]]
-    made = [column for f in functions for column in f.over(chosen, ends - (high - low), ends)]
+    made = [column for f in functions for column in f.merge_ranges(chosen, ends - (high - low), ends)]
     at = starts.copy()
     at[many] = rows.height + np.arange(len(many))
     return pl.concat([parts, pl.DataFrame(made)], rechunk=True)[at].get_columns()
@@ -75,7 +77,7 @@ def _one_after_the_other(rows: pl.DataFrame) -> bool:
     return bool((np.maximum.accumulate(most)[:-1] <= least[1:]).all())
 
 
-def places(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def pane_positions(ordered: Ordered) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """A number for each row that says where its key and pane stand among all, and the panes there are, in order.
 
     A key's numbers begin at its own number times one more than there are panes.

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.operators.pattern_steps import Stage
-from penstock.operators.search import Ints, Timeline, chained
+from penstock.operators.pattern_steps import PatternStage
+from penstock.operators.timeline import Ints, Timeline, mark_chain
 from penstock.state.ranges import members
 
 Bools = npt.NDArray[np.bool_]
@@ -43,48 +43,50 @@ class Matches:
     #: how many events it has taken, and for each step the row of the event; -1: none, or an earlier epoch's
     stage: Ints
     rows: Ints
-    fate: Ints
+    status: Ints
     #: the events it may still take: from this row to before that one, and where its key's rows end
     at: Ints
-    upto: Ints
+    stop: Ints
     end: Ints
 
     def __len__(self) -> int:
         return len(self.source)
 
 
-def advance(matches: Matches, stages: list[Stage], values: Values, contiguous: bool) -> None:
+def advance(matches: Matches, stages: list[PatternStage], values: Values, contiguous: bool) -> None:
     """Take every match on through the events, as far as it comes."""
     for number, stage in enumerate(stages):
         if not number:
             continue
-        here = np.flatnonzero((matches.stage == number) & (matches.fate == OPEN) & (matches.at < matches.end))
+        here = np.flatnonzero(
+            (matches.stage == number) & (matches.status == OPEN) & (matches.at < matches.end)
+        )
         if len(here):
             (_next_event if contiguous else _first_event)(matches, here, number, stage, values)
 
 
-def _first_event(matches: Matches, here: Ints, number: int, stage: Stage, values: Values) -> None:
+def _first_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Skip till next match: the first event that is wanted, unless an unwanted one comes before it."""
-    at, upto = matches.at[here], matches.upto[here]
+    at, stop = matches.at[here], matches.stop[here]
     if stage.references:
-        row, good = _first_pair(at, upto, lambda one, event: _holds(stage, values, here[one], event))
+        row, good = _first_pair(at, stop, lambda one, event: _holds(stage, values, here[one], event))
     else:
-        row, good = _first_row(at, upto, stage, values)
+        row, good = _first_row(at, stop, stage, values)
     if stage.wanted is not None:
         _taken(matches, here[good], row[good], number)
-    matches.fate[here[(row >= 0) & ~good]] = FAILED
+    matches.status[here[(row >= 0) & ~good]] = FAILED
 
 
-def _next_event(matches: Matches, here: Ints, number: int, stage: Stage, values: Values) -> None:
+def _next_event(matches: Matches, here: Ints, number: int, stage: PatternStage, values: Values) -> None:
     """Contiguous: the key's very next event."""
-    inside = matches.at[here] < matches.upto[here]
+    inside = matches.at[here] < matches.stop[here]
     wanted, unwanted = np.zeros(len(here), dtype=bool), np.zeros(len(here), dtype=bool)
     wanted[inside], unwanted[inside] = _holds(stage, values, here[inside], matches.at[here[inside]])
     if stage.wanted is None:
-        matches.fate[here] = np.where(unwanted, FAILED, SAFE)
+        matches.status[here] = np.where(unwanted, FAILED, SAFE)
         return
     _taken(matches, here[wanted], matches.at[here[wanted]], number)
-    matches.fate[here[~wanted]] = FAILED
+    matches.status[here[~wanted]] = FAILED
 
 
 def _taken(matches: Matches, which: Ints, row: Ints, number: int) -> None:
@@ -93,7 +95,7 @@ def _taken(matches: Matches, which: Ints, row: Ints, number: int) -> None:
     matches.at[which] = row + 1
 
 
-def _holds(stage: Stage, values: Values, match: Ints, event: Ints) -> tuple[Bools, Bools]:
+def _holds(stage: PatternStage, values: Values, match: Ints, event: Ints) -> tuple[Bools, Bools]:
     """For pairs of a match and an event: whether the event is wanted, and whether it is unwanted."""
     names = (*stage.own, *stage.references)
     columns = [pl.Series("_pair", np.arange(len(event))), *(values(n, match, event).alias(n) for n in names)]
@@ -101,9 +103,9 @@ def _holds(stage: Stage, values: Values, match: Ints, event: Ints) -> tuple[Bool
     return found["_wanted"].to_numpy(), found["_unwanted"].to_numpy()
 
 
-def _first_row(at: Ints, upto: Ints, stage: Stage, values: Values) -> tuple[Ints, Bools]:
+def _first_row(at: Ints, stop: Ints, stage: PatternStage, values: Values) -> tuple[Ints, Bools]:
     """Where the conditions are over the event alone: they are worked out once, and every match looks up its row."""
-    low, high = int(at.min()), int(upto.max())
+    low, high = int(at.min()), int(stop.max())
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
     if low >= high:
         return row, good
@@ -113,7 +115,7 @@ def _first_row(at: Ints, upto: Ints, stage: Stage, values: Values) -> tuple[Ints
     found = np.searchsorted(places, at - low)
     inside = found < len(places)
     first = places[found[inside]]
-    within = first + low < upto[inside]
+    within = first + low < stop[inside]
     hit = np.flatnonzero(inside)[within]
     row[hit] = first[within] + low
     good[hit] = wanted[first[within]]
@@ -121,15 +123,15 @@ def _first_row(at: Ints, upto: Ints, stage: Stage, values: Values) -> tuple[Ints
 
 
 def _first_pair(
-    at: Ints, upto: Ints, holds: Callable[[Ints, Ints], tuple[Bools, Bools]]
+    at: Ints, stop: Ints, holds: Callable[[Ints, Ints], tuple[Bools, Bools]]
 ) -> tuple[Ints, Bools]:
     """Where the conditions look at earlier events too: every match tries its events, a few more at a time."""
     at = at.copy()
     row, good = np.full(len(at), -1), np.zeros(len(at), dtype=bool)
-    searching, width = np.flatnonzero(at < upto), 4
+    searching, width = np.flatnonzero(at < stop), 4
     while len(searching):
         for some in np.array_split(searching, len(searching) * width // _PAIRS + 1):
-            count = np.minimum(width, upto[some] - at[some])
+            count = np.minimum(width, stop[some] - at[some])
             which, event = members(at[some], at[some] + count)
             match = some[which]
             wanted, unwanted = holds(match, event)
@@ -138,7 +140,7 @@ def _first_pair(
             row[match[hits]] = event[hits]
             good[match[hits]] = wanted[hits]
             at[some] += count
-        searching = searching[(row[searching] < 0) & (at[searching] < upto[searching])]
+        searching = searching[(row[searching] < 0) & (at[searching] < stop[searching])]
         width = min(width * 4, _PAIRS)
     return row, good
 
@@ -163,7 +165,7 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
     following = np.append(first_to_end, len(order))[after]
     same_key = np.append(number, -1)[following] == number
     heads = np.flatnonzero(np.append(True, number[1:] != number[:-1])) if len(order) else order
-    stand = np.flatnonzero(chained(heads, np.where(same_key, following, len(order))))
+    stand = np.flatnonzero(mark_chain(heads, np.where(same_key, following, len(order))))
     codes = number[stand] * width + ends[stand] - low
     meets = np.searchsorted(codes, matches.number * width + matches.start - low)
     met = np.append(stand, -1)[meets]
@@ -173,19 +175,19 @@ def skip_past(matches: Matches, found: Ints, ends: Ints, end_times: Ints) -> tup
     return standing, end_times[stand], dropped
 
 
-def joined(first: Matches, second: Matches) -> Matches:
+def concat_matches(first: Matches, second: Matches) -> Matches:
     """The matches of both."""
     names = [field.name for field in fields(Matches)]
     return Matches(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
 
 
-def begun(line: Timeline | None, starts: Ints, within: int, steps: int) -> Matches:
+def start_matches(line: Timeline | None, starts: Ints, within: int, steps: int) -> Matches:
     """Matches that begin with these rows."""
     number = np.zeros(0, dtype=np.int64) if line is None else line.number[starts]
     due = starts if line is None else line.times[starts] + within
     rows = np.full((len(starts), steps), -1)
     rows[:, 0] = starts
     none = np.zeros(len(starts), dtype=np.int64)
-    upto = none if line is None else line.first_from(number, due + 1)
+    stop = none if line is None else line.first_from(number, due + 1)
     end = none if line is None else line.ends[number]
-    return Matches(none - 1, number, starts * 2, due, none + 1, rows, none + OPEN, starts + 1, upto, end)
+    return Matches(none - 1, number, starts * 2, due, none + 1, rows, none + OPEN, starts + 1, stop, end)

@@ -46,7 +46,7 @@ class Timeline:
         return keys * (self._span + 1) + within
 
 
-def chained(first: Ints, following: Ints) -> npt.NDArray[np.bool_]:
+def mark_chain(first: Ints, following: Ints) -> npt.NDArray[np.bool_]:
     """Marks the rows that are come by from the rows `first`, going from each row to the one `following` it.
 
     `following` leads forward; the number of rows means nowhere. Takes as many rounds as the longest chain's

@@ -107,7 +107,7 @@ class TimeWindow:
 
 
 #: one window that holds all of time
-SINCE_EVER = TimeWindow(2**61, 2**61, 2**60)
+ALL_TIME = TimeWindow(2**61, 2**61, 2**60)
 
 
 def _since(time: pl.Expr, at: int, period: int) -> pl.Expr:
@@ -116,17 +116,17 @@ def _since(time: pl.Expr, at: int, period: int) -> pl.Expr:
     return (time - shift if shift else time) % period
 
 
-def instant(micros: pl.Expr) -> pl.Expr:
+def to_datetime(micros: pl.Expr) -> pl.Expr:
     """Microseconds since 1970 as a moment in UTC."""
     return micros.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
 
-def spread(first: Instants, last: Instants) -> tuple[Instants, Instants]:
+def expand_ranges(first: Instants, last: Instants) -> tuple[Instants, Instants]:
     """All the numbers from each row's first to its last: the row, and the number."""
     return members(first, last + 1)
 
 
-def of_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:
+def key_by_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:
     """Rows told apart by their windows too: the hash is that of key and window, in the bucket of the key."""
     spice = (starts.view(np.uint64) * _GOLDEN) >> np.uint64(16)
     return rows.with_columns(pl.Series(HASH, rows[HASH].to_numpy() ^ spice), pl.Series(WINDOW, starts))

@@ -15,17 +15,16 @@ import numpy as np
 import polars as pl
 
 from penstock.duration import spelled
-from penstock.operators.cells import PANE
-from penstock.operators.cells import cells as cells_of
 from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.panes import PaneOperator
-from penstock.operators.running import heads_before, run_on
+from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.running import accumulate, lookup_totals
 from penstock.operators.strict import Ordered
-from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
+from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, key_by_window, to_datetime
 
 
 @dataclass(frozen=True)
-class Updates(PaneOperator):
+class PeriodicAggregation(PaneOperator):
     """Aggregates per key over windows of time, told every so many microseconds and when a window closes.
 
     A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
@@ -49,15 +48,15 @@ class Updates(PaneOperator):
         floor, kept = self._multiple(before), self._multiple(after)
         # a pane is told at the end of its window, or at the next multiple where its other windows go on
         below = after if kept > floor or still_open > first else floor
-        due, open_from = self.taken(frame, state, kept, floor, below), self.window.start(still_open)
+        due, open_from = self.take_due(frame, state, kept, floor, below), self.window.start(still_open)
         told = None
         if due is not None:
-            told = self._told(cells_of(due, self.keys, self.aggregates), first, after)
+            told = self._told(merge_partials(due, self.keys, self.aggregates), first, after)
         answers = state.table("answers", keys=self._identity, time=WINDOW)
         rows = None
         if told is not None:
-            before_it = heads_before(told, self._identity, answers, self.aggregates)
-            rows = run_on(told, before_it, self.aggregates)
+            before_it = lookup_totals(told, self._identity, answers, self.aggregates)
+            rows = accumulate(told, before_it, self.aggregates)
             last = rows.filter(pl.Series(told.last) & (rows[WINDOW] >= open_from))
             answers.insert(last.drop(PANE))
         answers.expire(open_from)
@@ -68,14 +67,14 @@ class Updates(PaneOperator):
         """The partial answers to tell by now: for every key and window from `first` on, in order of their instants."""
         panes = cells.rows[PANE].to_numpy()
         least, most = self.window.holding(panes)
-        row, number = spread(np.maximum(least, first), most)
+        row, number = expand_ranges(np.maximum(least, first), most)
         at = np.minimum(self._multiple(panes)[row] + self.every, self.window.end(number))
         due = at <= after
         if not due.any():
             return None
         rows = cells.rows[row[due]].with_columns(pl.Series(PANE, at[due]))
-        return cells_of(
-            of_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
+        return merge_partials(
+            key_by_window(rows, self.window.start(number[due])), tuple(self._identity), self.aggregates
         )
 
     def _multiple(self, at: Any) -> Any:
@@ -89,12 +88,12 @@ class Updates(PaneOperator):
     def _finished(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(
             (pl.col(PANE) - 1).alias(TIME),
-            instant(pl.col(WINDOW)).alias("window_start"),
-            instant(pl.col(WINDOW) + self.window.size).alias("window_end"),
-            instant(pl.col(PANE)).alias("as_of"),
+            to_datetime(pl.col(WINDOW)).alias("window_start"),
+            to_datetime(pl.col(WINDOW) + self.window.size).alias("window_end"),
+            to_datetime(pl.col(PANE)).alias("as_of"),
             *self.keys,
             *(a.result() for a in self.aggregates),
         )
 
-    def over(self) -> str:
+    def describe_windows(self) -> str:
         return f"{self.window.describe()}, told every {spelled(self.every)}"

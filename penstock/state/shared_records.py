@@ -24,45 +24,45 @@ from typing import Any
 from penstock.errors import InternalError
 from penstock.state.epoch_record import EpochRecord
 from penstock.state.format import FORMAT, KEY
-from penstock.state.generation import Ground, fenced
-from penstock.state.run_file import unwritable
+from penstock.state.generation import FencedDirectory, fenced_error
+from penstock.state.run_file import unwritable_error
 
 #: records kept below the oldest one the leader's own state needs: what a slow replica may still have before it
 KEPT = 200
 
 
-class Agreed:
+class SharedRecords:
     """The records of a unit's epochs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ground = Ground(path / "generations")
+        self.fenced_directory = FencedDirectory(path / "generations")
 
     @property
     def generation(self) -> int:
         """The generation this one writes as; 0 for who only reads."""
-        return self.ground.generation
+        return self.fenced_directory.generation
 
     @property
     def newest_generation(self) -> int:
         """The highest generation that took the book."""
-        return self.ground.newest()
+        return self.fenced_directory.newest_generation()
 
-    def take(self, generation: int) -> None:
+    def take_over(self, generation: int) -> None:
         """Be the one that writes; those of lower generations are refused from now on."""
         try:
-            self.ground.take(generation, again=True)
+            self.fenced_directory.take_over(generation, reentrant=True)
         except OSError as failure:
-            raise unwritable(self.path, failure) from failure
+            raise unwritable_error(self.path, failure) from failure
 
     def declare_code(self, code: Mapping[str, str]) -> None:
         """Write down what code the leader runs; replicas run the same."""
         said = {KEY: FORMAT, "generation": self.generation, "code": dict(code)}
         path = self.path / "code.json"
         try:
-            self.ground.write_whole(path, json.dumps(said, separators=(",", ":")).encode())
+            self.fenced_directory.write_whole(path, json.dumps(said, separators=(",", ":")).encode())
         except OSError as failure:
-            raise unwritable(path, failure) from failure
+            raise unwritable_error(path, failure) from failure
 
     def code(self, generation: int | None = None) -> Mapping[str, str] | None:
         """What code the leader said it runs; None if it said nothing, or not as this generation."""
@@ -85,15 +85,15 @@ class Agreed:
         found = self.recorded(epoch)
         if found is None:
             if not self.generation:
-                raise fenced(self.path, 0, self.newest_generation)
+                raise fenced_error(self.path, 0, self.newest_generation)
             try:
-                self.ground.write_once(path, replace(record, generation=self.generation).to_bytes())
+                self.fenced_directory.write_once(path, replace(record, generation=self.generation).to_bytes())
             except OSError as failure:
-                raise unwritable(path, failure) from failure
+                raise unwritable_error(path, failure) from failure
             found = self.recorded(epoch)
             assert found is not None
         if self.generation and found.generation > self.generation:
-            raise fenced(self.path, self.generation, found.generation)
+            raise fenced_error(self.path, self.generation, found.generation)
         return found
 
     def recorded(self, epoch: int) -> EpochRecord | None:
@@ -116,7 +116,7 @@ class Agreed:
 
     def epochs(self) -> list[int]:
         """The epochs that have a record, ascending."""
-        return numbered(self.path / "epochs")
+        return list_epochs(self.path / "epochs")
 
     def recycle(self, oldest: int) -> None:
         """Remove what no state from this epoch on needs, nor a replica that is not too slow."""
@@ -128,7 +128,7 @@ class Agreed:
         return self.path / "epochs" / f"{epoch:012d}.json"
 
 
-def numbered(folder: Path) -> list[int]:
+def list_epochs(folder: Path) -> list[int]:
     """The epochs that have a file in a directory, ascending."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(int(n[:-5]) for n in os.listdir(folder) if n.endswith(".json") and n[0] != ".")

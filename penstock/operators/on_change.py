@@ -15,14 +15,21 @@ import polars as pl
 
 from penstock.operators.contract import ORDER, TIME, Progress, SliceState
 from penstock.operators.functions import AggregateFunction
-from penstock.operators.running import heads_before, run_on
-from penstock.operators.strict import Ordered, StrictOperator, grouped, in_order, place_of, placed
-from penstock.operators.windows import WINDOW, TimeWindow, instant, of_window, spread
+from penstock.operators.running import accumulate, lookup_totals
+from penstock.operators.strict import (
+    Ordered,
+    StrictOperator,
+    add_position,
+    group_by_key,
+    position_columns,
+    take_ordered,
+)
+from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, key_by_window, to_datetime
 from penstock.state.buckets import HASH
 
 
 @dataclass(frozen=True)
-class Changes(StrictOperator):
+class OnChangeAggregation(StrictOperator):
     """Aggregates per key over windows of time, told after every event after which a window's answer is another.
 
     `running`: there is one window, all of time, and rows do not name it.
@@ -37,7 +44,7 @@ class Changes(StrictOperator):
     running: bool = False
 
     @property
-    def key_by_key(self) -> tuple[str, ...]:
+    def pushdown_keys(self) -> tuple[str, ...]:
         return self.keys
 
     def needs(self, port: int = 0) -> set[str]:
@@ -45,7 +52,7 @@ class Changes(StrictOperator):
 
     def prepare(self, frame: pl.DataFrame, port: int = 0) -> pl.DataFrame:
         held = self.window.held(pl.col(TIME))
-        rows = placed(frame).select(*ORDER, *sorted(self.needs()))
+        rows = add_position(frame).select(*ORDER, *sorted(self.needs()))
         return rows if held is None else rows.filter(held)
 
     def process(
@@ -53,15 +60,15 @@ class Changes(StrictOperator):
     ) -> pl.DataFrame | None:
         identity, open_from = (*self.keys, WINDOW), self.window.start(self.window.first_open(progress.after))
         answers = state.table("answers", keys=identity, time=WINDOW)
-        ordered = in_order(frame, self.keys, state, progress)
+        ordered = take_ordered(frame, self.keys, state, progress)
         told = None
         if ordered is not None:
-            events = grouped(self._in_windows(ordered.rows), identity)
-            before = heads_before(events, identity, answers, self.aggregates)
-            rows = run_on(events, before, self.aggregates)
+            events = group_by_key(self._in_windows(ordered.rows), identity)
+            before = lookup_totals(events, identity, answers, self.aggregates)
+            rows = accumulate(events, before, self.aggregates)
             answers.insert(rows.filter(pl.Series(events.last) & (rows[WINDOW] >= open_from)).drop(ORDER))
             # with several windows an event has several rows, and they no place of their own
-            place = place_of(ordered.rows) if self.window.alone else (TIME,)
+            place = position_columns(ordered.rows) if self.window.alone else (TIME,)
             told = self._changed(rows, before, events, place)
         answers.expire(open_from)
         answers.compact(open_from)
@@ -69,10 +76,10 @@ class Changes(StrictOperator):
 
     def _in_windows(self, events: pl.DataFrame) -> pl.DataFrame:
         """The events as partial answers, each once for every window it is in."""
-        row, number = spread(*self.window.holding(events[TIME].to_numpy()))
-        parts = (e for a in self.aggregates for e in a.of_event())
+        row, number = expand_ranges(*self.window.holding(events[TIME].to_numpy()))
+        parts = (e for a in self.aggregates for e in a.from_event())
         rows = events.select(HASH, *ORDER, *self.keys, *parts)
-        return of_window(rows if self.window.alone else rows[row], self.window.start(number))
+        return key_by_window(rows if self.window.alone else rows[row], self.window.start(number))
 
     def _changed(
         self, rows: pl.DataFrame, before: pl.DataFrame, events: Ordered, place: tuple[str, ...]
@@ -89,12 +96,12 @@ class Changes(StrictOperator):
         for name in now.columns:
             new |= now[name].ne_missing(earlier[name]).to_numpy()
         start, end = pl.col(WINDOW), pl.col(WINDOW) + self.window.size
-        windows = [instant(start).alias("window_start"), instant(end).alias("window_end")]
+        windows = [to_datetime(start).alias("window_start"), to_datetime(end).alias("window_end")]
         return (
             rows.select(
                 *place,
                 *([] if self.running else windows),
-                instant(pl.col(TIME)).alias("as_of"),
+                to_datetime(pl.col(TIME)).alias("as_of"),
                 *self.keys,
             )
             .hstack(now)
