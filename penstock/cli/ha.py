@@ -161,7 +161,7 @@ def node(
     Whoever can write to the store can run any app of the shared file system here.
     """
     with contextlib.closing(open_store(coordination)) as store:
-        node = Node(store, name or socket.gethostname(), tell=print_line)
+        node = Node(store, name or socket.gethostname(), report=print_line)
         call_on_signal(node.stop)
         print_line(f"node {node.name}, coordination store {store.describe()}")
         node.run()

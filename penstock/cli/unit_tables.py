@@ -25,7 +25,7 @@ _WORDS = {
     "lost_units": "records or bytes of the logs lost",
     "lost_state_bytes": "bytes of state lost",
     "lost_rows": "rows not delivered",
-    "ununit_epochs": "epochs not delivered",
+    "untold_epochs": "epochs not delivered",
     "lost_jobs": "jobs that lost something",
 }
 #: up to so many jobs get a line each
