@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock.cli.command_line import program_name
 from penstock.cluster.local import LocalCluster
-from penstock.cluster.topology import PINS, Pin, written_list
+from penstock.cluster.topology import PINS, Pin, format_cpu_list
 from penstock.errors import UserError
 
 cluster_app = typer.Typer(
@@ -75,7 +75,7 @@ def status(directory: Directory = _DEFAULT) -> None:
             str(worker.pid),
             str(worker.cores),
             str(worker.cores_used),
-            "-" if worker.cpus is None else written_list(worker.cpus),
+            "-" if worker.cpus is None else format_cpu_list(worker.cpus),
             ", ".join(f"{app}/{executor}" for app, executor in worker.executors) or "-",
         )
     console.print(table)

@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
     if name != "begun":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(
-        "penstock.ha.begun is now initial_state; the former name goes with the next version",
+        "penstock.ha.begun is now initial_state; the next version removes the former name",
         DeprecationWarning,
         stacklevel=2,
     )
