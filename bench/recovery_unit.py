@@ -155,7 +155,7 @@ class LoadedUnit:
     @property
     def state_bytes(self) -> int:
         """The size of the state in force."""
-        return StateDirectory(Path(self.unit.record().directory)).latest().state_bytes()
+        return StateDirectory(Path(self.unit.record().directory)).manifests.latest().state_bytes()
 
     def stands(self, scheme: Scheme) -> bool:
         """Whether there is a leader, and the secondary that a scheme asks for has come as far as it gets."""
@@ -172,7 +172,7 @@ class LoadedUnit:
     def _caught_up(self, scheme: Scheme, record: UnitRecord, second: Member) -> bool:
         if second.phase not in _READY or scheme is Scheme.deployed:
             return second.phase in _READY
-        done = StateDirectory(Path(record.directory)).epochs()
+        done = StateDirectory(Path(record.directory)).manifests.epochs()
         if not done or second.epoch < 0:
             return False
         began = self._began.setdefault(second.pid, second.epoch)

@@ -162,7 +162,7 @@ class Collections:
             rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
         before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)
-        self._directory.commit(self._manifest)
+        self._directory.manifests.commit(self._manifest)
         for run in before.runs() - self._manifest.runs():
             self._cache.forget(run)
         self._before = after

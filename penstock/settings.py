@@ -43,15 +43,15 @@ class Settings:
     drop_state: bool = False
     #: manifests to retain; a rollback cannot go further back
     manifests_kept: int = 20
-    #: checkpoint interval in epochs; the state of the epochs in between is in the host's memory, and after a loss they are
-    #: repeated from their records
+    #: checkpoint interval in epochs; the state of the epochs in between is in the host's memory, and after a loss they
+    #: are repeated from their records
     checkpoint_every: int = 1
     #: whether the controller of an HA unit may change that while the engine runs, up to 30
     checkpoint_varies: bool = False
     #: recovery semantics: precise, rollback, gap or amnesia
     semantics: Semantics = Semantics.precise
-    #: size of the first epoch, in the log's units (bytes or records), from which rate control continues; a 32nd of it for
-    #: joins, patterns and Python functions per event
+    #: size of the first epoch, in the log's units (bytes or records), from which rate control continues; a 32nd of it
+    #: for joins, patterns and Python functions per event
     first_epoch_units: int = 32_000_000
     #: maximum size of an epoch, in the log's units; None: limited by the target length only
     most_epoch_units: int | None = None

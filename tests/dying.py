@@ -100,7 +100,7 @@ def died_in_six(build: Callable[[], ps.App], folder: Path, death: Death, semanti
     """Durable is epoch 3; epochs 4 and 5 are told; epoch 6 is recorded and dies with its runs written."""
     death.at = ("sliced", 6)
     assert not lived(build(), folder, semantics).happened
-    assert StateDirectory(folder / "state").latest().epoch == 3
+    assert StateDirectory(folder / "state").manifests.latest().epoch == 3
     return lived(build(), folder, semantics)
 
 

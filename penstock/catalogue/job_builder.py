@@ -29,10 +29,10 @@ from penstock.query.code import code_of_all
 from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
-from penstock.sql.define import sinks_of, stream_of
+from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
 from penstock.sql.scope import UserFunction
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import CreateStream, Select
 
 
@@ -98,7 +98,7 @@ class Workshop:
 
     def _made(self, entry: StreamEntry) -> Stream:
         if entry.text:
-            return stream_of(_created(entry.text))
+            return build_stream(_created(entry.text))
         if entry.code is not None:
             return self.library.stream(entry.code, entry.name)
         return _given(entry.name, self._given.streams, "stream")
@@ -119,7 +119,7 @@ class Workshop:
                 # two jobs of one query are two: what one has opened is not the other's
                 made = tuple(map(_copied, self.library.output(entry.code, entry.name).sinks))
             else:
-                made = sinks_of([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
+                made = build_sinks([sink.as_call(number) for number, sink in enumerate(entry.sinks, 1)])
             self._sinks[entry.created] = said, made
         return self._sinks[entry.created][1]
 
@@ -184,7 +184,7 @@ class Workshop:
             declared,
         )
         if entry.select:
-            rows = planned(_select(entry.select), scope)
+            rows = plan_select(_select(entry.select), scope)
         elif entry.code is not None:
             rows = resolve_names(self.library.output(entry.code, name), scope)
         else:

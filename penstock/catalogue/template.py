@@ -88,7 +88,7 @@ class Aggregated:
         """What works on jobs of this shape; `windows` are number, size and offset of each."""
         if self.window.size == self.window.advance:
             return JobAggregation(self.keys, JobWindows(windows), self.aggregates)
-        kind = JobGapAggregation if self.window.alone else JobSlidingAggregation
+        kind = JobGapAggregation if self.window.is_disjoint else JobSlidingAggregation
         return kind(self.keys, self.window, self.aggregates)
 
 

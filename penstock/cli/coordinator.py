@@ -129,7 +129,7 @@ def coordinator(
 
 def _check_state(directory: StateDirectory, jobs: Jobs) -> str:
     """The identity of the state; raises unless it is that of an engine with these jobs."""
-    facts = directory.existing()
+    facts = directory.read_existing_facts()
     if facts["query"] != jobs.fingerprint:
         raise UserError(
             "STATE_OF_ANOTHER_QUERY",
@@ -169,7 +169,7 @@ def _follow(
                     continue
                 hosted.followed(latest[0], jobs.followed(latest[0]))
                 seen = latest
-            facts = directory.facts()
+            facts = directory.read_facts()
         except PenstockError as error:
             if time.monotonic() - logged_at > 10:
                 log("cannot follow", logging.WARNING, condition=error.condition, error=error.text())
@@ -184,5 +184,5 @@ def _follow(
 
 
 def _last_epoch(directory: StateDirectory) -> int:
-    epochs = directory.epochs()
+    epochs = directory.manifests.epochs()
     return epochs[-1] if epochs else -1

@@ -86,7 +86,7 @@ def serve(
                     stopping.take_signals()  # pyspark has put its own handler in our place
                 if hosted is not None:
                     if hosted.phase == "starting":
-                        hosted.opened(engine.state.latest().epoch)
+                        hosted.opened(engine.state.manifests.latest().epoch)
                     hosted.entered(phase)
                 view.phase(phase)
 

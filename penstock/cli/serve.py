@@ -217,7 +217,7 @@ def serve(
         def opened() -> None:
             log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
             door.warn()
-            hosted.opened(engine.state.latest().epoch)
+            hosted.opened(engine.state.manifests.latest().epoch)
             if coordination is not None:
                 me = coordinator(name, server.url, engine=True)
                 spread.enter_context(spread_over(coordination, server, hosted, me, door))

@@ -134,7 +134,7 @@ def _commanded(
 
     def share() -> None:
         while not over.wait(_LOOK_SECONDS):
-            if StateDirectory(hosted.state).facts() is not None:  # the first engine gives it its name
+            if StateDirectory(hosted.state).read_facts() is not None:  # the first engine gives it its name
                 with spread_over(where or "", server, hosted, me, door):
                     over.wait()
 

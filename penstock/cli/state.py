@@ -27,7 +27,7 @@ from penstock.ha.unit import Unit
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.state.directory import SHARED, StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.rollback import check_all, last_good, rolled_back
+from penstock.state.rollback import check_epochs, last_good_epoch, roll_back
 from penstock.state.run_file import read_run
 from penstock.state.upgrade import BACKUP
 
@@ -70,7 +70,7 @@ _COMMAND = re.compile(r"\.|\d+\.(json|snapshot)$")
 def forget(state: Path) -> None:
     """Remove a state directory and the results in it. Refuses one that holds anything else or that an engine uses."""
     directory = StateDirectory(state)
-    has_state, shared = directory.facts() is not None, (state / SHARED / "unit.json").exists()
+    has_state, shared = directory.read_facts() is not None, (state / SHARED / "unit.json").exists()
     if not has_state and not shared and not _only_commands(state / "commands"):
         return
     others = [
@@ -90,7 +90,7 @@ def forget(state: Path) -> None:
         )
     if shared:  # before the directory is locked: that would stop its engines
         _with_unit(state, Unit.require_down)
-    with directory.held() if has_state else contextlib.nullcontext():
+    with directory.locked() if has_state else contextlib.nullcontext():
         if shared:
             _with_unit(state, Unit.forget)
         shutil.rmtree(state)
@@ -112,11 +112,11 @@ def ls(directory: StateDir) -> None:
     """List the epochs whose state is retained, with watermark, size and runs."""
     state, console = _open_state(directory), Console(highlight=False)
     table = plain_table("epoch", "watermark", "events", "state", "runs", left=("watermark",))
-    for epoch in state.epochs():
+    for epoch in state.manifests.epochs():
         try:
-            manifest = state.manifest(epoch)
+            manifest = state.manifests.read(epoch)
         except InternalError:
-            if epoch in state.epochs():
+            if epoch in state.manifests.epochs():
                 table.add_row(str(epoch), Text("damaged", style="red"))
             continue
         table.add_row(
@@ -161,7 +161,7 @@ def show(
 def verify(directory: StateDir) -> None:
     """Verify every retained manifest and its runs. Exit code 4 if anything is damaged."""
     state, console = _open_state(directory), Console(highlight=False)
-    checked = check_all(state)
+    checked = check_epochs(state)
     for result in reversed(checked):
         if not result.problems:
             console.print(f"epoch {result.epoch}: intact")
@@ -171,7 +171,7 @@ def verify(directory: StateDir) -> None:
     if not any(result.problems for result in checked):
         console.print(f"All {len(checked)} retained epochs are intact.")
         return
-    good = last_good(state)
+    good = last_good_epoch(state)
     last = "no epoch is intact" if good is None else f"the last intact epoch is {good}"
     raise InternalError(
         "STATE_DAMAGED",
@@ -191,8 +191,8 @@ def rollback(
 ) -> None:
     """Roll back to an earlier epoch. The next start repeats the epochs after it from the log."""
     state, console = _open_state(directory), Console(highlight=False)
-    with state.held():
-        target, removed = rolled_back(state, to)
+    with state.locked():
+        target, removed = roll_back(state, to)
     if not removed:
         console.print(f"Nothing to roll back: epoch {target} is the newest and intact.")
         return
@@ -203,18 +203,18 @@ def rollback(
 
 def _open_state(directory: StateDir) -> StateDirectory:
     state = StateDirectory(directory)
-    state.existing()
+    state.read_existing_facts()
     return state
 
 
 def _manifest(state: StateDirectory, epoch: int | None) -> Manifest:
     if epoch is None:
-        return state.latest()
-    if epoch not in state.epochs():
+        return state.manifests.latest()
+    if epoch not in state.manifests.epochs():
         raise UserError(
             "NO_SUCH_EPOCH", f"the state after epoch {epoch} is not retained", hint="See `penstock state ls`."
         )
-    return state.manifest(epoch)
+    return state.manifests.read(epoch)
 
 
 def _watermark(manifest: Manifest) -> str:

@@ -90,7 +90,7 @@ def _summary_lines(engine: Engine, run: Run, gauges: Gauges) -> list[tuple[str, 
         if count or (state / folder).is_dir():
             lines.append((name, f"{state / folder}/"))
     lines += [
-        ("state", f"{state}, {size(engine.state.latest().state_bytes())}"),
+        ("state", f"{state}, {size(engine.state.manifests.latest().state_bytes())}"),
         ("Spark's log", str(state / "engine.log")),
         ("inspect", f"{program_name()} state ls {state}"),
     ]

@@ -85,7 +85,7 @@ def read_unit_facts(unit: Unit) -> dict[str, Any]:
 
 def unit_facts(unit: Unit, record: UnitRecord, members: dict[str, Member]) -> dict[str, Any]:
     """Everything that is known of a unit, as plain values for JSON."""
-    epochs = StateDirectory(Path(record.directory)).epochs()
+    epochs = StateDirectory(Path(record.directory)).manifests.epochs()
     durable = epochs[-1] if epochs else None
     leader = members.get(record.leader or "")
     # between two durable manifests only the leader knows the last epoch

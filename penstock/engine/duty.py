@@ -31,7 +31,9 @@ class Leader:
         """Whoever leads a unit."""
 
         def logs() -> Mapping[str, Any]:
-            remembered: Mapping[str, Any] = StateDirectory(Path(unit.record().directory)).existing()["logs"]
+            remembered: Mapping[str, Any] = StateDirectory(
+                Path(unit.record().directory)
+            ).read_existing_facts()["logs"]
             return remembered
 
         return Leader(lambda: read_lease(unit.store, unit.leader_path).generation, logs)

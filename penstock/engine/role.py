@@ -25,7 +25,7 @@ from penstock.ha.schemes import Semantics
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import Offset
 from penstock.state.generation import Fence
-from penstock.state.rollback import rolled_back
+from penstock.state.rollback import roll_back
 
 
 class Seat:
@@ -69,10 +69,10 @@ class Seat:
             self.decides.set()
             if self.state.shared_records is not None and generation is not None:
                 self.state.shared_records.take_over(generation)
-                self.state.shared_records.declare_code(program.code)
+                self.state.shared_records.write_code(program.code)
         else:
             if self.state.shared_records is not None:
-                check_replica(program.code, self.state.shared_records.code(follows.generation()))
+                check_replica(program.code, self.state.shared_records.read_code(follows.generation()))
             self._waits = not isinstance(program, Fixed)
             self.outlet.generation = follows.generation
             if self._duty is not None and self._duty.holds:
@@ -102,15 +102,15 @@ class Seat:
     def _back_to_whole(self) -> None:
         """Go behind a newest manifest that is damaged: nobody is there to say so, and its epochs are all recorded."""
         try:
-            self.state.latest()
+            self.state.manifests.latest()
         except InternalError:
-            rolled_back(self.state)
+            roll_back(self.state)
 
     def taken(self) -> int:
         """How many commands are taken in by recorded epochs; for one that follows, by those it has done."""
         if self.decides.is_set():
-            return self.state.last_commands()
-        done = self.state.recorded_end(self.state.latest().epoch)
+            return self.state.records.last_commands()
+        done = self.state.records.read_end(self.state.manifests.latest().epoch)
         return 0 if done is None else done.commands
 
     def recorded_end(self, epoch: int) -> Offset | None:
@@ -120,19 +120,19 @@ class Seat:
             book = self.state.shared_records  # whoever records an epoch has committed the one before
             if book is None or not book.has(epoch + 1):
                 return None
-        return self.state.recorded_end(epoch)
+        return self.state.records.read_end(epoch)
 
     def promoted(self, fence: Fence, program: Program) -> None:
         """Take the directory, the book and the sinks as the one that leads; what was held back is delivered."""
         self.state.take_over(fence.generation)
         if self.state.shared_records is not None:
             self.state.shared_records.take_over(fence.generation)
-            self.state.shared_records.declare_code(program.code)
+            self.state.shared_records.write_code(program.code)
         self.outlet.generation = lambda: self.state.generation
         self.outlet.open()
         if self.logs is not None:
             self.logs.lead(program.plan(program.commands), self._remembered())
-        program.led(self.state.last_commands())
+        program.led(self.state.records.last_commands())
 
     def _remembered(self) -> Mapping[str, Any]:
         """What the one that was followed remembers of the logs; nothing where its directory is lost with it."""
@@ -147,10 +147,10 @@ class Seat:
         if self.decides.is_set() or self._duty is None or self._duty.follows is None or self.logs is None:
             return
         program.caught_up(commands)
-        plan, record = program.plan(commands), self.state.recorded(epoch)
+        plan, record = program.plan(commands), self.state.records.read(epoch)
         recorded = 0 if record is None else record.generation
         if recorded != self._followed_generation and self.state.shared_records is not None:
-            check_replica(program.code, self.state.shared_records.code(recorded))
+            check_replica(program.code, self.state.shared_records.read_code(recorded))
         if recorded != self._followed_generation or self.logs.lacks(plan):
             self.logs.follow(plan, self._duty.follows.logs())
             self._followed_generation = recorded

@@ -29,7 +29,7 @@ class Interval:
         self._memory = None if memory is None else Path(memory)
         self.every = every
         #: the state after the last epoch, durable or not
-        self.manifest = state.latest()
+        self.manifest = state.manifests.latest()
         self._durable = self.manifest
         #: CPU seconds the last durable manifest took, and the bytes of runs that were copied for it
         self.cpu_seconds = 0.0
@@ -75,7 +75,7 @@ class Interval:
                 self.copied_bytes = copy_whole(pairs)
             except OSError as failure:
                 raise unwritable_error(self._state.runs, failure) from failure
-        self._state.commit(manifest)
+        self._state.manifests.commit(manifest)
         self._durable = manifest
         for path in held:
             path.unlink(missing_ok=True)

@@ -43,7 +43,7 @@ def brought_together(plan: Plan, incoming: Iterable[bytes]) -> Iterator[bytes]:
     yield Times(seen).to_bytes()
     for to, parts in frames.items():
         top = plan.outputs[to.name].top
-        made = [top.merged(parts)] if top is not None else _alike(parts)
+        made = [top.merge(parts)] if top is not None else _alike(parts)
         for rows in made:
             if rows is not None and rows.height:
                 yield Rows(to, rows).to_bytes()

@@ -123,7 +123,7 @@ class EpochRunner:
         self._gone: tuple[str, ...] = ()
         #: the last epoch that read something: what it was, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
-        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.last_maps_version())
+        maps = replace(evenly(shape.buckets, shape.slices), version=1 + state.records.last_maps_version())
         self._moves = Moves(maps, stages, place, rules)
 
     @property
@@ -182,10 +182,10 @@ class EpochRunner:
         maps = self._moves.before(epoch, planned, self.manifest)
         to_repeat = not self.fates.all_lose([planned])
         self._may_write()
-        replayed = self._state.recorded(epoch) is not None
-        record = self._state.record(epoch, self._record(start, end, maps, to_repeat=to_repeat))
+        replayed = self._state.records.read(epoch) is not None
+        record = self._state.records.write(epoch, self._record(start, end, maps, to_repeat=to_repeat))
         in_memory = record.checkpoint_interval is not None
-        told_before = replayed and in_memory and self._state.recorded(epoch + 1) is not None
+        told_before = replayed and in_memory and self._state.records.read(epoch + 1) is not None
         told_before &= epoch > self._state.former_query_last_epoch
         lost = self.fates.lose(epoch, planned)
         if (record.start, record.end) != (start, end):
@@ -319,8 +319,8 @@ class EpochRunner:
         behind."""
         self._may_write()
         self._forget(self._state.recycle(keep))
-        oldest = min(self._state.epochs(), default=0)
-        end = self._state.recorded_end(oldest)
+        oldest = min(self._state.manifests.epochs(), default=0)
+        end = self._state.records.read_end(oldest)
         if end is None:
             return
         if oldest:  # after epoch 0 one can go back to the beginning

@@ -242,6 +242,6 @@ def _ranked(
 
     owner = state_of_output(edge.target.name)
     ranking = SliceState(owner, here.task.collections.get(owner, {}), scope)
-    made = top.local(rows, ranking, refill)
+    made = top.process_slice(rows, ranking, refill)
     here.keep(owner, ranking)
     return made

@@ -167,7 +167,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
             yield 0, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
         return
     owners_of = np.asarray(task.bucket_maps[stage], dtype=np.uint16)
-    if task.plan.stages[stage].route(edge.port).everywhere:
+    if task.plan.stages[stage].route(edge.port).is_broadcast:
         for slice_ in np.unique(owners_of).tolist():
             for piece in rows.iter_slices(MOST_ROWS):
                 yield slice_, Rows(edge.target, piece, edge.port).left_at(task.place.shelf)
@@ -181,7 +181,7 @@ def addressed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> Iterator[tuple
 
 def hashed(task: EpochTask, edge: Edge, rows: pl.DataFrame) -> pl.DataFrame:
     """Prepared rows with what tells their bucket and, if they can come by several edges, by which they came."""
-    rows = task.plan.stages[edge.target.name].route(edge.port).hashed(rows, task.maps.buckets)
+    rows = task.plan.stages[edge.target.name].route(edge.port).add_hash(rows, task.maps.buckets)
     return rows if edge.place is None else rows.with_columns(pl.lit(edge.place, pl.UInt8).alias(INPUT))
 
 

@@ -80,7 +80,7 @@ def counted(
         if frame is None or not frame.height:
             continue
         rows += frame.height
-        if not sub.route(port).everywhere:
+        if not sub.route(port).is_broadcast:
             counts += np.bincount(buckets_of(frame[HASH].to_numpy(), buckets), minlength=buckets)
     present = np.flatnonzero(counts)
     return rows, present.tolist(), counts[present].tolist()

@@ -49,7 +49,7 @@ def seed_and_measure(target: Path, leader: StateDirectory) -> tuple[int, dict[st
 
 def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
     """The rates of a seeding that took so long, in bytes per second; empty if there was little to seed."""
-    size = seed.latest().state_bytes()
+    size = seed.manifests.latest().state_bytes()
     if size <= 1 << 20:
         return {}
     read = measure_read_rate(seed)
@@ -59,7 +59,7 @@ def compute_rates(seed: StateDirectory, seconds: float) -> dict[str, float]:
 def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> float | None:
     """How fast runs of the newest manifest are read, in bytes per second; None if there are too few to measure."""
     started_at, read = time.perf_counter(), 0
-    for run in sorted(state.latest().runs()):
+    for run in sorted(state.manifests.latest().runs()):
         if read >= most_bytes:
             break
         with contextlib.suppress(PenstockError, OSError):
@@ -69,10 +69,10 @@ def measure_read_rate(state: StateDirectory, most_bytes: int = 16 << 20) -> floa
 
 
 def _copy(target: Path, leader: StateDirectory) -> int:
-    facts = leader.existing()
-    epochs = leader.epochs()
+    facts = leader.read_existing_facts()
+    epochs = leader.manifests.epochs()
     if epochs:
-        manifest, record = leader.manifest(epochs[-1]), leader.recorded(epochs[-1])
+        manifest, record = leader.manifests.read(epochs[-1]), leader.records.read(epochs[-1])
         for run in manifest.runs():
             place = target / "runs" / run
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -44,14 +44,14 @@ class StandbyCache:
         if directory != self._directory:
             self._directory, self.epoch = directory, -1
         state = StateDirectory(directory)
-        epochs = state.epochs()
+        epochs = state.manifests.epochs()
         if not epochs or epochs[-1] == self.epoch:
             return False
         # the engine reports what is damaged or missing if it has to read it
         with contextlib.suppress(PenstockError, OSError):
             needed = {
                 entry.name: entry.bytes
-                for group in state.manifest(epochs[-1]).collections.values()
+                for group in state.manifests.read(epochs[-1]).collections.values()
                 for entries in group.values()
                 for entry in entries
             }
@@ -76,8 +76,8 @@ class StandbyCache:
         """Read the logs beyond the newest epoch record, once; returns the number of records or bytes."""
         state, units = StateDirectory(directory), 0
         with contextlib.suppress(PenstockError, OSError, KeyError):
-            reached = state.last_offsets()
-            facts = state.facts() or {"logs": {}}
+            reached = state.records.last_offsets()
+            facts = state.read_facts() or {"logs": {}}
             for name, log in logs.items():
                 log.resumed(facts["logs"].get(name, {}))
                 at = reached.get(name, {})

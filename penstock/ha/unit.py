@@ -323,7 +323,10 @@ class Unit:
         record = self.record()
         leader = self.members().get(record.leader or "")
         reported = leader.epoch if leader is not None and leader.phase == "primary" else -1
-        durable, recorded = StateDirectory(Path(record.directory)).epochs(), self.shared_records.epochs()
+        durable, recorded = (
+            StateDirectory(Path(record.directory)).manifests.epochs(),
+            self.shared_records.epochs(),
+        )
         # an engine that records an epoch has committed the one before
         return max(*durable[-1:], *(epoch - 1 for epoch in recorded[-1:]), reported, -1)
 

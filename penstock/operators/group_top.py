@@ -151,7 +151,7 @@ class GroupTop(Operator):
         """Whether a row of an answer ranks below what it was."""
         was = held.select(*self._one_row, pl.col(self.top.by).alias("_was"))
         met = changed.join(was, on=self._one_row, nulls_equal=True)
-        return bool(met.select(self.top.worse(pl.col(self.top.by), pl.col("_was")).any()).item())
+        return bool(met.select(self.top.is_worse(pl.col(self.top.by), pl.col("_was")).any()).item())
 
     @property
     def _of_group(self) -> list[str]:

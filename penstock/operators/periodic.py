@@ -1,9 +1,9 @@
-"""Aggregates over windows of time, told again and again while the windows are open.
+"""Aggregates over windows of time, emitted periodically while the windows are open.
 
-Receives partial answers per key and pane; hands, at every multiple of `every` and at its window's end, the answer so
-far of every key and window that had events since it was last told.
-State: `open`, a journal of partial answers not told yet; `answers`, a table of the partial answers told, one for
-every key and open window. Telling costs what is told, not what is remembered.
+The input is partial aggregates per key and pane. At every multiple of `every` and at its window's end, the operator
+emits the result so far of every key and window that had events since its last emission.
+State: `open`, a journal of partial aggregates not emitted yet; `answers`, a table of those emitted, one for every key
+and open window. The cost of an emission depends on what is emitted, not on the size of the state.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.operators.time_windows import WINDOW, TimeWindow, expand_ranges, k
 
 @dataclass(frozen=True)
 class PeriodicAggregation(PaneOperator):
-    """Aggregates per key over windows of time, told every so many microseconds and when a window closes.
+    """Aggregates per key over windows of time, emitted every `every` microseconds and when a window closes.
 
-    A window is told at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it since
-    the last such instant.
+    A window's result is emitted at `as_of`, a multiple of `every` on the clock or its end, if the key had events in it
+    since the last such instant.
     """
 
     kind: ClassVar[str] = "periodic-window-aggregate"
@@ -46,27 +46,27 @@ class PeriodicAggregation(PaneOperator):
         before, after = progress.before, progress.after
         first, still_open = self.window.first_open(before), self.window.first_open(after)
         floor, kept = self._multiple(before), self._multiple(after)
-        # a pane is told at the end of its window, or at the next multiple where its other windows go on
+        # a pane is emitted at the end of its window, or at the next multiple where its other windows continue
         below = after if kept > floor or still_open > first else floor
-        due, open_from = self.take_due(frame, state, kept, floor, below), self.window.start(still_open)
-        told = None
+        due, open_from = self.take_panes(frame, state, kept, floor, below), self.window.start(still_open)
+        emitted = None
         if due is not None:
-            told = self._told(merge_partials(due, self.keys, self.aggregates), first, after)
-        answers = state.table("answers", keys=self._identity, time=WINDOW)
+            emitted = self._select_due(merge_partials(due, self.keys, self.aggregates), first, after)
+        totals = state.table("answers", keys=self._identity, time=WINDOW)
         rows = None
-        if told is not None:
-            before_it = lookup_totals(told, self._identity, answers, self.aggregates)
-            rows = accumulate(told, before_it, self.aggregates)
-            last = rows.filter(pl.Series(told.last) & (rows[WINDOW] >= open_from))
-            answers.insert(last.drop(PANE))
-        answers.expire(open_from)
-        answers.compact(open_from)
-        return None if rows is None else self._finished(rows)
+        if emitted is not None:
+            earlier = lookup_totals(emitted, self._identity, totals, self.aggregates)
+            rows = accumulate(emitted, earlier, self.aggregates)
+            last = rows.filter(pl.Series(emitted.last) & (rows[WINDOW] >= open_from))
+            totals.insert(last.drop(PANE))
+        totals.expire(open_from)
+        totals.compact(open_from)
+        return None if rows is None else self._finish(rows)
 
-    def _told(self, cells: Ordered, first: int, after: int) -> Ordered | None:
-        """The partial answers to tell by now: for every key and window from `first` on, in order of their instants."""
+    def _select_due(self, cells: Ordered, first: int, after: int) -> Ordered | None:
+        """The partial aggregates to emit by `after`: for every key and window from `first` on, in order of time."""
         panes = cells.rows[PANE].to_numpy()
-        least, most = self.window.holding(panes)
+        least, most = self.window.find_windows(panes)
         row, number = expand_ranges(np.maximum(least, first), most)
         at = np.minimum(self._multiple(panes)[row] + self.every, self.window.end(number))
         due = at <= after
@@ -78,14 +78,14 @@ class PeriodicAggregation(PaneOperator):
         )
 
     def _multiple(self, at: Any) -> Any:
-        """The last multiple of `every` that is not after an instant, or each of an array."""
+        """The last multiple of `every` that is not after an instant (or each of an array)."""
         return at - at % self.every
 
     @property
     def _identity(self) -> list[str]:
         return [*self.keys, WINDOW]
 
-    def _finished(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _finish(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(
             (pl.col(PANE) - 1).alias(TIME),
             to_datetime(pl.col(WINDOW)).alias("window_start"),
@@ -96,4 +96,4 @@ class PeriodicAggregation(PaneOperator):
         )
 
     def describe_windows(self) -> str:
-        return f"{self.window.describe()}, told every {spelled(self.every)}"
+        return f"{self.window.describe()}, emitted every {spelled(self.every)}"

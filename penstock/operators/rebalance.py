@@ -1,6 +1,6 @@
-"""Relay: no work of its own; rows are dealt out evenly, so that the steps after it run on all slices alike.
+"""Rebalance: send rows round-robin, so that the steps after it execute on all slices evenly.
 
-Receives rows as they come; hands them on, in the order they would have had without it. State: none.
+Rows keep the order that they have without it. State: none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.state.buckets import HASH
 
 @dataclass(frozen=True)
 class Rebalance(Operator):
-    """Rows dealt out round-robin."""
+    """Sends rows round-robin and does nothing else."""
 
     kind: ClassVar[str] = "round-robin"
     state_version: ClassVar[int] = 1
@@ -51,4 +51,4 @@ class Rebalance(Operator):
         return (fold_input_into_sequence(frame) if INPUT in frame.columns else frame).drop(HASH)
 
     def describe(self) -> str:
-        return "rebalance: rows dealt out evenly"
+        return "rebalance: rows sent round-robin"

@@ -1,8 +1,8 @@
-"""Running aggregates: totals since the beginning, told anew at the end of every step of time.
+"""Running aggregates: totals of all events so far, emitted at the end of every step of time.
 
-Receives partial answers per key and step, already reduced by the senders; hands, for every step that is over, the
-totals of the keys that had events in it.
-State: `open`, a journal of partial answers; `totals`, a table of every key's total up to the watermark.
+The input is partial aggregates per key and step, reduced by the senders. For every step that has ended, the operator
+emits the totals of the keys that had events in it.
+State: `open`, a journal of partial aggregates; `totals`, a table of every key's total up to the watermark.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NUMBER = "_number"
 
 @dataclass(frozen=True)
 class RunningAggregation(PaneOperator):
-    """Aggregates per key since the beginning, told at the end of every window in which the key had events.
+    """Aggregates per key over all events so far, emitted at the end of every window in which the key had events.
 
-    The windows come one after the other.
+    The windows are tumbling.
     """
 
     kind: ClassVar[str] = "running-aggregate"
@@ -45,7 +45,7 @@ class RunningAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        due = self.take_due(frame, state, below, floor, below)
+        due = self.take_panes(frame, state, below, floor, below)
         if due is None:
             return None
         totals = self._totals(state)
@@ -53,17 +53,17 @@ class RunningAggregation(PaneOperator):
         cells = merge_partials(due, self.keys, self.aggregates)
         rows = accumulate(cells, lookup_totals(cells, self.keys, totals, self.aggregates), self.aggregates)
         totals.insert(rows.filter(pl.Series(cells.last)))
-        return self._finished(rows)
+        return self._finish(rows)
 
     def current(self, state: SliceState) -> pl.DataFrame | None:
         """The totals of all keys of the slice as of the last epoch."""
         rows = self._totals(state).all()
-        return None if rows is None else self._finished(rows)
+        return None if rows is None else self._finish(rows)
 
     def _totals(self, state: SliceState) -> Table:
         return state.table("totals", keys=self.keys)
 
-    def _finished(self, totals: pl.DataFrame) -> pl.DataFrame:
+    def _finish(self, totals: pl.DataFrame) -> pl.DataFrame:
         end = pl.col(PANE) + self.window.size
         return totals.select(
             HASH,
@@ -80,16 +80,16 @@ class RunningAggregation(PaneOperator):
 def lookup_totals(
     cells: Ordered, keys: Sequence[str], totals: Table, aggregates: Sequence[AggregateFunction]
 ) -> pl.DataFrame:
-    """The total so far of every key among the cells; nulls, of `_hash` too, where there is none."""
+    """The total so far of every key in the cells; nulls, also in `_hash`, where there is none."""
     heads, parts = cells.rows.select(HASH, *keys).filter(pl.Series(cells.first)), partial_columns(aggregates)
     found = totals.lookup(heads, [HASH, *parts])
     return found.select(pl.col(name).cast(cells.rows.schema[name]) for name in (HASH, *parts))
 
 
 def accumulate(cells: Ordered, before: pl.DataFrame, aggregates: Sequence[AggregateFunction]) -> pl.DataFrame:
-    """The cells with totals instead of partial answers: of all cells of the key so far, and of what was before."""
+    """The cells with totals instead of partial aggregates: of the key's total `before` and all its cells so far."""
     rows, first, parts = cells.rows, cells.first, partial_columns(aggregates)
-    # the first cell of a key goes on from its total so far, the others from the cell before
+    # the first cell of a key continues from its total so far, the others from the cell before
     at = pl.Series(np.where(first, cells.number, -1)).replace(-1, None)
     earlier = before.select(pl.col(part).gather(at).alias(part + _BEFORE) for part in parts)
     rows = rows.hstack(earlier).with_columns(e for a in aggregates for e in a.merge_columns(_BEFORE))

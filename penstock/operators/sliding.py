@@ -57,12 +57,12 @@ class SlidingAggregation(Aggregation):
         first, past = window.first_open(progress.before), window.first_open(progress.after)
         fresh, kept = self._next_block(first), window.start(self._next_block(past))
         if first == past:
-            self.take_due(frame, state, kept, kept, kept)
+            self.take_panes(frame, state, kept, kept, kept)
             return None
         # windows of the block in which the last epoch stopped, then whole blocks and perhaps a beginning
         resumed = min(fresh, past)
         low = window.start(fresh) if fresh < past else window.end(first - 1)
-        due = self.take_due(frame, state, kept, low, window.end(past - 1))
+        due = self.take_panes(frame, state, kept, low, window.end(past - 1))
         ends, since = state.journal("ends", time=PANE), state.journal("since", time=PANE)
         told = []
         if first < resumed:
@@ -142,7 +142,7 @@ class SlidingAggregation(Aggregation):
             past = np.minimum(stretch * self._fit, last + 1)
             beginnings = self._beginnings(cells, so_far, np.append(new[1:], True), first, past)
             return self._both(self._ends(cells, first, last, self._fit), beginnings)
-        least, most = self.window.holding(cells.rows[PANE].to_numpy())
+        least, most = self.window.find_windows(cells.rows[PANE].to_numpy())
         # the windows that hold the cell before, too, are that one's
         least[1:] = np.where(cells.first[1:], least[1:], np.maximum(least[1:], most[:-1] + 1))
         low, number = expand_ranges(np.maximum(least, first), np.minimum(most, last))
@@ -178,7 +178,7 @@ class SlidingAggregation(Aggregation):
         """The partial answers of windows, from `first` to before `past`, from the middles of their blocks on: of a
         window's last cell and all before it (`so_far`), as far as there is one. `final` marks the last cells of
         all."""
-        least, _ = self.window.holding(cells.rows[PANE].to_numpy())
+        least, _ = self.window.find_windows(cells.rows[PANE].to_numpy())
         # the windows that hold the cell after, too, are that one's
         most = np.minimum(np.where(final, past, np.append(least[1:], 0)), past) - 1
         row, number = expand_ranges(np.maximum(least, first), most)

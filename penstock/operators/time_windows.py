@@ -1,10 +1,10 @@
-"""Windows of event time: which windows hold an instant, and the panes they are made of. Pure.
+"""Windows of event time: which windows an instant is in, and the panes that windows consist of. Pure.
 
-Window number k begins at `k * advance + offset` (microseconds since 1970) and ends `size` later; its end is no part
-of it. An instant may be in many windows (`advance` < `size`), in one, or in none (`advance` > `size`).
+Window k starts at `k * advance + offset` (microseconds since 1970) and ends `size` later; the end is exclusive. An
+instant may be in many windows (`advance` < `size`), in one, or in none (`advance` > `size`).
 
-A *pane* is a stretch of time in which no window begins or ends; it is named by its first instant. So every window
-is a range of panes, and there are at most two panes to an advance, whatever the sizes.
+A *pane* is a stretch of time in which no window starts or ends; its first instant is its name. So every window is a
+range of panes, and there are at most two panes per advance, whatever the sizes.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from penstock.state.ranges import members
 
 Instants = npt.NDArray[np.int64]
 
-#: a moment as rows tell it
+#: the type of an instant in rows
 INSTANT = pl.Datetime("us", "UTC")
-#: when a row's window begins
+#: the start of a row's window
 WINDOW = "_window"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Panes(Protocol):
-    """What cuts time into panes."""
+    """Cuts time into panes."""
 
-    def held(self, time: pl.Expr) -> pl.Expr | None:
+    def covers(self, time: pl.Expr) -> pl.Expr | None:
         """Whether an instant is in any window; None when every instant is."""
 
     def pane(self, time: pl.Expr) -> pl.Expr:
-        """What names the pane an instant is in."""
+        """The name of the pane that an instant is in."""
 
     @property
     def step(self) -> int:
-        """What divides the distance of any two panes' names, in microseconds."""
+        """A divisor of the distance between any two panes' names, in microseconds."""
 
     def describe(self) -> str:
         """For `explain`."""
@@ -49,7 +49,7 @@ class Panes(Protocol):
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """Windows of `size` microseconds, one beginning every `advance`, aligned to the clock plus `offset`."""
+    """Windows of `size` microseconds, one starting every `advance`, aligned to the clock plus `offset`."""
 
     kind: ClassVar[str] = "time-window"
     state_version: ClassVar[int] = 1
@@ -59,40 +59,40 @@ class TimeWindow:
     offset: int = 0
 
     @property
-    def alone(self) -> bool:
+    def is_disjoint(self) -> bool:
         """Whether no instant is in two windows."""
         return self.size <= self.advance
 
     @property
     def step(self) -> int:
-        """What divides the distance of any two panes' names."""
+        """A divisor of the distance between any two panes' names."""
         return gcd(self.size, self.advance)
 
     def start(self, number: Any) -> Any:
-        """When a window begins; of a number or an array of numbers."""
+        """The start of a window, or of each of an array."""
         return number * self.advance + self.offset
 
     def end(self, number: Any) -> Any:
-        """When a window ends."""
+        """The end of a window."""
         return self.start(number) + self.size
 
     def first_open(self, watermark: int) -> int:
         """The first window that ends after the watermark. What is before its start is in no open window."""
         return (watermark - self.offset - self.size) // self.advance + 1
 
-    def holding(self, instants: Instants) -> tuple[Instants, Instants]:
-        """The first and the last window that hold each instant; there is none where the first is the greater."""
+    def find_windows(self, instants: Instants) -> tuple[Instants, Instants]:
+        """The first and the last window that each instant is in; none where the first is greater."""
         since = instants - self.offset
         return (since - self.size) // self.advance + 1, since // self.advance
 
-    def held(self, time: pl.Expr) -> pl.Expr | None:
+    def covers(self, time: pl.Expr) -> pl.Expr | None:
         """Whether an instant is in any window; None when every instant is."""
         return None if self.size >= self.advance else _since(time, self.offset, self.advance) < self.size
 
     def pane(self, time: pl.Expr, every: int | None = None) -> pl.Expr:
         """The first instant of the pane an instant is in. With `every`, panes end at its multiples too."""
         borders = [(self.offset, self.advance)]
-        if not self.alone and self.size % self.advance:
+        if not self.is_disjoint and self.size % self.advance:
             borders.append((self.offset + self.size, self.advance))
         if every is not None:
             borders = [(at, period) for at, period in borders if at % every or period % every]
@@ -106,27 +106,27 @@ class TimeWindow:
         return f"windows of {spelled(self.size)}{every}{shifted}"
 
 
-#: one window that holds all of time
+#: one window of all time
 ALL_TIME = TimeWindow(2**61, 2**61, 2**60)
 
 
 def _since(time: pl.Expr, at: int, period: int) -> pl.Expr:
-    """How long ago the last of some borders was, which come every `period`; one of them is at `at`."""
+    """The time since the last border. Borders come every `period`, one of them at `at`."""
     shift = at % period
     return (time - shift if shift else time) % period
 
 
 def to_datetime(micros: pl.Expr) -> pl.Expr:
-    """Microseconds since 1970 as a moment in UTC."""
+    """Microseconds since 1970 as a Datetime in UTC."""
     return micros.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
 
 def expand_ranges(first: Instants, last: Instants) -> tuple[Instants, Instants]:
-    """All the numbers from each row's first to its last: the row, and the number."""
+    """All numbers from each row's first to its last: for each, its row and the number."""
     return members(first, last + 1)
 
 
 def key_by_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:
-    """Rows told apart by their windows too: the hash is that of key and window, in the bucket of the key."""
+    """Rows keyed by their windows too: the hash is that of key and window, in the bucket of the key."""
     spice = (starts.view(np.uint64) * _GOLDEN) >> np.uint64(16)
     return rows.with_columns(pl.Series(HASH, rows[HASH].to_numpy() ^ spice), pl.Series(WINDOW, starts))

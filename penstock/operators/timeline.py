@@ -1,7 +1,7 @@
-"""Searches among rows that stand grouped by key and, within a key, in order of time. Pure NumPy.
+"""Search rows by key and time, among rows that are grouped by key and sorted by time within a key. Pure NumPy.
 
-Receives `Ordered` rows; hands row numbers. One sorted array of whole numbers stands for (key, time), so all
-searches of an epoch are one binary search each, whatever the number of keys.
+One sorted array of integers stands for (key, time), so each search of an epoch is one binary search, whatever the
+number of keys. Searches return row numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Timeline:
-    """The times of ordered rows, for finding rows by key and time."""
+    """The times of ordered rows, searchable by key and time."""
 
     def __init__(self, ordered: Ordered, times: Ints) -> None:
         self.times = times
@@ -25,20 +25,20 @@ class Timeline:
         self._least, self._greatest = int(times.min()), int(times.max())
         self._ranks: Ints | None = None
         span, keys = self._greatest - self._least + 1, len(self.ends)
-        if (span + 1) * keys >= 2**62:  # too wide for one number: times by their rank
+        if (span + 1) * keys >= 2**62:  # too wide for one number: use the ranks of the times
             self._ranks = np.unique(times)
             span = len(self._ranks)
         self._span = span
-        self._codes = self._coded(self.number, times)
+        self._codes = self._encode(self.number, times)
 
     def first_from(self, keys: Ints, times: Ints) -> Ints:
         """For each pair of a key's number and a time: the key's first row at or after it, else the key's end."""
         found = self.ends[keys]
-        near = np.flatnonzero(times <= self._greatest)  # what lies beyond all rows need not be looked for
-        found[near] = np.searchsorted(self._codes, self._coded(keys[near], times[near]))
+        near = np.flatnonzero(times <= self._greatest)  # later times have no row
+        found[near] = np.searchsorted(self._codes, self._encode(keys[near], times[near]))
         return found
 
-    def _coded(self, keys: Ints, times: Ints) -> Ints:
+    def _encode(self, keys: Ints, times: Ints) -> Ints:
         if self._ranks is not None:
             within = np.searchsorted(self._ranks, times)
         else:
@@ -47,10 +47,10 @@ class Timeline:
 
 
 def mark_chain(first: Ints, following: Ints) -> npt.NDArray[np.bool_]:
-    """Marks the rows that are come by from the rows `first`, going from each row to the one `following` it.
+    """Mark the rows that are reached from the rows `first` by going from each row to the one `following` it.
 
-    `following` leads forward; the number of rows means nowhere. Takes as many rounds as the longest chain's
-    length has bits.
+    `following` leads forward; the number of rows means that a chain ends. Takes as many rounds as the length of the
+    longest chain has bits.
     """
     rows = len(following)
     jump = np.append(following, rows)

@@ -82,7 +82,7 @@ class Reducer:
     def _apart(self, cut: Cut, events: pl.DataFrame) -> pl.DataFrame:
         """A partial answer for every event."""
         events = _through(cut, events)
-        held = cut.operator.window.held(pl.col(TIME))
+        held = cut.operator.window.covers(pl.col(TIME))
         if held is not None:
             events = events.filter(held)
         if not events.height:

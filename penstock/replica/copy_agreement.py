@@ -74,7 +74,7 @@ class Reporter:
         """How far the leader has come, as the unit's book says."""
         epochs = self._shared_records.epochs()
         try:
-            record = self._shared_records.recorded(epochs[-1]) if epochs else None
+            record = self._shared_records.read(epochs[-1]) if epochs else None
         except PenstockError:  # damaged, which others tell of
             record = None
         return {} if record is None else record.end.at

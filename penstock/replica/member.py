@@ -348,9 +348,9 @@ class EngineMember:
         """Whether our code is not that of the last leader, so that we may not follow but lead, since nobody does;
         raises if somebody does."""
         if self._unit.primary(self._name) is not None:
-            check_replica(code, self._unit.shared_records.code(self._unit.record().generation))
+            check_replica(code, self._unit.shared_records.read_code(self._unit.record().generation))
             return False
-        last = self._unit.shared_records.code()
+        last = self._unit.shared_records.read_code()
         return last is not None and last != code
 
     def _beside(self, reporter: Reporter, engine: Engine) -> None:
@@ -359,7 +359,10 @@ class EngineMember:
             return
         reporter.look()
         record = self._unit.record()
-        done, epochs = StateDirectory(Path(record.directory)).epochs(), self._unit.shared_records.epochs()
+        done, epochs = (
+            StateDirectory(Path(record.directory)).manifests.epochs(),
+            self._unit.shared_records.epochs(),
+        )
         engine.seat.committed = self._unit.find_committed()
         primary = self._unit.primary(self._name)
         behind = primary.behind if primary is not None and primary.host == self._voice.me.host else None

@@ -113,7 +113,10 @@ class Follower:
 
     def _found(self) -> int:
         """The last epoch that is known to be committed."""
-        manifests, recorded = StateDirectory(self._directory).epochs(), self._unit.shared_records.epochs()
+        manifests, recorded = (
+            StateDirectory(self._directory).manifests.epochs(),
+            self._unit.shared_records.epochs(),
+        )
         # whoever records an epoch has committed the one before
         return max(*manifests[-1:], *(epoch - 1 for epoch in recorded[-1:]), self._said, -1)
 

@@ -1,13 +1,12 @@
-"""Upgrade a state directory of format 1 when an engine takes it.
+"""Upgrade a state directory of format 1 when an engine claims it.
 
     DIR/backup-format-1/penstock.json, manifests/    what the engine found: the way back to the older Penstock
 
-Receives the facts of a directory that is taken and belongs to the query; returns them in the format of today. Runs,
-manifests and epoch records stay as they are: a manifest says its own format, and its ids are translated when it is
-read.
+Only penstock.json changes. Runs, manifests and epoch records stay as they are: a manifest names its own format, and
+its ids are translated when it is read.
 
 Guarantees: the directory is of one format or the other at any moment, since the last step replaces penstock.json.
-Killed before that, the upgrade starts again and replaces what was backed up. A fenced engine changes nothing.
+Killed before that, the upgrade starts again and replaces the backup. A fenced engine changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ BACKUP = "backup-format-1"
 def upgrade(
     path: Path, fenced_directory: FencedDirectory, facts: dict[str, Any], query: str, summary: str
 ) -> dict[str, Any]:
-    """Back up what names the state, then have penstock.json say the new format and the query's new fingerprint."""
+    """Back up the newest manifest and penstock.json, then write the new format and fingerprint to penstock.json."""
     backup = path / BACKUP
     (backup / "manifests").mkdir(parents=True, exist_ok=True)
     newest = [f"{epoch:012d}.json" for epoch in list_epochs(path / "manifests")[-1:]]

@@ -70,7 +70,7 @@ class InlineEngine:
             continue_state(self._directory, facts, program, drops_state=drop_state)
             self.comeback = come_back(self._directory, program, semantics, at_hand=False)
             logs = Logs(self._directory, facts, buckets)
-            taken = self._directory.last_commands()
+            taken = self._directory.records.last_commands()
             if program.commands == taken:
                 logs.start(program.plan(program.commands))
             program.opened(facts["id"], logs.start_one, taken)
@@ -81,7 +81,7 @@ class InlineEngine:
         self._admission = Admission(
             program,
             lambda scan: rate,
-            self._directory.recorded_end,
+            self._directory.records.read_end,
             drain=True,
             least_interval_seconds=0,
             start_log=logs.start_one,

@@ -26,7 +26,7 @@ def jobs(state: Path, stream: Stream, *, begin: str = SQL, fold_after: int = 1_0
 def following(state: Path, stream: Stream, taken: int, **options: str) -> Jobs:
     follower = jobs(state, stream, **options)  # type: ignore[arg-type]
     follower.begun(follows=True)
-    follower.opened(StateDirectory(state).existing()["id"], lambda name, scan: None, taken)
+    follower.opened(StateDirectory(state).read_existing_facts()["id"], lambda name, scan: None, taken)
     return follower
 
 

@@ -79,7 +79,7 @@ def test_what_is_no_state_directory_is_left(tmp_path: Path) -> None:
 
 def test_a_state_directory_in_use_is_left(tmp_path: Path) -> None:
     state = left_by_a_run(tmp_path / "state")
-    with StateDirectory(state).held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+    with StateDirectory(state).locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
         forget(state)
     assert (state / "penstock.json").exists()
 

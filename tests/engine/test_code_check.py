@@ -119,8 +119,8 @@ def test_a_follower_looks_again_when_another_leads(replicas: Replicas) -> None:
     follower.logs = object()  # type: ignore[assignment]
     later = SharedRecords(records.path)
     later.take_over(2)
-    later.declare_code(program(OTHER).code)
-    later.record(0, EpochRecord(Offset(), Offset(0)))
+    later.write_code(program(OTHER).code)
+    later.write(0, EpochRecord(Offset(), Offset(0)))
     with pytest.raises(UserError) as refused:
         follower.follow(own, 0, 0)
     assert refused.value.condition == "REPLICA_RUNS_OTHER_CODE"
@@ -132,7 +132,7 @@ def test_a_promoted_follower_says_what_it_runs(replicas: Replicas) -> None:
     follower = replicas.follow("e2", same)
     follower.promoted(Lease(5), same)
     assert follower.state.shared_records is not None
-    assert follower.state.shared_records.code(5) == same.code
+    assert follower.state.shared_records.read_code(5) == same.code
 
 
 def test_another_version_of_python_is_named_as_that() -> None:
@@ -153,5 +153,5 @@ def test_what_the_leader_said_and_cannot_be_read_is_damage(tmp_path: Path) -> No
     records.take_over(1)
     (tmp_path / "code.json").write_text("{")
     with pytest.raises(InternalError) as damaged:
-        records.code()
+        records.read_code()
     assert damaged.value.condition == "STATE_DAMAGED"

@@ -154,7 +154,7 @@ def test_dying_again_while_it_comes_back_and_after(straight: Path, tmp_path: Pat
     third = lived(tmp_path)
     assert third.by_job()["totals"]["lost_epochs"] == 3
     # the last repeated epoch is durable: what was left out then is not left out again
-    assert StateDirectory(tmp_path / "state").latest().epoch == 6
+    assert StateDirectory(tmp_path / "state").manifests.latest().epoch == 6
     fourth = lived(tmp_path)
     assert fourth.by_job()["totals"]["lost_epochs"] == 2
     assert last_totals(tmp_path, "totals") == LINES - 5 * UNITS

@@ -192,7 +192,7 @@ class LiveUnit:
     def committed(self, stream: str, lines: int) -> bool:
         """Whether the state in force has come to this many lines of every partition."""
         directory = StateDirectory(Path(self.unit.record().directory))
-        end = directory.recorded_end(directory.latest().epoch)
+        end = directory.records.read_end(directory.manifests.latest().epoch)
         reached = {} if end is None else end.at.get(stream, {})
         return bool(reached) and set(reached.values()) == {lines}
 

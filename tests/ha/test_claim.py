@@ -152,7 +152,7 @@ def test_another_store_is_refused_while_the_unit_is_up(unit: Unit, at_work: Sess
 def test_the_record_stays_while_an_engine_holds_the_directory(unit: Unit) -> None:
     (unit.root / "penstock.json").write_text(json.dumps({"format": 1, "query": "q", "logs": {}}))
     holder = StateDirectory(unit.root)
-    with holder.held(), pytest.raises(ExternalError, match="STATE_IN_USE"):
+    with holder.locked(), pytest.raises(ExternalError, match="STATE_IN_USE"):
         forget(unit.root)
     assert unit.record().phase == "running"
     forget(unit.root)

@@ -87,7 +87,7 @@ def caught_up(kit: Kit, scheme: Scheme) -> bool:
 
 
 def newest(kit: Kit) -> Offset:
-    record = kit.unit.shared_records.recorded(kit.epoch())
+    record = kit.unit.shared_records.read(kit.epoch())
     return Offset() if record is None else record.end
 
 

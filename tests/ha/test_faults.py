@@ -151,7 +151,7 @@ def test_a_follower_that_was_left_behind_takes_over_the_state(make: Make) -> Non
         reached = kit.members()[second].epoch
         kit.until(
             "the leader has let go of what it needs",
-            lambda: StateDirectory(kit.root).epochs()[0] > reached + 15,
+            lambda: StateDirectory(kit.root).manifests.epochs()[0] > reached + 15,
         )
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -338,7 +338,7 @@ class Kit:
             assert time.monotonic() < deadline, f"found, expected: {short}\n{self.told()}"
             time.sleep(0.2)
         state = StateDirectory(Path(self.record().directory))
-        generations = [state.manifest(epoch).generation for epoch in state.epochs()]
+        generations = [state.manifests.read(epoch).generation for epoch in state.manifests.epochs()]
         assert generations == sorted(generations)
 
 

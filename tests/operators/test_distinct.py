@@ -93,7 +93,7 @@ def test_what_holds_nothing_back_any_more_is_forgotten(tmp_path: Path) -> None:
     run_inline(app, tmp_path, slices=1, buckets=1, epochs=190)
     from penstock.state.directory import StateDirectory
 
-    runs = StateDirectory(tmp_path).latest().collections["1-deduplicate"]["kept"]
+    runs = StateDirectory(tmp_path).manifests.latest().collections["1-deduplicate"]["kept"]
     assert sum(run.rows for run in runs) < 40
 
 

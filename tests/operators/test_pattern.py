@@ -212,5 +212,5 @@ def test_what_came_to_nothing_is_forgotten(tmp_path: Path) -> None:
         ps.step("a", ps.lit(True)), ps.step("b", col("n") < ps.prev("a", "n")), within="15s"
     )
     run_inline(ps.app("p", ps.output("out", found)), tmp_path, slices=1, buckets=1, epochs=190)
-    runs = StateDirectory(tmp_path).latest().collections["1-pattern"]["open"]
+    runs = StateDirectory(tmp_path).manifests.latest().collections["1-pattern"]["open"]
     assert sum(run.rows for run in runs) < 60

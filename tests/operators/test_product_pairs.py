@@ -150,7 +150,7 @@ def test_a_range_is_what_lies_near_in_the_same_bucket(
         frame = pl.DataFrame(
             {"_time": times, "id": range(len(times))}, schema={"_time": pl.Int64, "id": pl.Int64}
         )
-        return SortedRows.sorted(Grid(left).hashed(frame, 64))
+        return SortedRows.sorted(Grid(left).add_hash(frame, 64))
 
     outer, inner = side(lefts, True), side(rights, False)
     low, high = ranges_within(outer, inner, 64, below, above)

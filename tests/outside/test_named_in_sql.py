@@ -10,7 +10,7 @@ from penstock.errors import UserError
 from penstock.server.allowed_hosts import Reach
 from penstock.server.security import FileGuard
 from penstock.sinks import HttpPush, KafkaTopic, Postgres, RedisStream
-from penstock.sql.define import sinks_of, stream_of
+from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import Call, CreateJob, CreateStream
 
@@ -40,7 +40,7 @@ OPEN = [
 def test_streams_from_servers(log: str, told: str) -> None:
     (statement,) = parse(STREAM.format(log))
     assert isinstance(statement, CreateStream)
-    made = stream_of(statement)
+    made = build_stream(statement)
     assert told in made.node.describe()
 
 
@@ -53,7 +53,7 @@ def test_sinks_of_servers() -> None:
     ]
     (statement,) = parse(JOB.format(", ".join(calls)))
     assert isinstance(statement, CreateJob)
-    topic, stream, table, push = sinks_of(statement.sinks)
+    topic, stream, table, push = build_sinks(statement.sinks)
     assert isinstance(topic, KafkaTopic)
     assert topic.key == "page"
     assert isinstance(stream, RedisStream)
@@ -78,7 +78,7 @@ def test_what_sql_refuses(sink: str, condition: str) -> None:
     (statement,) = parse(JOB.format(sink))
     assert isinstance(statement, CreateJob)
     with pytest.raises(UserError, match=condition):
-        sinks_of(statement.sinks)
+        build_sinks(statement.sinks)
 
 
 def guard(tmp_path: Path) -> FileGuard:

@@ -165,5 +165,5 @@ def child(folder: str) -> None:
 def named(folder: Path) -> set[int]:
     """The copies that epoch records name."""
     state = StateDirectory(folder / "state")
-    ends = [state.recorded_end(epoch) or Offset() for epoch in range(state.newest_epoch() + 1)]
+    ends = [state.records.read_end(epoch) or Offset() for epoch in range(state.records.newest_epoch() + 1)]
     return {copy for end in ends for copy in end.copies.get("events", {}).values()}

@@ -35,7 +35,7 @@ def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: boo
     records = SharedRecords(tmp_path / "state" / "ha" / "agreed")
     records.take_over(1)
     for epoch in range(3):
-        records.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
+        records.write(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
     duty = Duty("e2", SharedRecords(records.path), tmp_path, follows=Leader(lambda: 1, dict))
     program = Jobs("few", tmp_path / "state") if jobs else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import UserError
 from penstock.sql.parse import parse
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import Scalar, Select
 from penstock.testing import ListLog, ListSink, run_inline
 
@@ -73,7 +73,7 @@ def select(text: str) -> Select:
 def run(text: str, names: Names | Sequence[Row], **said: Any) -> list[Row]:
     """The rows of a query, times as seconds."""
     scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
-    stream = planned(select(text), scope)
+    stream = plan_select(select(text), scope)
     return answers(stream)
 
 
@@ -93,5 +93,5 @@ def refused(text: str, names: Names | Sequence[Row] = (), **said: Any) -> UserEr
     """The error that a query is refused with."""
     scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
     with pytest.raises(UserError) as caught:
-        planned(select(text), scope)
+        plan_select(select(text), scope)
     return caught.value

@@ -22,7 +22,7 @@ COUNT = "SELECT product, COUNT(*) AS n FROM clicks GROUP BY product"
         ("SELECT x.* FROM clicks", "UNKNOWN_STREAM", (1, 8), None),
         ("SELECT uper(product) FROM clicks", "UNKNOWN_FUNCTION", (1, 8), "'upper'"),
         ("SELECT su(small) FROM clicks", "UNKNOWN_FUNCTION", (1, 8), "'sum'"),
-        ("SELECT upper() FROM clicks", "BAD_ARGUMENT", (1, 8), "1"),
+        ("SELECT upper() FROM clicks", "BAD_ARGUMENT", (1, 8), "upper('PenStock')"),
         ("SELECT sum(small, price) FROM clicks", "BAD_ARGUMENT", (1, 8), "1"),
         ("SELECT count() FROM clicks", "BAD_ARGUMENT", (1, 8), "COUNT(*)"),
         ("SELECT percentile(price, 5) FROM clicks", "BAD_ARGUMENT", (1, 8), "0.99"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.sql.parse import parse
-from penstock.sql.select import planned
+from penstock.sql.select import plan_select
 from penstock.sql.statements import Select
 from penstock.testing import ListSink, run_inline
 from tests.operators.harness import modestly
@@ -143,7 +143,7 @@ def test_rows_for_which_a_condition_holds(said: list[Said]) -> None:
         (query,) = parse(f"SELECT CAST(ts AS BIGINT) AS n FROM clicks WHERE {text}")
         assert isinstance(query, Select)
         sinks.append(ListSink())
-        outputs.append(ps.output(f"o{number}", planned(query, scope), sinks[-1]))
+        outputs.append(ps.output(f"o{number}", plan_select(query, scope), sinks[-1]))
     with tempfile.TemporaryDirectory() as folder:
         run_inline(ps.app("test", *outputs), Path(folder) / "state", slices=1, buckets=2)
     for (text, holds), sink in zip(said, sinks, strict=True):

@@ -1,6 +1,6 @@
-"""CREATE STREAM and INTO: from names with arguments to logs, decoders and sinks.
+"""Build the logs, decoders and sinks that CREATE STREAM and INTO name.
 
-Receives statements; hands a `Stream` or sinks, or raises `UserError` at the name that is wrong.
+What is wrong raises `UserError` with the position of the name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.logs.rates import Shape
 from penstock.query.stream import Stream, stream
 from penstock.sinks import Console, HttpPush, KafkaTopic, Parquet, Postgres, RedisStream, Sink, Sqlite
 from penstock.sinks import JsonLines as JsonLinesSink
-from penstock.sql.dialect import Penstock, tokens_of
-from penstock.sql.places import nearest, said
+from penstock.sql.dialect import Penstock, tokenize
+from penstock.sql.errors import format_position, suggest_name
 from penstock.sql.statements import NEVER, Call, CreateStream
+from penstock.sql.token_reader import TokenReader, is_keyword
 from penstock.sql.types import dtype_of
-from penstock.sql.words import Words, is_word
 
 _LOGS: Mapping[str, Callable[..., Log]] = {
     "files": FileLog,
@@ -49,73 +49,75 @@ _SINKS: Mapping[str, Callable[..., Sink]] = {
     "http_push": HttpPush,
 }
 _FORMATS = ("json", "csv", "combined_log", "call_lines")
-#: what cannot be said in SQL
-_NOT_SAID = {"self", "clock", "output", "shape", "settings", "headers"}
+#: parameters of the Python API that SQL does not have
+_PYTHON_ONLY = {"self", "clock", "output", "shape", "settings", "headers"}
 _CSV_OPTIONS = {"separator": "separator", "quote": "quote", "header": "has_header"}
 _LOG_OPTIONS = ("common", "extra", "cookie")
 
 
-def stream_of(statement: CreateStream) -> Stream:
-    """The stream that a statement defines."""
-    with _at(statement.log):
-        log = _log(statement.log)
-    with _at(statement.format):
-        decoder = _decoder(statement.format)
+def build_stream(statement: CreateStream) -> Stream:
+    """The stream that a statement declares."""
+    with _errors_at(statement.log):
+        log = _build_log(statement.log)
+    with _errors_at(statement.format):
+        decoder = _build_decoder(statement.format)
     more: dict[str, Any] = {}
     if statement.lateness is not None:
         more["lateness"] = timedelta(microseconds=statement.lateness)
     if statement.idle_after is not None:
         never = statement.idle_after == NEVER
         more["idle_after"] = None if never else timedelta(microseconds=statement.idle_after)
-    with _at(statement.format):
+    with _errors_at(statement.format):
         return stream(statement.name, log, decoder, time=statement.time, **more)
 
 
-def sinks_of(calls: Sequence[Call]) -> tuple[Sink, ...]:
+def build_sinks(calls: Sequence[Call]) -> tuple[Sink, ...]:
     """The sinks that INTO names."""
-    made = []
+    sinks = []
     for call in calls:
-        with _at(call):
-            maker = _known(call.name, _SINKS, "sink")
-            made.append(_SINKS[maker](*call.arguments, **_options(call, _SINKS[maker], len(call.arguments))))
-    return tuple(made)
+        with _errors_at(call):
+            factory = _SINKS[_check_name(call.name, _SINKS, "sink")]
+            sinks.append(factory(*call.arguments, **_options(call, factory, len(call.arguments))))
+    return tuple(sinks)
 
 
-def _log(call: Call) -> Log:
-    maker = _LOGS[_known(call.name, _LOGS, "log")]
-    options = _options(call, maker, 1 if call.arguments else 0)
-    if maker is FileLog:
+def _build_log(call: Call) -> Log:
+    factory = _LOGS[_check_name(call.name, _LOGS, "log")]
+    options = _options(call, factory, 1 if call.arguments else 0)
+    if factory is FileLog:
         if not call.arguments or not all(isinstance(glob, str) for glob in call.arguments):
-            raise _bad("files needs the glob of its files", "As in files('logs/*.log').")
+            raise _syntax_error("files needs the glob of its files", "As in files('logs/*.log').")
         return FileLog([str(glob) for glob in call.arguments], **options)
-    if maker is SegmentLog:
+    if factory is SegmentLog:
         return SegmentLog(*map(str, call.arguments), **options)
-    if maker in (KafkaLog, RedisLog):
-        return maker(*map(str, call.arguments), **options)
+    if factory in (KafkaLog, RedisLog):
+        return factory(*map(str, call.arguments), **options)
     if call.arguments:
-        raise _bad(f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE).")
+        raise _syntax_error(
+            f"{call.name} takes options only", f"As in {call.name}(total => 1000, live => FALSE)."
+        )
     if isinstance(options.get("start_time"), str):
         options["start_time"] = datetime.fromisoformat(options["start_time"])
-    return maker(**options)
+    return factory(**options)
 
 
-def _decoder(call: Call) -> Decoder:
-    name = _known(call.name, _FORMATS, "format")
+def _build_decoder(call: Call) -> Decoder:
+    name = _check_name(call.name, _FORMATS, "format")
     if name == "json":
-        columns, times = _columns(call)
-        _none_but(call, ())
+        columns, times = _read_columns(call)
+        _check_options(call, ())
         return JsonLines(columns, times)
     if name == "csv":
-        columns, times = _columns(call)
-        _none_but(call, tuple(_CSV_OPTIONS))
+        columns, times = _read_columns(call)
+        _check_options(call, tuple(_CSV_OPTIONS))
         options: dict[str, Any] = {_CSV_OPTIONS[option]: value for option, value in call.options.items()}
         return Delimited(columns, times=times, **options)
     if call.arguments:
-        raise _bad(f"{name} has columns of its own", f"Leave them out: FORMAT {name}.")
+        raise _syntax_error(f"{name} has columns of its own", f"Leave them out: FORMAT {name}.")
     if name == "call_lines":
-        _none_but(call, ())
+        _check_options(call, ())
         return call_lines()
-    _none_but(call, _LOG_OPTIONS)
+    _check_options(call, _LOG_OPTIONS)
     extra: list[str | Cookie] = [part.strip() for part in str(call.options.get("extra") or "").split(",")]
     extra = [part for part in extra if part]
     if cookie := call.options.get("cookie"):
@@ -123,42 +125,43 @@ def _decoder(call: Call) -> Decoder:
     return combined_log(extra, bool(call.options.get("common", False)))
 
 
-def _columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
+def _read_columns(call: Call) -> tuple[dict[str, pl.DataType], dict[str, str]]:
     """The columns with their types, and the formats of times."""
     columns: dict[str, pl.DataType] = {}
     times: dict[str, str] = {}
     if not call.arguments:
-        raise _bad(
+        raise _syntax_error(
             f"{call.name} needs its columns", f"As in {call.name}(ts TIMESTAMP, path STRING, n BIGINT)."
         )
     for definition in map(str, call.arguments):
-        words = Words(definition, tokens_of(definition))
-        name = words.name("the name of a column")
-        tokens = list(words.tokens[words.at :])
+        reader = TokenReader(definition, tokenize(definition))
+        name = reader.name("the name of a column")
+        tokens = list(reader.tokens[reader.at :])
         if len(tokens) > 1 and tokens[-1].token_type == TokenType.STRING:
             times[name] = tokens.pop().text
-            if is_word(tokens[-1], "FORMAT"):
+            if is_keyword(tokens[-1], "FORMAT"):
                 tokens.pop()
         try:
-            found = Penstock().parser().parse_into(exp.DataType, tokens, definition) if tokens else []
-            kind = found[0] if found else None
+            (dtype,) = Penstock().parser().parse_into(exp.DataType, tokens, definition) if tokens else [None]
         except ParseError:
-            kind = None
-        if kind is None:
-            raise _bad(f"{definition!r} is no column", "Write its name and type, as in clicks_count BIGINT.")
+            dtype = None
+        if dtype is None:
+            raise _syntax_error(
+                f"{definition!r} is no column", "Write its name and type, as in clicks_count BIGINT."
+            )
         if name in columns:
             raise UserError("NAME_TAKEN", f"two columns are called {name!r}")
-        columns[name] = dtype_of(kind)
+        columns[name] = dtype_of(dtype)
     return columns, times
 
 
-def _options(call: Call, maker: Callable[..., Any], positional: int) -> dict[str, Any]:
-    """The options of a call that its maker knows."""
-    signature = inspect.signature(maker).parameters
-    known = [name for name in signature if name not in _NOT_SAID][positional:]
+def _options(call: Call, factory: Callable[..., Any], positional: int) -> dict[str, Any]:
+    """The options of a call, checked against the signature of the class."""
+    signature = inspect.signature(factory).parameters
+    known = [name for name in signature if name not in _PYTHON_ONLY][positional:]
     if "shape" in signature:
         known += list(Shape.__annotations__)
-    _none_but(call, known)
+    _check_options(call, known)
     needed = [
         name
         for name, parameter in list(signature.items())[len(call.arguments) :]
@@ -166,41 +169,41 @@ def _options(call: Call, maker: Callable[..., Any], positional: int) -> dict[str
     ]
     takes = [name for name, one in signature.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
     missing = [name for name in needed if name not in call.options]
-    if missing or (maker is not FileLog and len(call.arguments) > len(takes)):
-        told = ", ".join(takes) or "options only"
-        raise _bad(f"{call.name} has {len(call.arguments)} arguments here", f"It takes {told}.")
+    if missing or (factory is not FileLog and len(call.arguments) > len(takes)):
+        hint = f"It takes {', '.join(takes) or 'options only'}."
+        raise _syntax_error(f"{call.name} has {len(call.arguments)} arguments here", hint)
     return dict(call.options)
 
 
-def _none_but(call: Call, known: Sequence[str]) -> None:
+def _check_options(call: Call, known: Sequence[str]) -> None:
     for option in call.options:
         if option not in known:
             there_are = f"There are {', '.join(known)}." if known else "It has none."
             raise UserError(
                 "UNKNOWN_OPTION",
                 f"{call.name} has no option {option!r}",
-                hint=nearest(option, known) or there_are,
+                hint=suggest_name(option, known) or there_are,
             )
 
 
-def _known(name: str, known: Mapping[str, Any] | Sequence[str], what: str) -> str:
+def _check_name(name: str, known: Mapping[str, Any] | Sequence[str], what: str) -> str:
     if name not in known:
         raise UserError(
             f"UNKNOWN_{what.upper()}",
             f"there is no {what} {name!r}",
-            hint=nearest(name, known) or f"There are {', '.join(known)}.",
+            hint=suggest_name(name, known) or f"There are {', '.join(known)}.",
         )
     return name
 
 
-def _bad(primary: str, hint: str) -> UserError:
+def _syntax_error(primary: str, hint: str) -> UserError:
     return UserError("BAD_SQL", primary, hint=hint)
 
 
 @contextmanager
-def _at(call: Call) -> Iterator[None]:
-    """What is wrong in here is wrong at this call."""
-    where = said(*call.at) if call.at[0] else f"sink {call.at[1]}"
+def _errors_at(call: Call) -> Iterator[None]:
+    """Give errors the position of this call."""
+    where = format_position(*call.at) if call.at[0] else f"sink {call.at[1]}"
     try:
         yield
     except UserError as error:

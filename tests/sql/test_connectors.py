@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.sinks import Console, JsonLines, Parquet, Sqlite
-from penstock.sql.define import sinks_of, stream_of
+from penstock.sql.connectors import build_sinks, build_stream
 from penstock.sql.parse import parse
 from penstock.sql.statements import CreateJob, CreateStream
 from tests.sql.harness import TIME, Names, run
@@ -20,7 +20,7 @@ from tests.sql.harness import TIME, Names, run
 def made(text: str) -> ps.Stream:
     (statement,) = parse(text)
     assert isinstance(statement, CreateStream)
-    return stream_of(statement)
+    return build_stream(statement)
 
 
 def definition(text: str) -> logical.StreamDefinition:
@@ -32,7 +32,7 @@ def definition(text: str) -> logical.StreamDefinition:
 def sinks(text: str) -> tuple[object, ...]:
     (statement,) = parse(f"CREATE JOB a AS SELECT b FROM c INTO {text}")
     assert isinstance(statement, CreateJob)
-    return sinks_of(statement.sinks)
+    return build_sinks(statement.sinks)
 
 
 def test_json_with_all_types() -> None:

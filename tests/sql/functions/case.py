@@ -11,11 +11,11 @@ INSTANT = pl.Datetime("us", "UTC")
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, and the expressions that are asked of each."""
+    """Rows, and the calls to evaluate on each."""
 
     name: str
     frame: pl.DataFrame
-    asked: tuple[str, ...]
+    calls: tuple[str, ...]
 
 
 def lines(text: str) -> tuple[str, ...]:

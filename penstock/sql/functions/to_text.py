@@ -1,20 +1,17 @@
-"""Values as Spark spells them in text: `1.0E10`, `true`, `2026-11-15 10:00:00.25`.
-
-Receives an expression and its type; hands an expression of text, or None for types that have no spelling.
-"""
+"""Format values as Spark does: `1.0E10`, `true`, `2026-11-15 10:00:00.25`."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from penstock.sql.functions.contract import instant
+from penstock.sql.functions.contract import to_utc
 
-#: sign, digits before and behind the point, exponent
-_SPELLED = r"^(-?)(\d+)(?:\.(\d+))?(?:e\+?(-?\d+))?$"
+#: sign, digits before and after the point, exponent
+_NUMBER = r"^(-?)(\d+)(?:\.(\d+))?(?:e\+?(-?\d+))?$"
 
 
-def spelled(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """A value as text, as Spark's `CAST(... AS STRING)` gives it."""
+def to_text(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
+    """A value as text, as by Spark's `CAST(... AS STRING)`; None for types that have no text form."""
     if dtype == pl.String:
         return expr
     if dtype.is_float():
@@ -22,14 +19,17 @@ def spelled(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     if dtype.is_integer() or dtype.is_decimal() or dtype in (pl.Boolean, pl.Null, pl.Date):
         return expr.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
-        digits = instant(expr, dtype).dt.strftime("%Y-%m-%d %H:%M:%S.%6f")
+        digits = to_utc(expr, dtype).dt.strftime("%Y-%m-%d %H:%M:%S.%6f")
         return digits.str.replace(r"\.?0+$", "")
     return None
 
 
 def _double(text: pl.Expr) -> pl.Expr:
-    """Java's spelling of Polars': plain from 0.001 up to ten million, otherwise with an exponent."""
-    pieces = pl.struct(text=text, parts=text.str.extract_groups(_SPELLED)).struct.with_fields(
+    """Turn Polars' text of a double into Java's: plain from 0.001 up to ten million, otherwise with an exponent.
+
+    The names of struct fields stay: they are in the expression's text, of which the identity of state is made.
+    """
+    pieces = pl.struct(text=text, parts=text.str.extract_groups(_NUMBER)).struct.with_fields(
         sign=pl.field("parts").struct.field("1"),
         digits=(pl.field("parts").struct.field("2") + pl.field("parts").struct.field("3").fill_null("")),
         before=pl.field("parts").struct.field("2").str.len_chars().cast(pl.Int64),
@@ -37,7 +37,7 @@ def _double(text: pl.Expr) -> pl.Expr:
     )
     bare = pl.field("digits").str.strip_chars_start("0")
     zeros = pl.field("digits").str.len_chars().cast(pl.Int64) - bare.str.len_chars().cast(pl.Int64)
-    scaled = pieces.struct.with_fields(
+    count_steps = pieces.struct.with_fields(
         power=pl.field("said") + pl.field("before") - 1 - zeros,
         digits=bare.str.strip_chars_end("0"),
     )
@@ -52,5 +52,5 @@ def _double(text: pl.Expr) -> pl.Expr:
         pl.field("power").cast(pl.String),
     ]
     far = pl.field("text").str.replace("inf", "Infinity", literal=True)
-    spelled = pl.when(pl.field("digits").is_null()).then(far).when(plain).then(pl.field("text"))
-    return scaled.struct.with_fields(it=spelled.otherwise(pl.concat_str(parts))).struct.field("it")
+    to_text = pl.when(pl.field("digits").is_null()).then(far).when(plain).then(pl.field("text"))
+    return count_steps.struct.with_fields(it=to_text.otherwise(pl.concat_str(parts))).struct.field("it")

@@ -1,4 +1,4 @@
-"""`format_string`: text with places for values, a part of what Java's formatter knows."""
+"""`format_string`: text with placeholders for values, a subset of Java's formatter."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 
 import polars as pl
 
-from penstock.sql.functions.contract import Given
-from penstock.sql.functions.rounding import scaled
-from penstock.sql.functions.text import TEXT, words
+from penstock.sql.functions.arithmetic import count_steps
+from penstock.sql.functions.contract import Arguments
+from penstock.sql.functions.text import TEXT, as_text
 
-#: digits behind the point of a double that can be told apart
-_MOST = 15
-#: sign, digits before the point, the point and those behind it, exponent
-_SPELLED = r"^(-?)(\d+)(\.\d+)?(?:e\+?(-?\d+))?$"
-_PLACE = re.compile(r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+))?(?P<kind>[a-zA-Z%])|%")
+#: decimal digits of a double that can be exact
+_MOST_DIGITS = 15
+#: sign, digits before the point, the point and the digits after it, exponent
+_NUMBER = r"^(-?)(\d+)(\.\d+)?(?:e\+?(-?\d+))?$"
+_PLACEHOLDER = re.compile(
+    r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+))?(?P<kind>[a-zA-Z%])|%"
+)
 
 
 @TEXT.add(
@@ -24,53 +26,56 @@ _PLACE = re.compile(r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+
     "format_string('%s: %05.1f', 'load', 3.14159)",
     "'load: 003.1'",
 )
-def _format_string(given: Given) -> pl.Expr:
-    form, parts, at, end = given.said_text(0), [pl.lit("")], 1, 0
-    for place in _PLACE.finditer(form):
-        parts.append(pl.lit(form[end : place.start()]))
-        end = place.end()
-        kind = place["kind"]
+def _format_string(args: Arguments) -> pl.Expr:
+    template, parts, at, end = args.literal_text(0), [pl.lit("")], 1, 0
+    for placeholder in _PLACEHOLDER.finditer(template):
+        parts.append(pl.lit(template[end : placeholder.start()]))
+        end = placeholder.end()
+        kind = placeholder["kind"]
         if kind in ("%", "n"):
             parts.append(pl.lit("%" if kind == "%" else "\n"))
             continue
         if kind not in ("s", "d", "f"):
-            raise given.bad(0, "text with %s, %d, %f or %%", hint=f"{place[0]!r} is not known.")
-        if at >= len(given):
-            raise given.bad(0, f"text with {len(given) - 1} places for values")
-        parts.append(_put(given, at, place))
+            raise args.error(0, "text with %s, %d, %f or %%", hint=f"{placeholder[0]!r} is not known.")
+        if at >= len(args):
+            raise args.error(0, f"text with {len(args) - 1} placeholders")
+        parts.append(_format_value(args, at, placeholder))
         at += 1
-    parts.append(pl.lit(form[end:]))
+    parts.append(pl.lit(template[end:]))
     return pl.concat_str(parts)
 
 
-def _put(given: Given, at: int, place: re.Match[str]) -> pl.Expr:
-    kind, wide = place["kind"], int(place["wide"] or 0)
-    digits = None if place["digits"] is None else int(place["digits"])
+def _format_value(args: Arguments, at: int, placeholder: re.Match[str]) -> pl.Expr:
+    kind, wide = placeholder["kind"], int(placeholder["wide"] or 0)
+    digits = None if placeholder["digits"] is None else int(placeholder["digits"])
     nothing = "null"[:digits]
     if kind == "s":
-        text = words(given, at).fill_null("null")
+        text = as_text(args, at).fill_null("null")
         text, plain = text if digits is None else text.str.head(digits), pl.lit(True)
     elif kind == "d":
         if digits is not None:
-            raise given.bad(0, "text without digits behind the point of %d")
-        text, plain = given.whole(at).cast(pl.String).fill_null(nothing), given.any(at).is_null()
+            raise args.error(0, "text without decimal digits for %d")
+        text, plain = args.integer(at).cast(pl.String).fill_null(nothing), args.expr(at).is_null()
     else:
-        if digits is not None and digits > _MOST:
-            raise given.bad(0, f"text with at most {_MOST} digits behind the point")
-        number = given.number(at)
+        if digits is not None and digits > _MOST_DIGITS:
+            raise args.error(0, f"text with at most {_MOST_DIGITS} decimal digits")
+        number = args.double(at)
         text = _decimal(number, 6 if digits is None else digits).fill_null(nothing)
         plain = number.is_null() | ~number.is_finite()
-    if place["left"]:
+    if placeholder["left"]:
         return text.str.pad_end(wide)
-    if place["zeros"] and kind != "s":
+    if placeholder["zeros"] and kind != "s":
         return pl.when(plain).then(text.str.pad_start(wide)).otherwise(text.str.zfill(wide))
     return text.str.pad_start(wide)
 
 
 def _decimal(number: pl.Expr, digits: int) -> pl.Expr:
-    """A double with a number of digits behind the point, rounded half up on its shortest decimal spelling."""
+    """Format a double with some decimal digits, its shortest decimal form rounded half up.
+
+    The names of struct fields stay: they are in the expression's text, of which the identity of state is made.
+    """
     bound = pl.struct(number=number, text=number.cast(pl.String)).struct.with_fields(
-        parts=pl.field("text").str.extract_groups(_SPELLED), size=pl.field("number").abs()
+        parts=pl.field("text").str.extract_groups(_NUMBER), size=pl.field("number").abs()
     )
     one = pl.field("size") >= 1
     behind = (pl.lit("0") + pl.field("parts").struct.field("3")).cast(pl.Float64, strict=False)
@@ -84,7 +89,7 @@ def _decimal(number: pl.Expr, digits: int) -> pl.Expr:
         huge=pl.field("parts").struct.field("2")
         + pl.field("parts").struct.field("3").fill_null("").str.slice(1),
     )
-    steps = scaled(pl.field("behind"), pl.Float64(), digits, even=False).cast(pl.Int64, strict=False)
+    steps = count_steps(pl.field("behind"), pl.Float64(), digits, even=False).cast(pl.Int64, strict=False)
     counted = split.struct.with_fields(steps=steps).struct.with_fields(
         carried=(pl.field("steps") >= 10**digits).cast(pl.Int64)
     )
