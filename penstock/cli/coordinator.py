@@ -43,12 +43,12 @@ from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.unit import Unit
-from penstock.server.allowed_hosts import Reach
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.security import FileGuard, check_code_guarded
-from penstock.server.structured_log import log, to_lines
-from penstock.server.unit_follower import Follower
+from penstock.server.security import check_token_for_code
+from penstock.server.statement_guard import AllowedServers, StatementGuard
+from penstock.server.structured_log import log, log_as_json
+from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
 _DEFAULTS = Limits()
@@ -86,21 +86,23 @@ def coordinator(
             "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
         )
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_code_guarded(allow_code, door.token)
+    check_token_for_code(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = app.on(place, follows=True)
     identity, of_unit = _check_state(directory, jobs), _is_of_unit(place)
-    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ()), code=allow_code))
+    hosted = Host(
+        jobs, place, StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
+    )
     stop = threading.Event()
     call_on_signal(stop.set)
-    to_lines()
+    log_as_json()
     with door.server(hosted) as server:
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
         jobs.joined()
         if not of_unit:
-            hosted.opened(_last_epoch(directory), ours=False)
+            hosted.open(_last_epoch(directory), ours=False)
         me = as_coordinator(name, server.url)
         with (
             contextlib.ExitStack() as following,
@@ -114,16 +116,16 @@ def coordinator(
                     hint="Check that the store is reachable and that no other coordinator has this name (--name).",
                 )
             if of_unit:
-                hosted.unit = watched(place)
-                following.enter_context(Follower(Unit.at(place), hosted, ours=False))
+                hosted.unit_status = watched(place)
+                following.enter_context(UnitFollower(Unit.at(place), hosted, ours=False))
             else:
-                hosted.entered("running")
+                hosted.enter_phase("running")
             log("running", name=me.name)
             try:
                 _follow(None if of_unit else jobs, hosted, directory, identity, stop)
             finally:
                 following.close()
-                hosted.ended()
+                hosted.end()
     log("ended")
 
 
@@ -167,7 +169,7 @@ def _follow(
                 latest = _last_epoch(directory), jobs.commands
                 if latest == seen:
                     continue
-                hosted.followed(latest[0], jobs.followed(latest[0]))
+                hosted.follow(latest[0], jobs.followed(latest[0]))
                 seen = latest
             facts = directory.read_facts()
         except PenstockError as error:

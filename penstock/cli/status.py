@@ -17,7 +17,7 @@ from penstock.cli.jobs import State as RunningState
 from penstock.cli.unit_tables import describe_count, job_lines
 from penstock.engine.job_client import running_state
 from penstock.formatting import clock, seconds, size, sparkline
-from penstock.server.engine_question import asked
+from penstock.server.status_client import request_status
 from penstock.state.directory import SHARED
 
 #: how often --watch requests the status
@@ -46,24 +46,26 @@ def status(
         unit_status(place, as_json, metrics)
         return
     if metrics:
-        console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
+        console.print(Text(str(request_status(place, "metrics"))), soft_wrap=True, end="")
         return
     if as_json:
-        console.print_json(json.dumps(asked(place)))
+        console.print_json(json.dumps(request_status(place)))
         return
     if not watch:
-        asked(place)  # the first request starts the period that the second one reports
+        request_status(place)  # the first request starts the period that the second one reports
         time.sleep(_WATCH_SECONDS)
-        console.print(draw_status(asked(place), console.width))
+        console.print(draw_status(request_status(place), console.width))
         return
     try:
         while not console.is_interactive:  # a pipe or a dumb terminal, where nothing can be drawn over
             time.sleep(_WATCH_SECONDS)
-            console.print(draw_status(asked(place), console.width))
-        with Live(draw_status(asked(place), console.width), console=console, auto_refresh=False) as live:
+            console.print(draw_status(request_status(place), console.width))
+        with Live(
+            draw_status(request_status(place), console.width), console=console, auto_refresh=False
+        ) as live:
             while True:
                 time.sleep(_WATCH_SECONDS)
-                live.update(draw_status(asked(place), console.width), refresh=True)
+                live.update(draw_status(request_status(place), console.width), refresh=True)
     except KeyboardInterrupt:
         return
 
