@@ -24,12 +24,12 @@ from penstock.operators.contract import (
     Results,
     SliceState,
 )
-from penstock.operators.join_candidates import Ints, chunk_ranges
+from penstock.operators.join_candidates import Ints, expand_in_chunks
 from penstock.operators.join_columns import JoinColumns, JoinCondition, describe_keys, gather_columns
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import Ordered, add_position, group_by_key, take_due, total_order
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _NAMES = ("left", "right")
 #: which side a row came on, and its number there
@@ -185,7 +185,7 @@ class CountJoin(Operator):
         left, right, made = pairing.left.rows, pairing.right.rows, []
         if left is None or right is None:
             return []
-        for asks, theirs in chunk_ranges(pairing.low, pairing.high):
+        for asks, theirs in expand_in_chunks(pairing.low, pairing.high):
             mine = pairing.at[asks]
             at_left, at_right = (theirs, mine) if pairing.asks else (mine, theirs)
             if self.condition is not None and len(mine):

@@ -1,7 +1,7 @@
-"""Which rows of two sides may be a pair: equal hashes, times near enough. Pure.
+"""Find candidate pairs of a join: rows of two sides with equal hashes and times near enough. Pure.
 
-Receives two stretches, rows sorted by hash and then time; hands the row numbers of the candidates, a portion at
-a time. Costs what is asked times the logarithm of what is there, and what is found: nothing is scanned.
+The build side is searched for every row of the probe side, never scanned. So the cost is the number of probe rows times
+the logarithm of the size of the build side, plus the number of candidates.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import polars as pl
 
 from penstock.operators.contract import TIME
 from penstock.state.buckets import HASH
-from penstock.state.order import by_hash_and_time
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges, order_by_hash_and_time
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-#: candidates handed on in one portion, unless one row alone has more
-PORTION = 1 << 19
-#: up to this many rows of a hash are looked at one by one rather than searched by time
+#: how many candidates are returned at a time, unless one row alone has more
+CHUNK = 1 << 19
+#: up to this many rows of a hash are compared one by one rather than searched by time
 _FEW = 8
 
 
@@ -37,72 +36,72 @@ class SortedRows:
 
     @staticmethod
     def of(rows: pl.DataFrame) -> SortedRows:
-        """The rows of a run that is sorted so already."""
+        """The rows of a run, which are sorted already."""
         return SortedRows(rows, rows[HASH].to_numpy(), rows[TIME].to_numpy())
 
     @staticmethod
     def sorted(rows: pl.DataFrame) -> SortedRows:
-        """Rows as they came, sorted."""
-        order = by_hash_and_time(rows, TIME)
+        """Sort rows that are in any order."""
+        order = order_by_hash_and_time(rows, TIME)
         return SortedRows.of(rows if order is None else rows[order])
 
 
 def find_candidates(
-    asking: SortedRows, asked: SortedRows, back: int, ahead: int
+    probe: SortedRows, build: SortedRows, back: int, ahead: int
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Row numbers (asking, asked) of equal hash, the asked one at most `back` earlier and `ahead` later."""
-    rows, low, high = _of_equal_hash(asking, asked)
+    """Row numbers (probe, build) of equal hash, the build row at most `back` earlier and `ahead` later."""
+    rows, low, high = _ranges_of_equal_hash(probe, build)
     if not len(rows):
         return
-    times = asking.times[rows]
+    times = probe.times[rows]
     many = np.flatnonzero(high - low > _FEW)
     if len(many):
         first, last = low[many], high[many]
-        low[many] = _searched(asked.times, first, last, times[many] - back, after_equal=False)
-        high[many] = _searched(asked.times, low[many], last, times[many] + ahead, after_equal=True)
-    for asks, theirs in chunk_ranges(low, high):
-        mine = rows[asks]
-        apart = asked.times[theirs] - asking.times[mine]
-        near = (apart >= -back) & (apart <= ahead)
-        yield (mine, theirs) if near.all() else (mine[near], theirs[near])
+        low[many] = _search_times(build.times, first, last, times[many] - back, after_equal=False)
+        high[many] = _search_times(build.times, low[many], last, times[many] + ahead, after_equal=True)
+    for number, build_rows in expand_in_chunks(low, high):
+        probe_rows = rows[number]
+        distance = build.times[build_rows] - probe.times[probe_rows]
+        near = (distance >= -back) & (distance <= ahead)
+        yield (probe_rows, build_rows) if near.all() else (probe_rows[near], build_rows[near])
 
 
-def chunk_ranges(low: Ints, high: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Ranges as pairs: the number of a range and each number in it; so many at a time that memory is no matter."""
+def expand_in_chunks(low: Ints, high: Ints, chunk: int = CHUNK) -> Iterator[tuple[Ints, Ints]]:
+    """All pairs (number of a range, number in it), so many at a time that memory stays bounded."""
     ends = np.cumsum(high - low)
     start = 0
     while start < len(low):
         done = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, done + PORTION, side="right")))
-        group, each = members(low[start:stop], high[start:stop])
+        stop = max(start + 1, int(np.searchsorted(ends, done + chunk, side="right")))
+        group, each = expand_row_ranges(low[start:stop], high[start:stop])
         yield group + start, each
         start = stop
 
 
-def _of_equal_hash(asking: SortedRows, asked: SortedRows) -> tuple[Ints, Ints, Ints]:
-    """The asking rows whose hash is there, and for each the range of rows that have it."""
+def _ranges_of_equal_hash(probe: SortedRows, build: SortedRows) -> tuple[Ints, Ints, Ints]:
+    """The probe rows whose hash the build side has, and for each the range of build rows with that hash."""
     nothing = np.zeros(0, dtype=np.int64)
-    if not len(asking.hashes) or not len(asked.hashes):
+    if not len(probe.hashes) or not len(build.hashes):
         return nothing, nothing, nothing
-    heads = np.flatnonzero(np.append(True, asking.hashes[1:] != asking.hashes[:-1]))
-    sizes = np.diff(heads, append=len(asking.hashes))
-    hashes = asking.hashes[heads]
-    low = np.searchsorted(asked.hashes, hashes)
-    there = asked.hashes[np.minimum(low, len(asked.hashes) - 1)] == hashes
+    heads = np.flatnonzero(np.append(True, probe.hashes[1:] != probe.hashes[:-1]))
+    sizes = np.diff(heads, append=len(probe.hashes))
+    hashes = probe.hashes[heads]
+    low = np.searchsorted(build.hashes, hashes)
+    there = build.hashes[np.minimum(low, len(build.hashes) - 1)] == hashes
     heads, sizes, low = heads[there], sizes[there], low[there]
-    high = np.searchsorted(asked.hashes, hashes[there], side="right")
-    group, rows = members(heads, heads + sizes)
+    high = np.searchsorted(build.hashes, hashes[there], side="right")
+    group, rows = expand_row_ranges(heads, heads + sizes)
     return rows, low[group], high[group]
 
 
-def _searched(times: Ints, low: Ints, high: Ints, wanted: Ints, *, after_equal: bool) -> Ints:
-    """For each range of sorted times the place where the wanted time would stand."""
+def _search_times(times: Ints, low: Ints, high: Ints, wanted: Ints, *, after_equal: bool) -> Ints:
+    """In each range of sorted times, the position at which the wanted time would be inserted."""
     low, high = low.copy(), high.copy()
     open_ = np.flatnonzero(low < high)
     while len(open_):
         middle = (low[open_] + high[open_]) // 2
-        found = times[middle]
-        right = found <= wanted[open_] if after_equal else found < wanted[open_]
+        at_middle = times[middle]
+        right = at_middle <= wanted[open_] if after_equal else at_middle < wanted[open_]
         low[open_[right]] = middle[right] + 1
         high[open_[~right]] = middle[~right]
         open_ = open_[low[open_] < high[open_]]

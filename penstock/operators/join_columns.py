@@ -1,9 +1,7 @@
-"""What a joined row is made of: the columns of a left and a right row, and the condition on both. Pure.
+"""Make joined rows: the columns of a left and a right row, and the condition on both. Pure.
 
-Receives the sides' frames and the row numbers of pairs; hands the rows of the result.
-
-A right key of the same name as the left key it is compared with is the same column; any other right column whose
-name the left side has too gets a suffix.
+A right key with the name of the left key that it is compared with is the same column. Any other right column whose name
+the left side has too gets a suffix.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class JoinColumns:
-    """The columns of a result: those of the left side, then those of the right with the names they get there."""
+    """The columns of a result: those of the left side, then those of the right with their names in the result."""
 
     kind: ClassVar[str] = "joined-columns"
     state_version: ClassVar[int] = 1
@@ -34,7 +32,7 @@ class JoinColumns:
     left: tuple[tuple[str, pl.DataType], ...]
     #: name, name in the result, type
     right: tuple[tuple[str, str, pl.DataType], ...]
-    #: the keys that have one name on both sides, and so one column
+    #: the keys with the same name on both sides, which are one column
     shared: tuple[str, ...]
 
     @staticmethod
@@ -60,7 +58,7 @@ class JoinColumns:
         at_right: Rows,
         only: set[str] | None = None,
     ) -> pl.DataFrame:
-        """The rows of pairs; of their columns all, or only some."""
+        """The joined rows of pairs, with all their columns or only some."""
         mine = [name for name, _ in self.left if only is None or name in only]
         theirs = [(name, named) for name, named, _ in self.right if only is None or named in only]
         of_right = gather_columns(right, [name for name, _ in theirs], at_right)
@@ -70,14 +68,14 @@ class JoinColumns:
         )
 
     def unmatched_left(self) -> list[pl.Expr]:
-        """What to select of left rows without a partner."""
+        """What to select of left rows without a match."""
         return [
             *(pl.col(name) for name, _ in self.left),
             *(pl.lit(None, dtype).alias(named) for _, named, dtype in self.right),
         ]
 
     def unmatched_right(self) -> list[pl.Expr]:
-        """What to select of right rows without a partner: a key of both sides' is theirs then."""
+        """What to select of right rows without a match; shared key columns hold the right key then."""
         return [
             *(
                 pl.col(name) if name in self.shared else pl.lit(None, dtype).alias(name)
@@ -89,7 +87,7 @@ class JoinColumns:
 
 @dataclass(frozen=True)
 class JoinCondition:
-    """A condition over the columns of a pair, known by what it says."""
+    """A condition over the columns of a pair, identified by its text."""
 
     kind: ClassVar[str] = "condition"
     state_version: ClassVar[int] = 1
@@ -104,40 +102,42 @@ class JoinCondition:
     def evaluate(
         self, columns: JoinColumns, left: pl.DataFrame, at_left: Rows, right: pl.DataFrame, at_right: Rows
     ) -> Mask:
-        """For each pair whether it holds; where it is neither true nor false, it does not."""
-        shown = set(self.expr.meta.root_names()) or {columns.left[0][0]}
-        rows = columns.join_rows(left, at_left, right, at_right, shown)
+        """Whether the condition is true for each pair of a join; null counts as false."""
+        read = set(self.expr.meta.root_names()) or {columns.left[0][0]}
+        return self.is_true(columns.join_rows(left, at_left, right, at_right, read), "join")
+
+    def is_true(self, rows: pl.DataFrame, operator: str) -> Mask:
+        """Whether the condition is true for each joined row; null counts as false."""
         try:
-            met = rows.with_columns(self.expr.alias("_met"))["_met"]
+            return _is_true(rows.with_columns(self.expr.alias("_holds"))["_holds"])
         except pl.exceptions.PolarsError as failure:
             raise UserError(
                 "EXPRESSION_FAILED",
-                f"the condition of a join failed: {type(failure).__name__}: {failure}",
-                hint="Nothing is lost: mend it and start again with the same state directory; the epoch is "
+                f"the condition of a {operator} failed: {type(failure).__name__}: {failure}",
+                hint="Nothing is lost: fix it and start again with the same state directory; the epoch is "
                 "repeated.",
             ) from failure
-        return _true(met)
 
 
 def gather_columns(rows: pl.DataFrame, names: Sequence[str], at: Rows) -> list[pl.Series]:
-    """Columns of the rows of these numbers. Not by expressions, which cost more than a small portion's work."""
+    """These columns of the rows with these numbers; without expressions, which cost too much for a few rows."""
     return rows[list(names)][pl.Series(at.astype(np.uint32))].get_columns() if names else []
 
 
 def equal_keys(left: Sequence[pl.Series], right: Sequence[pl.Series]) -> Mask:
-    """For each pair of keys whether they are equal; a null equals nothing. Two keys may share a 64-bit hash."""
+    """Whether the keys of each pair are equal; a null equals nothing. Two keys may have the same 64-bit hash."""
     same = np.ones(len(left[0]), dtype=bool)
     for one, other in zip(left, right, strict=True):
-        same &= _true(one == other)
+        same &= _is_true(one == other)
     return same
 
 
-def _true(answers: pl.Series) -> Mask:
-    """Where the answer is yes, and not no or null."""
-    return (answers.fill_null(False) if answers.null_count() else answers).to_numpy()
+def _is_true(values: pl.Series) -> Mask:
+    """Where a value is true, neither false nor null."""
+    return (values.fill_null(False) if values.null_count() else values).to_numpy()
 
 
 def describe_keys(keys: tuple[str, ...], right_keys: tuple[str, ...]) -> str:
-    """The keys of both sides, for people."""
+    """The keys of both sides, for `explain`."""
     pairs = zip(keys, right_keys, strict=True)
     return ", ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in pairs)

@@ -1,4 +1,4 @@
-"""Which events of a partition are late, by the order in which they came. Pure; whoever reads first asks here."""
+"""Decide which events of a partition are late or dated in the future, by the order in which they arrived. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ Marks = npt.NDArray[np.bool_]
 
 
 class EventLateness(NamedTuple):
-    """`future`: dated beyond what is believed. `late`: late. `newest_before`: the newest time before each event.
-    `highest`: the newest believed time with all of them."""
+    """What each event of a partition is."""
 
+    #: dated beyond what is believed
     future: Marks
     late: Marks
+    #: the newest time before each event
     newest_before: Instants
+    #: the newest believed time, with all of these events
     highest: int
 
 
 def classify_events(times: Instants, highest: int, floor: int, bound: int, lateness: int) -> EventLateness:
-    """What to make of one or more events of a partition, the newest before them being `highest`.
+    """Classify one or more events of a partition. `highest` is the newest time before them.
 
-    `floor` is the watermark: what is before it is late whatever its partition has seen.
+    `floor` is the watermark: an event before it is late whatever its partition has had. An event after `bound` is a
+    future event.
     """
     future = times > bound
     newest = np.maximum.accumulate(np.where(future, NEVER, times))

@@ -48,7 +48,7 @@ class PeriodicAggregation(PaneOperator):
         floor, kept = self._multiple(before), self._multiple(after)
         # a pane is emitted at the end of its window, or at the next multiple where its other windows continue
         below = after if kept > floor or still_open > first else floor
-        due, open_from = self.take_due(frame, state, kept, floor, below), self.window.start(still_open)
+        due, open_from = self.take_panes(frame, state, kept, floor, below), self.window.start(still_open)
         emitted = None
         if due is not None:
             emitted = self._select_due(merge_partials(due, self.keys, self.aggregates), first, after)

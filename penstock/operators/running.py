@@ -22,7 +22,7 @@ from penstock.operators.partials import PANE, merge_partials
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _BEFORE = ".before"
 _NUMBER = "_number"
@@ -45,7 +45,7 @@ class RunningAggregation(PaneOperator):
     ) -> pl.DataFrame | None:
         floor = self.window.start(self.window.first_open(progress.before))
         below = self.window.start(self.window.first_open(progress.after))
-        due = self.take_due(frame, state, below, floor, below)
+        due = self.take_panes(frame, state, below, floor, below)
         if due is None:
             return None
         totals = self._totals(state)

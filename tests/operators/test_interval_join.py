@@ -315,4 +315,4 @@ def test_a_condition_that_fails_names_its_line() -> None:
             history,
         )
     assert failure.value.condition == "EXPRESSION_FAILED"
-    assert "test_join.py" in str(failure.value.where)
+    assert "test_interval_join.py" in str(failure.value.where)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.operators import cells as module
+from penstock.operators import partials as module
 from penstock.operators.functions.summary import COUNT_PART, ROWS, partial_columns, summarize_column
 from penstock.operators.job_windows import JOB, JobAggregation, JobWindows
 from penstock.operators.key_codes import CODE, EncodedColumn, EncodedKeys, concat_keys
@@ -71,7 +71,7 @@ def test_keys_as_numbers_come_with_the_hashes_of_the_keys_themselves_in_their_or
     )
     times = JobWindows(((7, 10, 0),))
     operator = JobAggregation((JOB, "k0", "k1"), times, (ps.count(ROWS), summarize_column("a0", "v0")))
-    made = operator.decoded(coded, keys)
+    made = operator.decode_keys(coded, keys)
     assert made[HASH].to_list() == key_hash(made, (JOB, "k0", "k1")).tolist() == sorted(made[HASH])
     wanted = {
         (job, *((pair, pair[::-1], (pair[0], pair[0]))[number]), n)
