@@ -143,7 +143,7 @@ def compiled(name: str, number: int, rows: Stream) -> Compiled:
     makers = [edge.source for edge in plan.edges if edge.target.output == name]
     subs = [plan.stage_of(maker) for maker in makers]
     levels = [
-        plan.given.get(maker, 0) if sub is None else sub.level
+        plan.job_levels.get(maker, 0) if sub is None else sub.level
         for maker, sub in zip(makers, subs, strict=True)
     ]
     return Compiled(

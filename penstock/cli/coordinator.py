@@ -46,12 +46,12 @@ from penstock.coordination.contract import TIMEOUT_SECONDS
 from penstock.engine.job_server import JobServer
 from penstock.errors import ExternalError, PenstockError, UserError
 from penstock.ha.unit import Unit
-from penstock.server.allowed_hosts import Reach
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.security import FileGuard, check_code_guarded
-from penstock.server.structured_log import log, to_lines
-from penstock.server.unit_follower import Follower
+from penstock.server.security import check_token_for_code
+from penstock.server.statement_guard import AllowedServers, StatementGuard
+from penstock.server.structured_log import log, log_as_json
+from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
 _DEFAULTS = Limits()
@@ -88,21 +88,23 @@ def coordinator(
             "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
         )
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
-    check_code_guarded(allow_code, door.token)
+    check_token_for_code(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
     jobs = app.on(place, follows=True)
     identity, of_unit = _checked(directory, jobs), _of_unit(place)
-    hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ()), code=allow_code))
+    hosted = Host(
+        jobs, place, StatementGuard(files or (), place, AllowedServers(reach or ()), code=allow_code)
+    )
     stop = threading.Event()
     _stopped_by_signals(stop)
-    to_lines()
+    log_as_json()
     with door.server(hosted) as server:
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
         jobs.joined()
         if not of_unit:
-            hosted.opened(_committed(directory), ours=False)
+            hosted.open(_committed(directory), ours=False)
         me = as_coordinator(name, server.url)
         with (
             contextlib.ExitStack() as following,
@@ -116,16 +118,16 @@ def coordinator(
                     hint="The store may be away, or another that is alive has that name: see --name.",
                 )
             if of_unit:
-                hosted.unit = watched(place)
-                following.enter_context(Follower(Unit.at(place), hosted, ours=False))
+                hosted.unit_status = watched(place)
+                following.enter_context(UnitFollower(Unit.at(place), hosted, ours=False))
             else:
-                hosted.entered("running")
+                hosted.enter_phase("running")
             log("running", name=me.name)
             try:
                 _follow(None if of_unit else jobs, hosted, directory, identity, stop)
             finally:
                 following.close()
-                hosted.ended()
+                hosted.end()
     log("ended")
 
 
@@ -169,7 +171,7 @@ def _follow(
                 found = _committed(directory), jobs.commands
                 if found == seen:
                     continue
-                hosted.followed(found[0], jobs.followed(found[0]))
+                hosted.follow(found[0], jobs.followed(found[0]))
                 seen = found
             facts = directory.read_facts()
         except PenstockError as error:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 
 from penstock.catalogue.program import Jobs
-from penstock.dashboard.mount import mounted
+from penstock.dashboard.mount import mount_dashboard
 from penstock.engine.engine import Engine
 from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import measured, status
@@ -29,14 +29,14 @@ def pages(engine: Engine, program: Jobs | Kept) -> Iterator[tuple[str, Host]]:
     """The dashboard of an engine, on this machine only."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)
-    host.look = lambda: status(engine, measured(engine))
+    host.engine_status = lambda: status(engine, measured(engine))
     service = Service(host)
-    mounted(service)
+    mount_dashboard(service)
     with Server(service, "127.0.0.1", free_port(PORT)) as server:
         try:
             yield f"{server.url}{PAGES}/", host
         finally:
-            host.ended()
+            host.end()
 
 
 def free_port(wanted: int) -> int:

@@ -20,7 +20,7 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server, Tls
 from penstock.server.limits import Limits
-from penstock.server.security import Token, address, check_guarded, loopback, token_of
+from penstock.server.security import Token, check_token_for_address, is_loopback, parse_address, read_token
 from penstock.server.structured_log import log
 from penstock.state.directory import StateDirectory
 
@@ -45,9 +45,9 @@ class Door:
         subscribers: int,
     ) -> Door:
         """A door as options say."""
-        host, port = address(listen)
-        token = None if token_file is None else token_of(token_file)
-        check_guarded(host, token)
+        host, port = parse_address(listen)
+        token = None if token_file is None else read_token(token_file)
+        check_token_for_address(host, token)
         limits = Limits(
             requests_per_second=rate, request_burst=max(1, round(2 * rate)), subscribers=subscribers
         )
@@ -62,7 +62,7 @@ class Door:
 
     def warn(self) -> None:
         """Say what others could overhear."""
-        if self.tls is None and not loopback(self.host):
+        if self.tls is None and not is_loopback(self.host):
             log("token and rows travel unencrypted; --tls-cert and --tls-key give https", logging.WARNING)
 
 
@@ -90,7 +90,7 @@ def spread_over(
     members = Coordinators(open_store(where), facts["id"], me, watcher=changed, problem=problem)
     with members:
         jobs.carried_by(lambda job: members.roster.carrier(job))
-        hosted.spread = members
+        hosted.peers = members
         forwarding = server.service.forwarding
         forwarding.ca_file = None if door.tls is None else str(door.tls.certificate)
         forwarding.coordinators = members

@@ -17,10 +17,10 @@ from penstock.cli.jobs import State as RunningState
 from penstock.cli.unit import status as unit_status
 from penstock.cli.unit_tables import counted, of_jobs
 from penstock.engine.job_client import running_state
-from penstock.server.engine_question import asked
+from penstock.server.status_client import request_status
 from penstock.state.directory import SHARED
 
-#: how often a watched status is asked for, in seconds
+#: how often a watched status is requested, in seconds
 _AGAIN_SECONDS = 1.0
 #: places of the line that shows how much each bucket works, where there is room and where there is not
 _HEAT, _LITTLE_HEAT = 32, 12
@@ -46,24 +46,24 @@ def status(
         unit_status(place, as_json, metrics)
         return
     if metrics:
-        console.print(Text(str(asked(place, "metrics"))), soft_wrap=True, end="")
+        console.print(Text(str(request_status(place, "metrics"))), soft_wrap=True, end="")
         return
     if as_json:
-        console.print_json(json.dumps(asked(place)))
+        console.print_json(json.dumps(request_status(place)))
         return
     if not watch:
-        asked(place)  # the first question begins the period that the second one is told about
+        request_status(place)  # the first question begins the period that the second one is told about
         time.sleep(_AGAIN_SECONDS)
-        console.print(drawn(asked(place), console.width))
+        console.print(drawn(request_status(place), console.width))
         return
     try:
         while not console.is_interactive:  # a pipe or a dumb terminal, where nothing can be drawn over
             time.sleep(_AGAIN_SECONDS)
-            console.print(drawn(asked(place), console.width))
-        with Live(drawn(asked(place), console.width), console=console, auto_refresh=False) as live:
+            console.print(drawn(request_status(place), console.width))
+        with Live(drawn(request_status(place), console.width), console=console, auto_refresh=False) as live:
             while True:
                 time.sleep(_AGAIN_SECONDS)
-                live.update(drawn(asked(place), console.width), refresh=True)
+                live.update(drawn(request_status(place), console.width), refresh=True)
     except KeyboardInterrupt:
         return
 

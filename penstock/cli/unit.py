@@ -28,7 +28,7 @@ from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.metrics import Registry, expose
 from penstock.metrics.facts import set_unit
-from penstock.server.engine_question import asked
+from penstock.server.status_client import request_status
 from penstock.state.directory import StateDirectory
 
 #: what a unit's phase comes to when nothing of it is up
@@ -107,7 +107,7 @@ def exported(unit: dict[str, Any]) -> str:
     registry, of_engine = Registry(), ""
     set_unit(registry, unit)
     with contextlib.suppress(ExternalError):  # it is on another host, or has no time
-        of_engine = str(asked(Path(unit["directory"]), "metrics", _PATIENCE_SECONDS))
+        of_engine = str(request_status(Path(unit["directory"]), "metrics", _PATIENCE_SECONDS))
     return expose(registry) + of_engine
 
 

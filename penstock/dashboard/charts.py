@@ -1,7 +1,4 @@
-"""Charts, as options of ECharts. Pure.
-
-Receives figures; hands options. Colours are readable on light and on dark.
-"""
+"""Renders charts as options of ECharts, in colours that are readable on light and on dark pages. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from penstock.server import response_bodies as schemas
 
 _DIM, _GRID = "#8593a8", "rgba(133,147,168,0.22)"
 COLOURS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9"]
-#: of the parts of a sum, one after the other
+#: the colours of the parts of a sum
 _PARTS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9", "#12b886", "#e64980", "#7950f2", "#fab005", "#868e96"]
 _LIMIT = "#e03131"
-#: bars of an answer that are shown
-_BARS = 12
+#: bars of a result that are shown
+_MAX_BARS = 12
 _HEAT = ["rgba(133,147,168,0.2)", "#74c0fc", "#fab005", "#e8590c", "#c92a2a"]
 
 
@@ -33,10 +30,10 @@ def _base(left: int = 52) -> dict[str, Any]:
     }
 
 
-def over_time(
+def time_chart(
     series: Mapping[str, Sequence[tuple[float, float]]], unit: str = "", area: bool = False
 ) -> dict[str, Any]:
-    """Lines over instants (seconds since 1970); below the first one, its area."""
+    """Lines over time (seconds since 1970); with `area`, the area below the first one is filled."""
     lines = [
         {
             "name": name,
@@ -66,17 +63,17 @@ def over_time(
     }
 
 
-def of_answer(rows: pl.DataFrame) -> dict[str, Any] | None:
-    """An answer as bars: its last number (keys come first) by its first text, the greatest first; None where it has
-    none of these."""
+def result_chart(rows: pl.DataFrame) -> dict[str, Any] | None:
+    """A result as bars: its last number (keys come first) by its first text, the greatest first; None if it has no
+    number or no text."""
     numbers = [name for name, dtype in rows.schema.items() if dtype.is_numeric() and name != "rank"]
     texts = [name for name, dtype in rows.schema.items() if dtype == pl.String and name not in numbers]
     if not numbers or not texts or not rows.height:
         return None
     value, label = numbers[-1], next((t for t in texts if rows[t].n_unique() > 1), texts[0])
-    best = rows.drop_nulls(value).sort(value, descending=True).head(_BARS).reverse()
+    best = rows.drop_nulls(value).sort(value, descending=True).head(_MAX_BARS).reverse()
     by = [label]
-    if best[label].n_unique() < best.height:  # one text several times: what else tells them apart
+    if best[label].n_unique() < best.height:  # one text several times: the other columns distinguish the bars
         by += [name for name in (*texts, *numbers[:-1]) if name != label]
     names = [_short(" ".join(map(str, parts))) for parts in best.select(by).iter_rows()]
     return _base() | {
@@ -105,13 +102,14 @@ def of_answer(rows: pl.DataFrame) -> dict[str, Any] | None:
     }
 
 
-def stacked(
+def stacked_bars(
     names: Sequence[str],
     parts: Mapping[str, Sequence[float]],
     points: Sequence[tuple[float, str]],
     limit: float | None,
 ) -> dict[str, Any]:
-    """Sums of seconds as bars of their parts, one bar a name; points at some of them; a line at what they may be."""
+    """Sums of seconds as bars of their parts, one bar for each name, with points beside some of them and a line at the
+    limit."""
     bars: list[dict[str, Any]] = [
         {"name": part, "type": "bar", "stack": "sum", "barMaxWidth": 18, "data": list(values)}
         for part, values in parts.items()
@@ -161,20 +159,20 @@ def stacked(
     }
 
 
-def heat(engine: schemas.EngineFacts, by: str, most: int = 12) -> dict[str, Any] | None:
-    """The buckets of the busiest sub-queries: the work, the state or the slice of each."""
+def heat_map(engine: schemas.EngineFacts, by: str, limit: int = 12) -> dict[str, Any] | None:
+    """The buckets of the busiest stages, by their `work`, `state` or `slice`."""
     kinds = {"work": "bucket_seconds", "state": "bucket_bytes", "slice": "bucket_map"}
-    found = [(name, sub) for name, sub in engine.sub_queries.items() if sub.bucket_map]
-    found.sort(key=lambda one: -sum(one[1].bucket_seconds))
-    found = found[:most][::-1]
-    if not found:
+    stages = [(name, stage) for name, stage in engine.sub_queries.items() if stage.bucket_map]
+    stages.sort(key=lambda one: -sum(one[1].bucket_seconds))
+    stages = stages[:limit][::-1]
+    if not stages:
         return None
     cells = [
         [bucket, row, value]
-        for row, (_, sub) in enumerate(found)
-        for bucket, value in enumerate(getattr(sub, kinds[by]))
+        for row, (_, stage) in enumerate(stages)
+        for bucket, value in enumerate(getattr(stage, kinds[by]))
     ]
-    buckets = max(len(sub.bucket_map) for _, sub in found)
+    buckets = max(len(stage.bucket_map) for _, stage in stages)
     return {
         "animation": False,
         "textStyle": {"color": _DIM},
@@ -183,7 +181,7 @@ def heat(engine: schemas.EngineFacts, by: str, most: int = 12) -> dict[str, Any]
         "xAxis": {"type": "category", "data": list(range(buckets)), "axisLabel": {"color": _DIM}, "name": ""},
         "yAxis": {
             "type": "category",
-            "data": [_short(name, 18) for name, _ in found],
+            "data": [_short(name, 18) for name, _ in stages],
             "axisLabel": {"color": _DIM},
         },
         "visualMap": {
@@ -208,5 +206,5 @@ def heat(engine: schemas.EngineFacts, by: str, most: int = 12) -> dict[str, Any]
     }
 
 
-def _short(text: str, most: int = 30) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, limit: int = 30) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

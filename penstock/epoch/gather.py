@@ -132,7 +132,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
         try:
             end = _told_before(task, before, name) if before.gap else None
             made, answer = answered(output, frames, answers.get(name), in_order=name in in_order, after=end)
-            if made is not None and name in task.plan.by_instant:
+            if made is not None and name in task.plan.whole_result_outputs:
                 last[name] = _count_rows_of_last_instant(made)
         except PenstockError as error:
             if output.job is None:

@@ -38,7 +38,7 @@ class Logs:
         """Start the log of a stream unless it is. One of its name may have been started for a command that was
         refused in the end. Who follows starts none: it reads them as the leader does."""
         if self._leads and self._started.get(name) is not scan.stream.log:
-            self._facts["logs"][name] = scan.started(self._known.get(name), self._reached.get(name, {}))
+            self._facts["logs"][name] = scan.start_log(self._known.get(name), self._reached.get(name, {}))
             self._started[name] = scan.stream.log
             self._state.write_facts(self._facts)
 

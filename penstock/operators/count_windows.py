@@ -29,7 +29,7 @@ from penstock.operators.panes import concat_frames
 from penstock.operators.strict import Ordered, position_columns, take_ordered
 from penstock.operators.time_windows import expand_ranges
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _SEEN = "_seen"
 _LIFE = "_life"

@@ -112,7 +112,7 @@ class PairFinder:
         outer_arrays = {key: array[rows] for key, array in self._outer_arrays.items()}
         inner_arrays = self._filter.arrays(inner[first:last])
         low, high = low - first, high - first
-        pairs = _search_equal_values(self._filter.meetings, outer_arrays, inner_arrays, low, high)
+        pairs = _search_equal_values(self._filter.equal_pairs, outer_arrays, inner_arrays, low, high)
         if pairs is None:
             pairs = _join_small(_filter_pairs(self._filter, outer_arrays, inner_arrays, low, high))
         for at_outer, at_inner in pairs:
@@ -180,17 +180,17 @@ def _concat_pairs(pairs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 def _filter_pairs(
-    filter_: PairFilter,
+    pair_filter: PairFilter,
     outer_arrays: dict[str, Values],
     inner_arrays: dict[str, Values],
     low: Ints,
     high: Ints,
 ) -> Iterator[tuple[Ints, Ints]]:
     """The pairs that pass the filter, a tile or a block at a time."""
-    tiles, loose = _split_tiles(low, high, TILE // filter_.width)
-    yield from _filter_tiles(filter_, outer_arrays, inner_arrays, tiles, low, high)
+    tiles, loose = _split_tiles(low, high, TILE // pair_filter.width)
+    yield from _filter_tiles(pair_filter, outer_arrays, inner_arrays, tiles, low, high)
     for at_outer, at_inner in _list_pairs(loose, low, high):
-        passed = np.flatnonzero(filter_.mask(_PairArrays(outer_arrays, inner_arrays, at_outer, at_inner)))
+        passed = np.flatnonzero(pair_filter.mask(_PairArrays(outer_arrays, inner_arrays, at_outer, at_inner)))
         yield at_outer[passed], at_inner[passed]
 
 
@@ -231,7 +231,7 @@ def _split_tiles(low: Ints, high: Ints, pairs: int) -> tuple[list[tuple[int, int
 
 
 def _filter_tiles(
-    filter_: PairFilter,
+    pair_filter: PairFilter,
     outer_arrays: dict[str, Values],
     inner_arrays: dict[str, Values],
     tiles: list[tuple[int, int]],
@@ -245,7 +245,7 @@ def _filter_tiles(
         for left in range(first, last, STRETCH):
             right = min(left + STRETCH, last)
             tile |= {key: array[left:right] for key, array in inner_arrays.items()}
-            mask = filter_.mask(tile)
+            mask = pair_filter.mask(tile)
             if mask.shape != (end - start, right - left):  # it read one side alone
                 mask = np.broadcast_to(mask, (end - start, right - left))
             at = np.flatnonzero(mask)

@@ -26,8 +26,7 @@ from penstock.operators.functions.user import User
 from penstock.operators.panes import PaneOperator, partial_columns
 from penstock.query import logical
 from penstock.query.edges import EdgeSource
-from penstock.query.lower import lowered
-from penstock.query.rewrite import rewritten
+from penstock.query.lower import lower_app
 from penstock.query.steps import Step
 
 #: the newest event time in a partial answer, as a column of events and as one of its parts
@@ -85,7 +84,7 @@ class Reduction:
         def changed(node: logical.Node) -> logical.Node:
             return begun.get(id(node.operator), node) if isinstance(node, logical.Stateful) else node
 
-        return rewritten(self.app, changed)
+        return logical.rewrite_app(self.app, changed)
 
     def _begun(self, cut: Cut, source: logical.Source) -> logical.Stateful:
         origin = cut.node.origin
@@ -134,7 +133,7 @@ def _cut(number: int, node: logical.Stateful, source: logical.Source, below: set
     for function in operator.aggregates:
         if why := _unmergeable(function):
             raise _refused(f"{function.describe()} {why}", node)
-    alone = lowered(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
+    alone = lower_app(logical.App("reduction", (logical.Output("rows", node, (), node.origin),)))
     (edge,) = alone.edges_from(EdgeSource("scan", source.stream.name))
     schema = _types(operator, edge.steps, source)
     for name, dtype in schema.items():

@@ -26,7 +26,7 @@ from penstock.engine.status_server import StatusServer
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics.epoch import EpochFigures
-from penstock.server.engine_question import asked
+from penstock.server.status_client import request_status
 from tests.cluster import driven, query
 
 
@@ -41,8 +41,8 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
             engine.meter.measured(engine.workers(), ["driver"])  # a period begins with the one before
         if report.epoch == 8:
             engine.meter._since -= 1.0
-            told.append(asked(tmp_path / "state"))
-            metrics.append(asked(tmp_path / "state", "metrics"))
+            told.append(request_status(tmp_path / "state"))
+            metrics.append(request_status(tmp_path / "state", "metrics"))
 
     with StatusServer(engine):
         engine.run(watch)
@@ -65,7 +65,7 @@ def test_an_engine_tells_what_its_sub_queries_do(spark: SparkSession, tmp_path: 
     assert "driven" in shown
     assert all(name in shown for name in engine.plan.stages)
     with pytest.raises(ExternalError) as gone:
-        asked(tmp_path / "state")
+        request_status(tmp_path / "state")
     assert gone.value.condition == "ENGINE_NOT_RUNNING"
 
 
@@ -78,8 +78,8 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
     with StatusServer(engine, recent):
-        (told,) = asked(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
-        assert asked(tmp_path / "state", "epochs 1000000") == []
+        (told,) = request_status(tmp_path / "state", f"epochs {KEPT_EPOCHS + 4}")
+        assert request_status(tmp_path / "state", "epochs 1000000") == []
     of_report = EpochReport(KEPT_EPOCHS + 4, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times)
     assert EpochFigures.from_plain(told) == of_report.figures
     assert of_report.figures.rows == {"a": 2}
@@ -90,7 +90,7 @@ def test_who_ends_late_leaves_the_socket_of_who_has_taken_over(tmp_path: Path) -
     with LineServer.at(path, "old", lambda line: b"1"):
         new = LineServer.at(path, "new", lambda line: b"2")
         new.__enter__()
-    assert asked(tmp_path) == 2
+    assert request_status(tmp_path) == 2
     new.__exit__(None, None, None)
     assert not os.path.exists(path)
 

@@ -25,7 +25,7 @@ from penstock.operators.routing import Route
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
-from penstock.query.window import Window
+from penstock.query.windows import Window
 from tests.golden.cases import CASES
 from tests.golden.given import Given, made_lines
 

@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.compile import compiled, forms
 from penstock.query.edges import EdgeSource
-from penstock.query.lower import lowered
+from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
 from penstock.query.rules.merge_steps import merged
@@ -222,7 +222,7 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     optimised = rows("optimised")
     assert len(optimised) == 3
-    plain = replace(lowered(everything()))
+    plain = replace(lower_app(everything()))
     for rule in PHYSICAL[:1]:  # the engine does not run without knowing what to read
         plain = rule(plain)
     monkeypatch.setattr("penstock.testing.inline.compiled", lambda app: plain)

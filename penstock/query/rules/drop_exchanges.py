@@ -25,7 +25,7 @@ def drop_exchanges(plan: Plan) -> Plan:
             if edge.source.stage is not None:
                 step = 0 if _stays(plan, edge.source.stage, edge) else 1
                 level = max(level, stages[edge.source.stage].level + step)
-            level = max(level, plan.given.get(edge.source, 0) + 1)
+            level = max(level, plan.job_levels.get(edge.source, 0) + 1)
         stages[sub.id] = replace(sub, level=level)
 
     def forward(edge: Edge) -> bool:

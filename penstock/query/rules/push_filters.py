@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from penstock.query.logical import App, Filter, Map, Node, Stateful, Union
-from penstock.query.rewrite import readers, rewritten
+from penstock.query.logical import App, Filter, Map, Node, Stateful, Union, count_readers, rewrite_app
 
 
 def push_filters(app: App) -> App:
@@ -26,7 +25,7 @@ def push_filters(app: App) -> App:
 
 
 def _once(app: App) -> App:
-    counted, moved = readers(app), False
+    counted, moved = count_readers(app), False
 
     def pushed(node: Node) -> Node:
         nonlocal moved
@@ -36,7 +35,7 @@ def _once(app: App) -> App:
         moved = made is not None
         return node if made is None else made
 
-    changed = rewritten(app, pushed)
+    changed = rewrite_app(app, pushed)
     return changed if moved else app
 
 

@@ -1,4 +1,4 @@
-"""A user's own operators over a keyed stream. Every call returns something new and runs nothing."""
+"""The methods `apply` and `apply_rows`: operators of the user's own on a keyed stream."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from penstock.query.rows import KeyedRows, stateful
 from penstock.state import plain
 
 if TYPE_CHECKING:
-    from penstock.query.outputs import WithOutputs
-    from penstock.query.stream import Stream
+    from penstock.query.stream import Stream, WithOutputs
 
 Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
 @dataclass(frozen=True, eq=False)
-class KeyedCustoms(KeyedRows):
-    """Keyed rows that an operator of the user's own can be put on."""
+class KeyedCustomOperators(KeyedRows):
+    """Keyed rows to which an operator of the user's own can be applied."""
 
     def apply(
         self,
@@ -38,36 +37,36 @@ class KeyedCustoms(KeyedRows):
         outputs: Mapping[str, Columns] | None = None,
         columns: Sequence[str] | None = None,
     ) -> WithOutputs:
-        """Put an operator of your own on the stream (see `CustomOperator`).
+        """Apply an operator of your own (see `CustomOperator`).
 
-        `schema` names the columns of the rows it tells; `outputs` those of further outputs, to be had by their
-        names: `applied["alerts"]`. `columns` says what it reads besides the keys (everything, if not given).
+        `schema` has the columns of the rows it emits; `outputs` those of further outputs, which are items of the
+        result: `applied["alerts"]`. `columns` are those it reads besides the keys (all, if not given).
 
         It gets its rows in strict order, or, if it is commutative, as they come. `key_by(..., order=...)` overrides
-        this: "strict" for a commutative one; "none" gives any operator its rows as they come, and then what it
-        tells may depend on where epochs were cut.
+        this: "strict" for a commutative one; "none" gives any operator its rows as they come, and then its results
+        may depend on where epochs were cut.
         """
         origin = here()
-        _sound(operator, origin)
+        _check_operator(operator, origin)
         check_methods(operator, CustomOperator, origin)
         ordering = self.order or ("epoch" if operator.commutative else "strict")
         if ordering == "epoch" and not operator.commutative:
             raise UserError(
                 "ORDER_TOO_WEAK",
-                f"{type(operator).__qualname__} does not say that it is commutative",
+                f"{type(operator).__qualname__} does not declare that it is commutative",
                 where=str(origin),
-                hint='Say commutative = True in the class if order makes no difference to it; order="none" gives it '
-                "events as they come all the same, and its answers then depend on how they came.",
+                hint='Declare commutative = True in the class if order makes no difference to it. With order="none" it '
+                "gets events as they come all the same, and its results then depend on how they came.",
             )
         schemas = {"": _columns(schema, origin)} | {
             name: _columns(one, origin) for name, one in (outputs or {}).items()
         }
         read = tuple(self.node.schema) if columns is None else tuple(dict.fromkeys(columns))
         check.columns_exist(read, self.node.schema, origin, type(operator).__qualname__)
-        made = CustomRunner(self.keys, operator, read, schemas, ordering)
-        from penstock.query.outputs import WithOutputs  # a stream, whose methods come back here
+        runner = CustomRunner(self.keys, operator, read, schemas, ordering)
+        from penstock.query.stream import WithOutputs  # whose methods come back here
 
-        return WithOutputs(stateful(origin, schemas[""], made, self.node).node, schemas)
+        return WithOutputs(stateful(origin, schemas[""], runner, self.node).node, schemas)
 
     def apply_rows(
         self,
@@ -85,11 +84,11 @@ class KeyedCustoms(KeyedRows):
                     emit({"item": row["item"], "price": row["price"]})
                 return row["price"]
 
-        A key's state is `initial` at first and made of plain values (`state/plain.py` says which). With `forget_after`
-        a key that was not seen for longer begins anew; without, every key is remembered for ever.
+        A key's state is `initial` at first and made of plain values (`state/plain.py` lists them). With `forget_after`
+        the state of a key that had no event for longer is reset; without, the state of every key is kept for ever.
 
-        One Python call an event: slow. A second of one core's time was enough for 200,000 to 400,000 events (the
-        fewer keys, the more), where `distinct`, which works on whole batches, did 1,400,000. Use `apply` for more.
+        One Python call an event is slow: a core handled 200,000 to 400,000 events a second (the fewer keys, the more),
+        where `distinct`, which works on whole batches, handled 1,400,000. Use `apply` for more.
         """
         origin = here()
         check_repeatable(function, origin)
@@ -105,9 +104,9 @@ class KeyedCustoms(KeyedRows):
                 where=str(origin),
                 detail=str(failure),
             ) from failure
-        forgotten = None if forget_after is None else microseconds(forget_after)
+        idle_time = None if forget_after is None else microseconds(forget_after)
         outgoing = _columns(schema, origin)
-        operator = RowFold(self.keys, function, name, initial, read, outgoing, forgotten)
+        operator = RowFold(self.keys, function, name, initial, read, outgoing, idle_time)
         return stateful(origin, outgoing, operator, self.node)
 
 
@@ -116,8 +115,7 @@ def _columns(schema: Columns, origin: Origin) -> dict[str, pl.DataType]:
     return dict(pl.Schema(schema))
 
 
-def _sound(operator: object, origin: Origin) -> None:
-    """Raise unless this is an operator that can work."""
+def _check_operator(operator: object, origin: Origin) -> None:
     wrong = None
     if not isinstance(operator, CustomOperator):
         wrong = f"{operator!r} is not a CustomOperator"
@@ -128,7 +126,7 @@ def _sound(operator: object, origin: Origin) -> None:
     elif (operator.every is None) != (kind.on_watermark is CustomOperator.on_watermark):
         wrong = f"{kind.__qualname__} has only one of on_watermark and every, the time between its calls"
     elif operator.every is not None and microseconds(operator.every) < 1:
-        wrong = f"{kind.__qualname__} says every {operator.every!r}, which is no time"
+        wrong = f"{kind.__qualname__} has every = {operator.every!r}, which is no time"
     if wrong:
         raise UserError(
             "BAD_OPERATOR",

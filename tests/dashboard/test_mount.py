@@ -1,4 +1,4 @@
-"""Errors of a server that cannot serve."""
+"""The dashboard of a process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def test_the_dashboard_belongs_to_one_service_of_a_process() -> None:
         "from types import SimpleNamespace\n"
         "from fastapi import FastAPI\n"
         "from nicegui import ui\n"
-        "from penstock.dashboard.mount import mounted\n"
+        "from penstock.dashboard.mount import mount_dashboard\n"
         "ui.run_with(FastAPI(), storage_secret='x')\n"
-        "mounted(SimpleNamespace(api=FastAPI(), token=None))\n"
+        "mount_dashboard(SimpleNamespace(api=FastAPI(), token=None))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False

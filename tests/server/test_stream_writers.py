@@ -23,7 +23,7 @@ from penstock.client import connect
 from penstock.errors import ExternalError, UserError
 from penstock.ingest.segment_log import SegmentLog
 from penstock.ingest.store import Store
-from penstock.server.stream_writers import MOST_SEQUENCE, SegmentWriters
+from penstock.server.stream_writers import MAX_SEQUENCE, SegmentWriters
 from penstock.testing.log_contract import read_all, whole
 from penstock.testing.serving import serving
 from tests.server.kit import LINES, until
@@ -60,8 +60,8 @@ def test_what_is_pushed_is_on_disk_and_reaches_the_jobs(tmp_path: Path) -> None:
         assert client.push("clicks", map(event, range(300))) == 300
         assert len(lines_of(tmp_path / "log" / "clicks")) == 300
         found: set[int] = set()
-        for told in client.subscribe("seen", since=0):
-            found |= {row["n"] for row in told.dicts()}
+        for result in client.subscribe("seen", since=0):
+            found |= {row["n"] for row in result.dicts()}
             if len(found) == 300:
                 break
         with pytest.raises(ExternalError, match="LOG_TAKEN"):
@@ -77,8 +77,8 @@ def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
             said = {name: value for name, value in query.items() if value is not None}
             answer = http.post("/streams/clicks/events", params=said, content=body, headers=LINES)
             assert answer.status_code == 200, answer.text
-            told: dict[str, int] = answer.json()
-            return told
+            reply: dict[str, int] = answer.json()
+            return reply
 
         assert push(0, "a\nb\n") == {"events": 2, "taken": 2}
         assert push(0, "a\nb\n") == {"events": 2, "taken": 0}
@@ -88,11 +88,11 @@ def test_a_body_that_is_sent_again_counts_once(tmp_path: Path) -> None:
         assert push(0, "x", "another") == {"events": 1, "taken": 1}
         assert push(None, "y", None) == push(None, "y", None) == {"events": 1, "taken": 1}
         assert push(9, "\n \n") == {"events": 0, "taken": 0}
-        assert push(MOST_SEQUENCE, "last") == {"events": 1, "taken": 1}
+        assert push(MAX_SEQUENCE, "last") == {"events": 1, "taken": 1}
         for wrong in ({"producer": "service", "sequence": 1}, {"producer": "a b", "sequence": 1}):
             answer = http.post("/streams/clicks/events", params=wrong, content="z", headers=LINES)
             assert (answer.status_code, answer.json()["condition"]) == (422, "BAD_PRODUCER")
-        wrong = {"producer": "web", "sequence": MOST_SEQUENCE + 1}
+        wrong = {"producer": "web", "sequence": MAX_SEQUENCE + 1}
         assert (
             http.post("/streams/clicks/events", params=wrong, content="z", headers=LINES).status_code == 422
         )
@@ -137,8 +137,8 @@ def test_many_at_once_share_groups_and_none_is_lost(tmp_path: Path) -> None:
 
     def push(who: int) -> None:
         for n in range(40):
-            assert writers.take(directory, [b"%d %d" % (who, n)], f"p{who}", n) == 1
-            assert writers.take(directory, [b"%d %d" % (who, n)], f"p{who}", n) == 0
+            assert writers.append(directory, [b"%d %d" % (who, n)], f"p{who}", n) == 1
+            assert writers.append(directory, [b"%d %d" % (who, n)], f"p{who}", n) == 0
 
     threads = [threading.Thread(target=push, args=(who,)) for who in range(8)]
     for thread in threads:
@@ -162,7 +162,7 @@ def main(folder: str, port: str) -> None:
 
 @contextmanager
 def _process(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    code = "import sys; from tests.server.test_push import main; main(*sys.argv[1:])"
+    code = "import sys; from tests.server.test_stream_writers import main; main(*sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(folder), str(port)],
         stdout=subprocess.PIPE,

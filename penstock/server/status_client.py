@@ -1,4 +1,4 @@
-"""Asks a running engine about itself, over the socket that only its user can reach."""
+"""Requests status and metrics of a running engine, over the socket that only its user can reach."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.engine.job_server import socket_of
 from penstock.errors import ExternalError
 
 
-def asked(state: Path, question: str = "status", patience: float | None = None) -> Any:
-    """What the engine on a state directory answers; within so many seconds, if that is said."""
+def request_status(state: Path, request: str = "status", timeout_seconds: float | None = None) -> Any:
+    """Return the response of the engine on a state directory to `status`, `metrics` or `epochs N`."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(patience)
+            line.settimeout(timeout_seconds)
             line.connect(socket_of(state, "status"))
             with line.makefile("rwb") as file:
-                file.write(question.encode() + b"\n")
+                file.write(request.encode() + b"\n")
                 file.flush()
                 return json.loads(file.readline())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows that travelled as JSON have their types again; events are put together from any pieces."""
+"""Rows that were sent as JSON have their types again; events are put together from any pieces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.catalogue.results import Answer
-from penstock.client.sse import Event, Reader
-from penstock.client.told import Told
-from penstock.server.subscriptions import event
-from penstock.server.wire import answer_json
+from penstock.client.result import Result
+from penstock.client.subscription import EventReader, ServerEvent
+from penstock.server.subscriptions import encode_event
+from penstock.server.wire import result_json
 
 FRAME = pl.DataFrame(
     {
@@ -40,18 +40,18 @@ FRAME = pl.DataFrame(
 )
 
 
-def test_types_survive_the_way() -> None:
-    told = Told.of(json.loads(answer_json("job", Answer(3, FRAME))))
-    assert told is not None
-    assert told.rows.schema == FRAME.schema
-    assert told.rows.equals(FRAME)
+def test_types_survive_json() -> None:
+    result = Result.from_json(json.loads(result_json("job", Answer(3, FRAME))))
+    assert result is not None
+    assert result.rows.schema == FRAME.schema
+    assert result.rows.equals(FRAME)
 
 
-def test_no_rows_and_no_answer() -> None:
-    told = Told.of(json.loads(answer_json("job", Answer(3, FRAME[:0]))))
-    assert told is not None
-    assert told.rows.columns == FRAME.columns
-    assert Told.of(json.loads(answer_json("job", None))) is None
+def test_no_rows_and_no_result() -> None:
+    result = Result.from_json(json.loads(result_json("job", Answer(3, FRAME[:0]))))
+    assert result is not None
+    assert result.rows.columns == FRAME.columns
+    assert Result.from_json(json.loads(result_json("job", None))) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -63,11 +63,11 @@ def test_no_rows_and_no_answer() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_events_come_whole_from_any_pieces(told: list[tuple[int, str]], draw: object) -> None:
-    sent = b"".join(event("rows", epoch, text.encode()) + b": a comment\n\n" for epoch, text in told)
-    reader, found, at = Reader(), list[Event](), 0
+def test_events_come_whole_from_any_pieces(result: list[tuple[int, str]], draw: object) -> None:
+    sent = b"".join(encode_event("rows", epoch, text.encode()) + b": a comment\n\n" for epoch, text in result)
+    reader, found, at = EventReader(), list[ServerEvent](), 0
     while at < len(sent):
         size = draw.randrange(1, 30)  # type: ignore[attr-defined]
         found += reader.read(sent[at : at + size])
         at += size
-    assert found == [Event("rows", str(epoch), text) for epoch, text in told]
+    assert found == [ServerEvent("rows", str(epoch), text) for epoch, text in result]

@@ -1,6 +1,6 @@
-"""What is meant by methods that are not there: those of Polars, Spark and Flink, and those said too early or late.
+"""The error for a method that a stream does not have, with what to write instead.
 
-Receives a name and the object it was asked of; hands an error that says what to write instead.
+It knows the methods of Polars, Spark and Flink, and those called too early or too late, such as before `key_by`.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ _ON_KEYED = {
     **_ON_ROWS,
     **{name: f".{name}(...) before .key_by(...)" for name in _STATELESS},
     **dict.fromkeys(
-        _AGGREGATES, '.window("1m").aggregate(...), or .running().aggregate(...) since the beginning'
+        _AGGREGATES, '.window("1m").aggregate(...), or .running().aggregate(...) for totals so far'
     ),
-    "count": '.window("1m").count(), or .running().count() since the beginning',
-    "sum": '.window("1m").sum(...), or .running().sum(...) since the beginning',
+    "count": '.window("1m").count(), or .running().count() for totals so far',
+    "sum": '.window("1m").sum(...), or .running().sum(...) for totals so far',
     **dict.fromkeys(("key_by", "group_by", "groupBy"), 'all keys at once: .key_by("user", "page")'),
     "process": ".apply(...)",
     "top": '.window("1m").count().top(...)',
@@ -138,8 +138,8 @@ _ON_WINDOWED = {
 _TABLES = {"Keyed": _ON_KEYED, "Windowed": _ON_WINDOWED}
 
 
-def unknown(thing: object, name: str) -> AttributeError:
-    """The error for a method, or anything else, that an object has not."""
+def no_such_method(thing: object, name: str) -> AttributeError:
+    """The error for an attribute that an object does not have."""
     kind = type(thing)
     if name.startswith("_") or name in getattr(kind, "__dataclass_fields__", {}):
         return AttributeError(f"{kind.__name__!r} object has no attribute {name!r}", name=name, obj=thing)

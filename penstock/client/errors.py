@@ -1,7 +1,4 @@
-"""Problems as a client meets them: the service's own errors again, and those of the way to it.
-
-Receives responses; hands the error that the service raised, with its condition, place and hint.
-"""
+"""Turns responses and broken connections into Penstock's errors: those that the service raised, raised again."""
 
 from __future__ import annotations
 
@@ -10,33 +7,34 @@ import httpx
 from penstock.errors import ExternalError, InternalError, PenstockError, UserError
 
 #: statuses after which the same request may succeed later
-_LATER = frozenset({429, 502, 503, 504})
+_RETRY_LATER = frozenset({429, 502, 503, 504})
 
 
 def error_of(response: httpx.Response) -> PenstockError:
-    """What a response says is wrong. Its body has been read."""
+    """The error in a response whose body has been read."""
     try:
-        told = response.json()
-        condition, primary = told["condition"], told["primary"]
+        problem = response.json()
+        condition, primary = problem["condition"], problem["primary"]
     except (ValueError, KeyError, TypeError):
         return ExternalError(
             "NOT_PENSTOCK",
-            f"{response.request.url} answered {response.status_code}, and not as Penstock does",
+            f"{response.request.url} answered {response.status_code}, but not as Penstock does",
             detail=response.text[:200],
         )
     kind: type[PenstockError] = UserError
-    if response.status_code in _LATER:
+    if response.status_code in _RETRY_LATER:
         kind = ExternalError
     elif response.status_code >= 500:
         kind = InternalError
-    return kind(condition, primary, detail=told.get("detail"), hint=told.get("hint"), where=told.get("where"))
+    where = problem.get("where")
+    return kind(condition, primary, detail=problem.get("detail"), hint=problem.get("hint"), where=where)
 
 
 def unreachable(url: str, failure: Exception) -> ExternalError:
-    """The service cannot be reached."""
+    """The error for a service that does not respond."""
     return ExternalError(
         "SERVICE_UNREACHABLE",
-        f"there is no answer from {url}",
+        f"no response from {url}",
         detail=f"{type(failure).__name__}: {failure}".rstrip(": "),
         hint="Is it running? penstock serve FILE starts one.",
     )

@@ -1,7 +1,4 @@
-"""What a job told in one epoch, as a client has it.
-
-Receives the service's JSON; hands a Polars frame with the job's own types, where Polars is there, and plain dicts.
-"""
+"""Decodes a result of a job: the service's JSON becomes a Polars frame with the job's own types, or plain dicts."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ _PLAIN = re.compile(r"U?Int(8|16|32|64|128)|Float(32|64)|Boolean|String")
 
 
 @dataclass(frozen=True)
-class Told:
-    """A job's rows of one epoch. `columns` are their types, as Polars names them."""
+class Result:
+    """The rows that a job emitted in one epoch. `columns` are their types, as Polars names them."""
 
     job: str
     epoch: int
@@ -28,43 +25,45 @@ class Told:
     _rows: Sequence[dict[str, Any]]
 
     @staticmethod
-    def of(facts: Mapping[str, Any]) -> Told | None:
-        """From JSON; None before the job's first answer."""
+    def from_json(facts: Mapping[str, Any]) -> Result | None:
+        """Decode JSON; None before the job's first result."""
         if facts["epoch"] is None:
             return None
         columns = {column["name"]: column["type"] for column in facts["columns"]}
-        return Told(facts["job"], facts["epoch"], columns, facts["rows"])
+        return Result(facts["job"], facts["epoch"], columns, facts["rows"])
 
     def dicts(self) -> list[dict[str, Any]]:
-        """The rows as they came: times as text, lengths of time in seconds."""
+        """The rows as JSON has them: times as text, durations in seconds."""
         return list(self._rows)
 
     @property
     def rows(self) -> pl.DataFrame:
-        """The rows as a Polars frame; as dicts where there is no Polars."""
+        """The rows as a Polars frame; as dicts if Polars is not installed."""
         try:
             import polars as pl
         except ImportError:
             return self.dicts()  # type: ignore[return-value]
-        sent = {name: _sent_as(kind) for name, kind in self.columns.items()}
-        known = {name: getattr(pl, kind) for name, kind in sent.items() if kind is not None}
+        json_types = {name: _json_type(kind) for name, kind in self.columns.items()}
+        overrides = {name: getattr(pl, kind) for name, kind in json_types.items() if kind is not None}
         frame = pl.DataFrame(
             self._rows,
             schema=list(self.columns),
-            schema_overrides=known,
+            schema_overrides=overrides,
             orient="row",
             infer_schema_length=None,
         )
         return frame.with_columns(
-            _as_meant(name, kind).alias(name) for name, kind in self.columns.items() if sent[name] != kind
+            _decode_column(name, kind).alias(name)
+            for name, kind in self.columns.items()
+            if json_types[name] != kind
         )
 
     def __len__(self) -> int:
         return len(self._rows)
 
 
-def _sent_as(kind: str) -> str | None:
-    """What JSON has for a type: None where Polars finds that out by itself."""
+def _json_type(kind: str) -> str | None:
+    """The type that JSON has for a type; None if Polars infers it."""
     if _PLAIN.fullmatch(kind):
         return kind
     if kind == "Duration" or kind.startswith("Duration("):
@@ -74,18 +73,18 @@ def _sent_as(kind: str) -> str | None:
     return None
 
 
-def _as_meant(name: str, kind: str) -> pl.Expr:
-    """A column with the type it had before it travelled."""
+def _decode_column(name: str, kind: str) -> pl.Expr:
+    """Decode a column from its JSON type to its own."""
     import polars as pl
 
     column = pl.col(name)
-    if found := _DATETIME.fullmatch(kind):
-        unit: Any = found[1]
-        read = column.str.strip_chars_end("Z").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit=unit)
-        zone = found[2]
-        return read if zone is None else read.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    if found := _DECIMAL.fullmatch(kind):
-        return column.cast(pl.Decimal(int(found[1]), int(found[2])))
+    if match := _DATETIME.fullmatch(kind):
+        unit: Any = match[1]
+        instant = column.str.strip_chars_end("Z").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit=unit)
+        zone = match[2]
+        return instant if zone is None else instant.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    if match := _DECIMAL.fullmatch(kind):
+        return column.cast(pl.Decimal(int(match[1]), int(match[2])))
     if kind.startswith("Duration"):
         return pl.duration(microseconds=(column * 1e6).round().cast(pl.Int64))
     match kind:
