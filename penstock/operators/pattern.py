@@ -35,7 +35,7 @@ from penstock.operators.pattern_steps import PatternStage, PatternStep, build_st
 from penstock.operators.strict import Ordered, add_position, take_ordered
 from penstock.operators.timeline import Ints, Timeline
 from penstock.state.buckets import HASH
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 #: columns of the state, by their names on disk
 _DUE, _NTH, _STAGE, _STATUS = "_due", "_nth", "_stage", "_fate"

@@ -35,7 +35,7 @@ from penstock.operators.strict import Ordered, group_by_key, take_ordered, total
 from penstock.operators.time_windows import expand_ranges
 from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from penstock.operators.contract import (
     SliceState,
 )
 from penstock.state.buckets import HASH, can_be_key, key_hash
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 #: up to this share of the rows is compared with the row before by gathering both
 _MOST_GATHERED = 0.4

@@ -1,9 +1,7 @@
-"""Runs as a look-up sees them: sorted hashes to search, and rows by their numbers.
+"""Rows of a run, sorted by hash: what a lookup searches. In a frame, or in a table that is mapped.
 
-Receives a frame, or a table that is mapped; hands the rows asked for, as frames.
-
-A frame of a mapped table has views of all its texts, which take time and memory of their own. Of a large run a look-up
-needs few rows, and a merge some buckets: `Mapped` makes frames of those alone, so that to keep it open costs nothing.
+A frame of a mapped table has views of all its texts, which take time and memory of their own. A lookup needs few rows
+of a large run, and a merge some buckets. `MappedRows` makes frames of those alone, so keeping it open costs nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +20,19 @@ from penstock.state.buckets import HASH
 from penstock.state.ipc import from_table
 
 
-class Searched(Protocol):
-    """Rows in the order of their hashes."""
+class RunRows(Protocol):
+    """Rows sorted by hash."""
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """The hash of every row."""
+        """The hash of each row."""
 
     def gather(self, at: npt.NDArray[np.int64], names: Sequence[str]) -> pl.DataFrame:
-        """These columns of the rows of these numbers."""
+        """Some columns of the rows with these numbers."""
 
 
 @dataclass(frozen=True)
-class Framed:
+class FrameRows:
     """The rows of a frame."""
 
     frame: pl.DataFrame
@@ -48,19 +46,19 @@ class Framed:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class MappedRows:
     """The rows of a table in one piece."""
 
     table: pa.Table
 
     @cached_property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        found: npt.NDArray[np.uint64] = self.table[HASH].chunk(0).to_numpy()
-        return found
+        hashes: npt.NDArray[np.uint64] = self.table[HASH].chunk(0).to_numpy()
+        return hashes
 
     def gather(self, at: npt.NDArray[np.int64], names: Sequence[str]) -> pl.DataFrame:
         return from_table(self.table.select(names).take(pa.array(at)))
 
     def rows(self, ranges: Sequence[tuple[int, int]]) -> pl.DataFrame:
-        """The rows of some ranges (first row, how many)."""
+        """The rows of some ranges (first row, number of rows)."""
         return from_table(pa.concat_tables([self.table.slice(*rows) for rows in ranges]))

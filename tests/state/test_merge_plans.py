@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state import compact
-from penstock.state.compact import MOST, Held, Turn, due, pick
+from penstock.state.compact import MAX_RUNS, Merge, RunSize, pick_runs, plan_merges
 
 EVEN = dict.fromkeys(range(8), 10)
 
@@ -23,36 +23,36 @@ def _a_hundred_rows_an_epoch() -> Iterator[None]:
         yield
 
 
-def written(*rows: dict[int, int]) -> list[Held]:
+def written(*rows: dict[int, int]) -> list[RunSize]:
     """A run an epoch."""
-    return [Held(epoch, epoch, held) for epoch, held in enumerate(rows)]
+    return [RunSize(epoch, epoch, held) for epoch, held in enumerate(rows)]
 
 
 class Merging:
-    """Runs of which no two rows are of one key, merged as `due` says."""
+    """Runs of which no two rows are of one key, merged as `plan_merges` says."""
 
     def __init__(self) -> None:
-        self.runs: list[Held] = []
+        self.runs: list[RunSize] = []
         self.merged: list[int] = []
 
     def epoch(self, rows: dict[int, int]) -> None:
         epoch = len(self.merged)
-        self.runs.append(Held(epoch, epoch, rows))
-        turns = due(self.runs, epoch)
+        self.runs.append(RunSize(epoch, epoch, rows))
+        merges = plan_merges(self.runs, epoch)
         took = set[tuple[int, int]]()
         cost = 0
-        for turn in turns:
-            made = dict.fromkeys(turn.buckets, 0)
-            for run in [run for run in self.runs if turn.since <= run.through <= turn.through]:
-                for bucket in turn.buckets & run.rows.keys():
+        for merge in merges:
+            made = dict.fromkeys(merge.buckets, 0)
+            for run in [run for run in self.runs if merge.since <= run.through <= merge.through]:
+                for bucket in merge.buckets & run.rows.keys():
                     assert (run.through, bucket) not in took, "merged twice in an epoch"
                     took.add((run.through, bucket))
                     made[bucket] += run.rows[bucket]
-                left = {b: n for b, n in run.rows.items() if b not in turn.buckets}
+                left = {b: n for b, n in run.rows.items() if b not in merge.buckets}
                 self.runs[self.runs.index(run)] = run._replace(rows=left)
             assert sum(made.values()), "nothing was merged"
             cost += sum(made.values())
-            self.runs.append(Held(turn.through, epoch, {b: n for b, n in made.items() if n}))
+            self.runs.append(RunSize(merge.through, epoch, {b: n for b, n in made.items() if n}))
         self.runs = sorted((run for run in self.runs if run.rows), key=lambda run: run.through)
         self.merged.append(cost)
 
@@ -63,22 +63,22 @@ class Merging:
 
 def test_what_is_little_is_merged_at_once() -> None:
     few = dict.fromkeys(range(8), 3)
-    assert due(written(few, few, few), 2) == []
-    assert due(written(few, few, few, few), 3) == [Turn(0, 3, frozenset(range(8)))]
-    assert due([], 0) == []
+    assert plan_merges(written(few, few, few), 2) == []
+    assert plan_merges(written(few, few, few, few), 3) == [Merge(0, 3, frozenset(range(8)))]
+    assert plan_merges([], 0) == []
 
 
 def test_of_much_a_few_buckets_are_merged_in_an_epoch_the_first_ones_first_and_nothing_of_the_epoch_itself() -> (
     None
 ):
-    assert due(written(EVEN, EVEN, EVEN, EVEN), 3) == [Turn(0, 2, frozenset({0, 1, 2}))]
-    assert due(written(*[dict.fromkeys(range(8), 500)] * 4), 3) == [Turn(0, 2, frozenset({0}))], (
+    assert plan_merges(written(EVEN, EVEN, EVEN, EVEN), 3) == [Merge(0, 2, frozenset({0, 1, 2}))]
+    assert plan_merges(written(*[dict.fromkeys(range(8), 500)] * 4), 3) == [Merge(0, 2, frozenset({0}))], (
         "at least one"
     )
 
 
 def test_at_once_if_asked_for_however_much_it_is() -> None:
-    assert due(written(EVEN, EVEN, EVEN, EVEN), 3, at_once=True) == [Turn(0, 3, frozenset(range(8)))]
+    assert plan_merges(written(EVEN, EVEN, EVEN, EVEN), 3, at_once=True) == [Merge(0, 3, frozenset(range(8)))]
 
 
 def test_a_merge_goes_on_until_all_buckets_have_had_their_turn_and_new_runs_wait_for_it() -> None:
@@ -103,15 +103,18 @@ def test_no_more_is_merged_in_an_epoch_when_nothing_comes_any_more(
     monkeypatch.setattr(compact, "ROWS_FOR_ONE", 8)
     left = dict.fromkeys(range(1, 8), 1_000)
     # the merge up to epoch 2 was begun in epoch 3 with bucket 0, and a few rows came with that
-    begun = [Held(epoch, epoch, left) for epoch in range(3)] + [Held(2, 3, {0: 3_000}), Held(3, 3, {5: 2})]
-    assert due(begun[:-1], 3 + quiet) == [Turn(0, 2, frozenset({1}))]
-    assert due(begun, 3 + quiet) == [Turn(0, 2, frozenset({1}))]
+    begun = [RunSize(epoch, epoch, left) for epoch in range(3)] + [
+        RunSize(2, 3, {0: 3_000}),
+        RunSize(3, 3, {5: 2}),
+    ]
+    assert plan_merges(begun[:-1], 3 + quiet) == [Merge(0, 2, frozenset({1}))]
+    assert plan_merges(begun, 3 + quiet) == [Merge(0, 2, frozenset({1}))]
 
 
 def test_runs_that_slices_wrote_side_by_side_count_as_one() -> None:
-    sides = [Held(epoch, epoch, {bucket: 3}) for epoch in range(4) for bucket in range(8)]
-    assert due(sides[:24], 2) == []
-    assert due(sides, 3) == [Turn(0, 3, frozenset(range(8)))]
+    sides = [RunSize(epoch, epoch, {bucket: 3}) for epoch in range(4) for bucket in range(8)]
+    assert plan_merges(sides[:24], 2) == []
+    assert plan_merges(sides, 3) == [Merge(0, 3, frozenset(range(8)))]
 
 
 @given(st.lists(st.integers(1, 3_000), min_size=1, max_size=150), st.sampled_from([0, 6]))
@@ -143,7 +146,7 @@ def test_a_bucket_is_in_few_runs_and_its_rows_are_rewritten_seldom(
     for size in sizes:
         merging.epoch(dict.fromkeys(range(8), size))
         deepest = max(deepest, merging.deepest())
-    assert deepest <= 2 * MOST
+    assert deepest <= 2 * MAX_RUNS
     assert sum(merging.merged) <= 12 * 8 * sum(sizes)
     assert max(merging.merged) <= 2 * 12 * 8 * max(sizes) + 8 * sum(sizes) // 4
-    assert pick([100, 100, 100]) is None
+    assert pick_runs([100, 100, 100]) is None
