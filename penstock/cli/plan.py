@@ -17,7 +17,7 @@ from penstock.cli.load_app import load
 from penstock.cli.options import AppFile, as_seconds
 from penstock.engine.collect import COLD_EPOCHS
 from penstock.engine.engine import Engine
-from penstock.epoch.report import SCAN, EpochReport
+from penstock.epoch.report import SCAN, EpochReport, RunSummary
 from penstock.errors import UserError
 from penstock.query.logical import App
 from penstock.query.physical import Plan
