@@ -13,7 +13,7 @@ from typing import Any
 from penstock.catalogue.compiled_job import Compiled
 from penstock.catalogue.planner import group_of
 from penstock.query.edges import Edge, EdgeSource, EdgeTarget
-from penstock.query.explain import step_text
+from penstock.query.explain import describe_step
 from penstock.query.physical import Plan
 from penstock.server.response_bodies import Graph, GraphEdge, GraphNode
 
@@ -101,7 +101,7 @@ def _nodes(plan: Plan, sources: Collection[EdgeSource], output: str, flow: Flow)
 
 
 def _of_edge(edge: Edge, arriving: int, output: str, flow: Flow) -> GraphEdge:
-    label = "; ".join(step_text(step) for step in edge.steps)
+    label = "; ".join(describe_step(step) for step in edge.steps)
     if edge.target.output is not None:
         rate: float | None = flow.told.get(output, 0.0)
     elif arriving == 1:
