@@ -34,7 +34,7 @@ from penstock.state.cache import HostCache
 from penstock.state.collection import Scope
 from penstock.state.directory import StateDirectory
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 
 #: "penstock": totals are asked for at the end; "penstock, told": after every batch, those of the pages in it
 Side = Literal["penstock", "penstock, told", "dictionary", "dictionary, reduced"]
@@ -158,7 +158,7 @@ class Collections:
 
     def _epoch(self, reduced: pl.DataFrame | None, after: int) -> pl.DataFrame | None:
         state = self._state()
-        with self._store.synced_together():  # as a slice's task does
+        with self._store.sync_together():  # as a slice's task does
             rows = self._operator.process(reduced, state, Progress(self._before, after))
         changes = [(_OPERATOR, name, change) for name, change in state.changes().items()]
         before, self._manifest = self._manifest, self._manifest.advanced(self._manifest.epoch + 1, changes)

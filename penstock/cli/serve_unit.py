@@ -36,9 +36,9 @@ from penstock.server.api import Service
 from penstock.server.host import Host
 from penstock.server.http_server import Server
 from penstock.server.middleware import PAGES
-from penstock.server.security import FileGuard
-from penstock.server.structured_log import log, to_lines
-from penstock.server.unit_follower import Follower
+from penstock.server.statement_guard import StatementGuard
+from penstock.server.structured_log import log, log_as_json
+from penstock.server.unit_follower import UnitFollower
 from penstock.state.directory import SHARED, StateDirectory
 
 #: how often it looks whether there is a state that others can share
@@ -60,7 +60,7 @@ def serve_ha(
     scheme: Scheme | None,
     *,
     door: Door,
-    guard: FileGuard,
+    guard: StatementGuard,
     pages: Callable[[Service], None] | None,
     for_seconds: float | None,
     spread: Spread,
@@ -70,8 +70,8 @@ def serve_ha(
     program = app.on(place, follows=True) if isinstance(app, JobsApp) else _kept(app, place)
     StateDirectory(place).refuse_another(program.fingerprint, program.summary, program.former_fingerprint)
     hosted = Host(program, place, guard)
-    hosted.unit = watched(place)
-    to_lines()
+    hosted.unit_status = watched(place)
+    log_as_json()
     with door.server(hosted, pages) as server, begun_unit(place, launch, scheme) as unit:
         shown = None if pages is None else f"{server.url}{PAGES}/"
         log("listening", url=server.url, dashboard=shown, state=str(place), token=door.token is not None)
@@ -84,7 +84,7 @@ def serve_ha(
         coordinator = Coordinator(unit, start_on_node, log, cancel_requests, prepare_launch(unit, scheme))
         stop_by_signal(coordinator)
         try:
-            with Follower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
+            with UnitFollower(Unit.at(place), hosted), _commanded(program, hosted, server, door, spread):
                 ended = coordinator.run(for_seconds)
             check_ended(unit, ended)
             if ended.phase == "running":
@@ -97,7 +97,7 @@ def serve_ha(
             log("ended at once; the engines go on without it", logging.WARNING)
             raise SystemExit(130) from None
         finally:
-            hosted.ended()
+            hosted.end()
 
 
 def _kept(app: App, place: Path) -> Kept:

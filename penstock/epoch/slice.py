@@ -101,7 +101,7 @@ def work(task: EpochTask, level: int, slice_: int, incoming: Iterable[bytes]) ->
     store = run_store(task.place)
     store.forget(task.gone)
     arrived = sum(frame.height for frames in inbox.rows.values() for frame in frames)
-    with store.synced_together():
+    with store.sync_together():
         for sub in task.plan.at_level(level):
             if buckets := task.buckets_of_slice(sub.id, slice_):
                 yield from _run_stage(here, sub, Scope(store, task.epoch, buckets, task.maps.buckets))

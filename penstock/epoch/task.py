@@ -29,7 +29,8 @@ from penstock.state.bucket_map import BucketMap, Maps, Place
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
-from penstock.state.run import Piece, RunStore
+from penstock.state.run import Piece
+from penstock.state.run_store import RunStore
 
 #: rows a message may carry: Spark frames a record with a 31-bit length
 MOST_ROWS = 500_000

@@ -17,9 +17,10 @@ from typing import ClassVar
 import polars as pl
 
 from penstock.operators.routing import ByKey, Route
-from penstock.state.collection import Changes, Journal, Scope, Table
+from penstock.state.collection import Changes, Scope
+from penstock.state.journal import Journal, ReadOnlyJournal
 from penstock.state.run import RunEntry
-from penstock.state.unmoved import Unmoved
+from penstock.state.table import Table
 
 #: event time in microseconds since 1970 (Int64)
 TIME = "_time"
@@ -127,7 +128,7 @@ class _ReadOnlyState(SliceState):
 
     def _journal(self, name: str, scope: Scope, time: str, by_time: bool) -> Journal:
         entries = self._entries.get(name, ())
-        return Unmoved(f"{self._operator}.{name}", entries, scope, time=time, wanted=self._wanted)
+        return ReadOnlyJournal(f"{self._operator}.{name}", entries, scope, time=time, wanted=self._wanted)
 
 
 #: the input of each port; None where nothing came

@@ -29,7 +29,7 @@ from penstock.operators.join_columns import JoinColumns, JoinCondition, describe
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import Ordered, add_position, group_by_key, take_due, total_order
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _NAMES = ("left", "right")
 #: which side a row came on, and its number there

@@ -28,7 +28,7 @@ from penstock.operators.event_windows import (
 from penstock.operators.strict import Ordered, position_columns, take_ordered
 from penstock.operators.time_windows import expand_ranges
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _SEEN = "_seen"
 _LIFE = "_life"

@@ -17,7 +17,7 @@ from penstock.operators.contract import TIME, Progress, SliceState
 from penstock.operators.strict import Ordered, StrictOperator, position_columns, take_ordered
 from penstock.operators.timeline import Ints, Timeline, mark_chain
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _EMITTED_AT = "_kept"
 

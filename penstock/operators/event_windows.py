@@ -17,7 +17,7 @@ from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import StrictOperator
 from penstock.operators.time_windows import to_datetime
 from penstock.state.buckets import HASH
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 #: event time of the first event of a window, or of a part of it (Int64)
 START = "_start"
@@ -60,7 +60,7 @@ class EventWindows(StrictOperator):
         """
         if (high - low == 1).all():
             return self.event_partials(rows[low])
-        number, index = members(low, high)
+        number, index = expand_row_ranges(low, high)
         chosen = rows.select(*ORDER, *sorted(self.needs()))
         if len(index) != rows.height or (np.diff(index) != 1).any():
             chosen = chosen[index]

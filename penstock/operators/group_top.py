@@ -20,7 +20,7 @@ from penstock.operators.contract import TIME, Operator, Progress, SliceState
 from penstock.operators.time_windows import to_datetime
 from penstock.operators.top_k import TopK
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _BEST, _RANK, _ANSWER = "_best", "rank", "_answer"
 

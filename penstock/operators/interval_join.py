@@ -44,7 +44,7 @@ from penstock.operators.join_columns import (
 )
 from penstock.operators.routing import ByKey, Route
 from penstock.operators.strict import add_position, take_due
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 #: of a row of an outer side: whether it had no match in the epoch in which it arrived
 _UNMATCHED = "_alone"

@@ -16,8 +16,7 @@ import polars as pl
 
 from penstock.operators.contract import TIME
 from penstock.state.buckets import HASH
-from penstock.state.order import by_hash_and_time
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges, order_by_hash_and_time
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -43,7 +42,7 @@ class SortedRows:
     @staticmethod
     def sorted(rows: pl.DataFrame) -> SortedRows:
         """Sort rows that are in any order."""
-        order = by_hash_and_time(rows, TIME)
+        order = order_by_hash_and_time(rows, TIME)
         return SortedRows.of(rows if order is None else rows[order])
 
 
@@ -74,7 +73,7 @@ def expand_in_chunks(low: Ints, high: Ints, chunk: int = CHUNK) -> Iterator[tupl
     while start < len(low):
         done = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, done + chunk, side="right")))
-        group, each = members(low[start:stop], high[start:stop])
+        group, each = expand_row_ranges(low[start:stop], high[start:stop])
         yield group + start, each
         start = stop
 
@@ -91,7 +90,7 @@ def _ranges_of_equal_hash(probe: SortedRows, build: SortedRows) -> tuple[Ints, I
     there = build.hashes[np.minimum(low, len(build.hashes) - 1)] == hashes
     heads, sizes, low = heads[there], sizes[there], low[there]
     high = np.searchsorted(build.hashes, hashes[there], side="right")
-    group, rows = members(heads, heads + sizes)
+    group, rows = expand_row_ranges(heads, heads + sizes)
     return rows, low[group], high[group]
 
 

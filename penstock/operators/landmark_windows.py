@@ -31,7 +31,7 @@ from penstock.operators.event_windows import (
 from penstock.operators.strict import Ordered, position_columns, take_ordered
 from penstock.operators.timeline import mark_chain
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 #: whether an event opens a window, and whether it closes one (Boolean; null is no)
 OPENS, CLOSES = "_opens", "_closes"

@@ -38,7 +38,7 @@ from penstock.operators.strict import (
     total_order,
 )
 from penstock.state.buckets import HASH, with_hash
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 #: of a table's row: whether it removes its key
 _GONE = "_gone"

@@ -16,7 +16,7 @@ import polars as pl
 from penstock.operators.functions import AggregateFunction
 from penstock.operators.strict import Ordered, group_by_key
 from penstock.state.buckets import HASH
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 #: the instant that names a pane: its start, or its end where a pane is the window of a job (Int64)
 PANE = "_pane"
@@ -57,7 +57,7 @@ def _merge_ranges(
     parts = rows.select(part for function in functions for part in function.parts())
     low, high = starts[several], ends[several]
     ends = np.cumsum(high - low)
-    chosen = parts[members(low, high)[1]]
+    chosen = parts[expand_row_ranges(low, high)[1]]
     merged = [column for f in functions for column in f.merge_ranges(chosen, ends - (high - low), ends)]
     at = starts.copy()
     at[several] = rows.height + np.arange(len(several))

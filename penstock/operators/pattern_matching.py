@@ -16,7 +16,7 @@ import polars as pl
 
 from penstock.operators.pattern_steps import PatternStage
 from penstock.operators.timeline import Ints, Timeline, mark_chain
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 Bools = npt.NDArray[np.bool_]
 
@@ -132,7 +132,7 @@ def _first_pair(
     while len(searching):
         for some in np.array_split(searching, len(searching) * width // _PAIRS + 1):
             count = np.minimum(width, stop[some] - at[some])
-            which, event = members(at[some], at[some] + count)
+            which, event = expand_row_ranges(at[some], at[some] + count)
             match = some[which]
             wanted, unwanted = holds(match, event)
             hits = np.flatnonzero(wanted | unwanted)

@@ -38,7 +38,7 @@ from penstock.operators.product_pairs import PairFinder, ranges_within
 from penstock.operators.routing import Grid, Route
 from penstock.operators.strict import add_position
 from penstock.state.buckets import HASH
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 _ENDLESS = 2**63 - 1
 #: the least number of parts, by time, of a compacted journal

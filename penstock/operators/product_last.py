@@ -33,7 +33,7 @@ from penstock.operators.product import describe_condition, describe_span, join_p
 from penstock.operators.product_pairs import PairFinder
 from penstock.operators.strict import add_position, take_due
 from penstock.state.buckets import HASH
-from penstock.state.collection import Journal
+from penstock.state.journal import Journal
 
 _ENDLESS = 2**63 - 1
 _POSITION = (*ORDER, INPUT)

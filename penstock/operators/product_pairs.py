@@ -2,7 +2,7 @@
 
 Receives two stretches of rows, for every outer row its range of inner rows, and a condition; hands the row numbers of
 the pairs. Pairs are decided many at a time: where ranges are long, in tiles of a few outer rows against a
-stretch of inner ones; where they are short, written out side by side. Either way a sieve leaves few, and the
+stretch of inner ones; where they are short, written out side by side. Either way a filter leaves few, and the
 condition itself is asked about those; only what it reads is copied.
 """
 
@@ -71,8 +71,8 @@ class PairFinder:
         self._outer = outer
         self._condition = condition
         self._asked = frozenset(condition.expr.meta.root_names()) if condition else frozenset()
-        self._sieve = build_pair_filter(condition.expr, {**outer.schema, **inner}) if condition else None
-        self._down = self._sieve.arrays(outer) if self._sieve else {}
+        self._filter = build_pair_filter(condition.expr, {**outer.schema, **inner}) if condition else None
+        self._down = self._filter.arrays(outer) if self._filter else {}
 
     def find(self, inner: pl.DataFrame, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """The pairs (outer row, inner row) within the outer rows' ranges for which the condition holds."""
@@ -109,17 +109,17 @@ class PairFinder:
         self, inner: pl.DataFrame, rows: Ints, low: Ints, high: Ints
     ) -> Iterator[tuple[Ints, Ints]]:
         """Pairs that may pass, many at a time; all that do are among them."""
-        if self._sieve is None:
+        if self._filter is None:
             for ones, others in _written_out(np.arange(len(rows)), low, high):
                 yield rows[ones], others
             return
         first, last = int(low.min()), int(high.max())
         down = {key: array[rows] for key, array in self._down.items()}
-        across = self._sieve.arrays(inner[first:last])
+        across = self._filter.arrays(inner[first:last])
         low, high = low - first, high - first
-        met = _meeting(self._sieve.meetings, down, across, low, high)
+        met = _meeting(self._filter.equal_pairs, down, across, low, high)
         for ones, others in (
-            met if met is not None else _in_blocks(_sieved(self._sieve, down, across, low, high))
+            met if met is not None else _in_blocks(_filter_pairs(self._filter, down, across, low, high))
         ):
             yield rows[ones], others + first
 
@@ -181,14 +181,14 @@ def _in_blocks(portions: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, In
         yield np.concatenate(ones), np.concatenate(others)
 
 
-def _sieved(
-    sieve: PairFilter, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
+def _filter_pairs(
+    pair_filter: PairFilter, down: dict[str, Values], across: dict[str, Values], low: Ints, high: Ints
 ) -> Iterator[tuple[Ints, Ints]]:
-    """The pairs the sieve lets through, a tile or a block at a time."""
-    tiles, loose = _groups(low, high, TILE // sieve.width)
-    yield from _sieved_tiles(sieve, down, across, tiles, low, high)
+    """The pairs that pass the filter, a tile or a block at a time."""
+    tiles, loose = _groups(low, high, TILE // pair_filter.width)
+    yield from _filter_tiles(pair_filter, down, across, tiles, low, high)
     for ones, others in _written_out(loose, low, high):
-        kept = np.flatnonzero(sieve.mask(_Gathered(down, across, ones, others)))
+        kept = np.flatnonzero(pair_filter.mask(_Gathered(down, across, ones, others)))
         yield ones[kept], others[kept]
 
 
@@ -226,8 +226,8 @@ def _groups(low: Ints, high: Ints, pairs: int) -> tuple[list[tuple[int, int]], I
     return tiles, np.flatnonzero(np.repeat(~good, sizes))
 
 
-def _sieved_tiles(
-    sieve: PairFilter,
+def _filter_tiles(
+    pair_filter: PairFilter,
     down: dict[str, Values],
     across: dict[str, Values],
     tiles: list[tuple[int, int]],
@@ -241,7 +241,7 @@ def _sieved_tiles(
         for left in range(first, last, STRETCH):
             right = min(left + STRETCH, last)
             tile |= {key: array[left:right] for key, array in across.items()}
-            mask = sieve.mask(tile)
+            mask = pair_filter.mask(tile)
             if mask.shape != (end - start, right - left):  # it asked about one side alone
                 mask = np.broadcast_to(mask, (end - start, right - left))
             at = np.flatnonzero(mask)

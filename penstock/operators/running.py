@@ -22,7 +22,7 @@ from penstock.operators.partials import PANE, merge_partials
 from penstock.operators.strict import Ordered
 from penstock.operators.time_windows import TimeWindow, to_datetime
 from penstock.state.buckets import HASH
-from penstock.state.collection import Table
+from penstock.state.table import Table
 
 _BEFORE = ".before"
 _NUMBER = "_number"

@@ -19,7 +19,7 @@ import polars as pl
 
 from penstock.duration import spelled
 from penstock.state.buckets import HASH
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 Instants = npt.NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def to_datetime(micros: pl.Expr) -> pl.Expr:
 
 def expand_ranges(first: Instants, last: Instants) -> tuple[Instants, Instants]:
     """All numbers from each row's first to its last: for each, its row and the number."""
-    return members(first, last + 1)
+    return expand_row_ranges(first, last + 1)
 
 
 def key_by_window(rows: pl.DataFrame, starts: Instants) -> pl.DataFrame:

@@ -72,7 +72,9 @@ class KeyedPatterns(KeyedRows):
             timeouts=timeouts,
         )
         names = [
-            f"{step}_{name}" for step in operator.taking for name in {"time": None} | dict.fromkeys(emitted)
+            f"{step}_{name}"
+            for step in operator.taking_steps
+            for name in {"time": None} | dict.fromkeys(emitted)
         ]
         check.names_differ([*self.keys, *names, *(["matched"] if timeouts else [])], origin)
         return stateful(origin, operator.schema(schema), operator, self.node)

@@ -9,6 +9,7 @@ import polars as pl
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
+from penstock.decode.values import as_instance
 from penstock.errors import UserError
 from penstock.query import logical
 from penstock.query.stream import Stream
@@ -164,9 +165,7 @@ def _declared_columns(node: exp.Expr) -> dict[str, pl.DataType]:
             node, "BAD_PREVIOUS", f"{node.name!r} does not declare columns", _PREVIOUS
         ) from failure
     assert isinstance(struct, pl.Struct)
-    return {
-        field.name: field.dtype() if isinstance(field.dtype, type) else field.dtype for field in struct.fields
-    }
+    return {field.name: as_instance(field.dtype) for field in struct.fields}
 
 
 def check_event_time(relation: Relation, node: exp.Expr) -> None:

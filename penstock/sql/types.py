@@ -57,9 +57,12 @@ def dtype_of(node: exp.Expr) -> pl.DataType:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind == _T.DECIMAL:
-        numbers = [int(part.name) for part in inner] or [10, 0]
-        if 1 <= numbers[0] <= 38 and 0 <= (numbers[1] if len(numbers) > 1 else 0) <= numbers[0]:
-            return pl.Decimal(numbers[0], numbers[1] if len(numbers) > 1 else 0)
+        digits = [
+            int(part.name) if part.name.isdecimal() and len(part.name) < 3 else -1 for part in inner
+        ] or [10]
+        precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
+        if 1 <= precision <= 38 and 0 <= scale <= precision:
+            return pl.Decimal(precision, scale)
     if kind == _T.ARRAY and len(inner) == 1:
         return pl.List(dtype_of(inner[0]))
     if kind == _T.STRUCT and inner and all(isinstance(part, exp.ColumnDef) for part in inner):

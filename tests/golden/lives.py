@@ -159,7 +159,7 @@ class LiveUnit:
         _importable()
         self.unit = claim_unit(root, launch, Scheme(scheme))
         self._coordinator = Coordinator(
-            self.unit, tell=lambda _: None, begin=prepare_launch(self.unit, Scheme(scheme))
+            self.unit, report=lambda _: None, prepare=prepare_launch(self.unit, Scheme(scheme))
         )
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()

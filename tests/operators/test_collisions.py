@@ -32,7 +32,7 @@ from penstock.operators.time_windows import TimeWindow
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 
 #: (time, user, n): users take turns, so that rows of equal hash are mixed
 EVENTS = [(at, ("ada", "bob", None)[at * at % 3], at) for at in range(40)]

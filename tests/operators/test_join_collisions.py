@@ -27,7 +27,7 @@ from penstock.operators.lookup import Lookup
 from penstock.state.buckets import HASH
 from penstock.state.collection import Scope
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 from tests.operators.harness import fast_directory
 
 Event = tuple[int, str | None, int]

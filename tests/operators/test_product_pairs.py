@@ -1,4 +1,4 @@
-"""Pairs found in tiles and blocks against a cross join, for any predicate; the sieve loses none."""
+"""Pairs found in tiles and blocks against a cross join, for any predicate; the filter loses none."""
 
 from __future__ import annotations
 
@@ -205,14 +205,14 @@ def test_what_is_understood() -> None:
 def test_what_is_equal_is_searched() -> None:
     schema = {f"{name}{s}": dtype for name, (dtype, _) in VALUES.items() for s in ("", "_r")}
     shared = (col("s") == col("s_r")) | (col("n") == col("i_r"))
-    for predicate, meetings in [
+    for predicate, equal_pairs in [
         (shared & (col("x") < col("x_r")), (("#s", "#s_r"), ("#n", "#i_r"))),
         (shared & (col("b") == col("b_r")), (("#b", "#b_r"),)),
         (shared | (col("x") < col("x_r")), ()),
         (~shared, ()),
     ]:
-        sieve = build_pair_filter(predicate, schema)
-        assert (sieve.meetings if sieve else ()) == meetings
+        pair_filter = build_pair_filter(predicate, schema)
+        assert (pair_filter.equal_pairs if pair_filter else ()) == equal_pairs
 
 
 def test_conjuncts_are_the_conditions_that_must_all_hold() -> None:

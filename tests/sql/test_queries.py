@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 
 from penstock.query import logical
+from penstock.sql.parse import parse
 from penstock.sql.select import plan_select
+from penstock.sql.statements import CreateJob
 from tests.sql.harness import Names, Row, events, run, select
 
 STORES = ("video_games", "books", None)
@@ -296,6 +298,15 @@ def test_ties_are_ordered_by_the_keys_that_are_named() -> None:
     rows = [{"ts": 1, "product": product, "store": store} for product, store in ("ab", "ba", "aa", "bb")]
     text = "SELECT product, store FROM clicks GROUP BY product, store ORDER BY COUNT(*), store WINDOWING 1 MINUTE"
     assert [row["product"] + row["store"] for row in run(text, rows)] == ["aa", "ba", "ab", "bb"]
+
+
+def test_numbers_of_any_size() -> None:
+    huge = "9" * 5000
+    text = f"SELECT {huge} AS huge, round(price, -400) AS zero, -{huge} < price AS less, $n AS n FROM clicks"
+    (job,) = parse(f"CREATE JOB x AS SELECT a FROM b WITH ($n = {huge})")
+    assert isinstance(job, CreateJob)
+    rows = run(text, [{"ts": 1, "price": 3.5}], parameters=job.parameters)
+    assert rows == [{"huge": math.inf, "zero": 0.0, "less": True, "n": math.inf}]
 
 
 def test_totals_since_the_beginning() -> None:

@@ -19,7 +19,8 @@ from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.format import FORMAT
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import find_problems
-from penstock.state.run import RunEntry, RunStore
+from penstock.state.run import RunEntry
+from penstock.state.run_store import RunStore
 
 
 def condition_of(error: pytest.ExceptionInfo[PenstockError]) -> str:
@@ -257,7 +258,7 @@ from penstock.state.continuity import first_difference
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.manifest import Manifest
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 from penstock.errors import PenstockError
 
 folder, what = Path(sys.argv[1]), sys.argv[2]

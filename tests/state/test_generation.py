@@ -18,7 +18,7 @@ from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.generation import FencedDirectory
 from penstock.state.manifest import Manifest
 from penstock.state.rollback import roll_back
-from penstock.state.run import RunStore
+from penstock.state.run_store import RunStore
 
 RECORD = EpochRecord(Offset(), Offset(0))
 

@@ -17,8 +17,9 @@ from penstock.errors import InternalError
 from penstock.state.buckets import HASH
 from penstock.state.cache import HostCache
 from penstock.state.ipc import dense_table, write_compressed
-from penstock.state.run import Piece, RunStore, piece_of, ranges_of
+from penstock.state.run import Piece, piece_of, ranges_of
 from penstock.state.run_file import BATCH_ROWS, BLOCK, check_run, read_rows, read_run, write_run
+from penstock.state.run_store import RunStore
 
 ROWS, BUCKETS = 3 * BATCH_ROWS + 77, 16
 RNG = np.random.default_rng(5)
@@ -125,7 +126,7 @@ def test_a_store_reads_the_buckets_it_is_asked_for(tmp_path: Path, cached: bool)
         store.forget([entry.name])
         assert not cache.has(piece_of(entry, few).key)
         assert not any((tmp_path / "cache" / "parts").iterdir())
-    store.let_go(entry.name)
+    store.release(entry.name)
     assert store.section(entry, most).equals(
         pl.concat([FRAME.slice(*rows) for rows in ranges_of(entry, most)])
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.operators.functions.contract import Piece
 from penstock.operators.functions.ranges import split_batches
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 Numbers = npt.NDArray[np.int64]
 
@@ -112,7 +112,7 @@ class ColumnPiece(Piece):
         ends = np.append(0, np.cumsum(_sizes(rows)))
         made = []
         for batch in split_batches(ends[high] - ends[low]):
-            number, index = members(low[batch], high[batch])
+            number, index = expand_row_ranges(low[batch], high[batch])
             parts = rows.gather(index)
             if parts.null_count():
                 there = parts.is_not_null()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from penstock.state.ranges import members
+from penstock.state.row_order import expand_row_ranges
 
 #: rows gathered at a time when ranges overlap
 _ROWS_AT_ONCE = 1 << 22
@@ -24,7 +24,7 @@ def aggregate_ranges(
     """Evaluate aggregation expressions over each range, by gathering its rows."""
     made = [rows.clear().with_columns(pl.lit(0).alias(_RANGE)).group_by(_RANGE).agg(merged)]
     for batch in split_batches(high - low):
-        number, index = members(low[batch], high[batch])
+        number, index = expand_row_ranges(low[batch], high[batch])
         chosen = rows[index].with_columns(pl.Series(_RANGE, number).set_sorted())
         made.append(chosen.group_by(_RANGE, maintain_order=True).agg(merged))
     return pl.concat([frame.drop(_RANGE) for frame in made]).get_columns()
