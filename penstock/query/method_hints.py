@@ -12,7 +12,8 @@ from penstock.origin import here
 
 _KEYED_FIRST = "session landmark count_window last_window last join lookup pattern apply apply_rows process"
 _STATELESS = "map select filter explode union map_batches flat_map demux distinct late rebalance"
-_AGGREGATES = "count sum avg mean min max median first quantile stddev std variance var n_unique agg aggregate reduce fold"
+_AGGREGATES = "count sum avg mean min max median first quantile stddev std variance var n_unique agg"
+_AGGREGATES += " aggregate reduce fold"
 #: methods of others -> the aggregate function
 _FUNCTIONS = {
     "avg": "avg",
