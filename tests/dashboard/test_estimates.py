@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.unit import facts, watched
+from penstock.cli import unit as unit_module
+from penstock.cli.unit import watched
 from penstock.dashboard import estimates, recovery
 from penstock.dashboard.backend import Backend
 from penstock.ha.schemes import Scheme
@@ -28,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def unit_facts(world: World) -> dict[str, Any]:
-    return facts(world.unit, world.record, {})
+    return unit_module.unit_facts(world.unit, world.record, {})
 
 
 def add_recoveries(world: World, scheme: Scheme, *took: float) -> None:
