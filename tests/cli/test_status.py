@@ -73,7 +73,7 @@ def test_the_latest_epochs_are_told_to_who_follows(tmp_path: Path) -> None:
     recent = Recent()
     for epoch in range(KEPT_EPOCHS + 5):
         rows = {"a": pl.DataFrame({"n": [1, 2]}), "b": pl.DataFrame({"n": []})}
-        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "leaped": 1}
+        times = {"oldest": 1, "newest": 2, "committed_at": 3.5, "skipped_partitions": 1}
         recent.add(EpochReport(epoch, 9, 8, 1, 2, 0.25, {"s": 1.0}, {"clicks": 7}, 5, 6, rows, **times))
     assert len(recent.since(0)) == KEPT_EPOCHS
     engine = Engine(query.build(tmp_path / "out"), driven.settings(tmp_path))
