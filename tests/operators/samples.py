@@ -1,6 +1,6 @@
 """One of everything that enters the identity of state, with settings of every type that it may have.
 
-`SAMPLES` has an instance for every kind; `variants` says what else each setting could be.
+`SAMPLES` has an instance for every kind; `variants` gives other values of each setting.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Throttle(CustomOperator):
         self.table = pl.DataFrame({"x": [1]})
 
 
-def fold(state: Any, row: Any, tell: Any) -> Any:
+def fold(state: Any, row: Any, emit: Any) -> Any:
     return state
 
 
