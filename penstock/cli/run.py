@@ -51,9 +51,9 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import forms
-from penstock.query.explain import FORMS, explained
-from penstock.query.picture import picture
-from penstock.query.strategies import Cluster, told
+from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
+from penstock.query.picture import draw_plan
+from penstock.query.strategies import Cluster, compare_strategies
 from penstock.settings import Settings
 
 LOCAL = "local[*]"
@@ -162,6 +162,7 @@ def explain(
     They are the query as written, the logical, the optimised and the physical plan, and Spark's stages. Of a file of
     SQL: what each job does.
     """
+    form = form and FORMER_FORMS.get(form, form)
     if form is not None and form not in FORMS:
         raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
     console, app = Console(highlight=False), load(file)
@@ -175,13 +176,13 @@ def explain(
         _print_jobs(app, console)
         return
     if svg is not None:
-        write_file(svg, picture(forms(app).plan))
+        write_file(svg, draw_plan(forms(app).plan))
         console.print(f"drawn in {svg}", soft_wrap=True)
     if strategies:
-        console.print(Text(told(app, Cluster(nodes, rate))), soft_wrap=True)
+        console.print(Text(compare_strategies(app, Cluster(nodes, rate))), soft_wrap=True)
     if svg is not None or strategies:
         return
-    for name, text in explained(app).items():
+    for name, text in explain_app(app).items():
         if form is None:
             console.print(Text(name.upper(), style="bold cyan"))
         if form in (None, name):

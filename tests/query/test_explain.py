@@ -9,7 +9,7 @@ import polars as pl
 
 import penstock as ps
 from penstock import col
-from penstock.query.explain import FORMS, explained
+from penstock.query.explain import FORMS, explain_app
 
 
 def shop(directory: str = "out") -> ps.App:
@@ -33,7 +33,7 @@ def shop(directory: str = "out") -> ps.App:
 
 def told(form: str, app: ps.App | None = None) -> str:
     """A form's text, with the numbers of this file's lines left out."""
-    return re.sub(r"test_explain\.py:\d+", "LINE", explained(app or shop())[form])
+    return re.sub(r"test_explain\.py:\d+", "LINE", explain_app(app or shop())[form])
 
 
 def test_as_written_is_a_tree_from_each_output_to_its_stream_with_the_users_lines() -> None:
@@ -77,7 +77,7 @@ def test_the_optimised_form_tells_what_is_not_decoded_and_what_is_reduced_before
 
 
 def test_sub_queries_tell_why_they_are_cut_and_what_they_are_exchanged_by() -> None:
-    text = told("sub-queries")
+    text = told("stages")
     assert "scan of clicks (level 0)" in text
     assert "cut: it keeps state per session, so all rows of the same session must meet in one slice" in text
     assert "exchange by session" in text
@@ -114,11 +114,11 @@ def test_a_query_without_memory_has_no_exchange() -> None:
 
     rows = ps.stream("clicks", ps.generated(total=1, live=False), ps.combined_log(), time="time")
     app = ps.app("plain", ps.output("all", rows.map_batches(loud), ps.jsonl("out")))
-    assert "nothing is exchanged" in told("sub-queries", app)
+    assert "nothing is exchanged" in told("stages", app)
     assert "call loud on each batch" in told("optimised", app)
     assert "exchange" not in told("spark stages", app)
 
 
 def test_there_is_a_text_for_every_form_and_building_it_touches_nothing(tmp_path: Path) -> None:
-    assert tuple(explained(shop(str(tmp_path / "out")))) == FORMS
+    assert tuple(explain_app(shop(str(tmp_path / "out")))) == FORMS
     assert not (tmp_path / "out").exists()

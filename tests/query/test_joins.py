@@ -14,7 +14,7 @@ from penstock import col
 from penstock.errors import UserError
 from penstock.operators.interval_join import IntervalJoin
 from penstock.query.compile import compiled
-from penstock.query.explain import explained
+from penstock.query.explain import explain_app
 from penstock.query.joins import KeyedJoins
 from penstock.testing.list_log import ListLog
 
@@ -206,11 +206,11 @@ def test_a_join_travels() -> None:
 
 
 def test_explain_says_what_meets() -> None:
-    told = explained(
+    told = explain_app(
         ps.app("x", ps.output("out", join(before="1m", after="5s", where=col("paid"), how="left")))
     )
     assert "left join on src = caller from 1m before to 5s after where" in told["logical"]
-    told = explained(ps.app("x", ps.output("out", lookup(broadcast=True))))
+    told = explain_app(ps.app("x", ps.output("out", lookup(broadcast=True))))
     assert "left lookup on src = caller, broadcast" in told["logical"]
 
 

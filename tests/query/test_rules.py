@@ -18,7 +18,7 @@ from penstock.query.edges import EdgeSource
 from penstock.query.lower import lower_app
 from penstock.query.physical import Plan
 from penstock.query.rules import PHYSICAL
-from penstock.query.rules.merge_steps import merged
+from penstock.query.rules.merge_steps import merge
 from penstock.query.rules.push_filters import push_filters
 from penstock.query.rules.share_equal import share_equal
 from penstock.query.steps import FilterStep, MapStep, MergedStep
@@ -156,9 +156,9 @@ def test_neighbouring_filters_are_one_pass_and_so_are_maps_that_do_not_need_each
 def test_a_map_that_needs_the_one_before_or_replaces_it_waits_for_it() -> None:
     origin = clicks().node.origin
     first = MapStep((("a", col("bytes")),), origin)
-    assert merged((first, MapStep((("b", col("a")),), origin)))[1:] != ()
-    assert len(merged((first, MapStep((("a", col("user")),), origin)))) == 2
-    assert len(merged((first, FilterStep(col("a") > 1, origin)))) == 2
+    assert merge((first, MapStep((("b", col("a")),), origin)))[1:] != ()
+    assert len(merge((first, MapStep((("a", col("user")),), origin)))) == 2
+    assert len(merge((first, FilterStep(col("a") > 1, origin)))) == 2
 
 
 def test_a_failure_in_a_merged_step_names_the_line_that_failed(tmp_path: Path) -> None:
