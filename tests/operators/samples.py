@@ -45,7 +45,6 @@ from penstock.operators.landmark_windows import LandmarkWindows
 from penstock.operators.last_n import LastN
 from penstock.operators.lookup import Lookup
 from penstock.operators.on_change import OnChangeAggregation
-from penstock.operators.ordering import Ordering
 from penstock.operators.partitioners import ByFunction, ByRange
 from penstock.operators.pattern import Pattern
 from penstock.operators.pattern_steps import PatternStep
@@ -57,6 +56,7 @@ from penstock.operators.row_fold import RowFold
 from penstock.operators.running import RunningAggregation
 from penstock.operators.session_windows import SessionWindows
 from penstock.operators.sliding import SlidingAggregation
+from penstock.operators.strict import Ordering
 from penstock.operators.time_windows import TimeWindow
 from penstock.operators.top_k import TopK
 

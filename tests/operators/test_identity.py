@@ -56,6 +56,7 @@ def test_every_operator_and_aggregate_function_has_a_kind_and_a_version_of_its_o
         "PaneOperator",
         "StrictOperator",
         "EventWindows",
+        "KeyedJoin",
         "_FlushableAggregation",
     }
     assert {one for one in declared if "state_version" not in vars(one)} == set()
