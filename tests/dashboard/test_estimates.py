@@ -123,13 +123,13 @@ def test_what_people_chose_is_estimated_too(tmp_path: Path) -> None:
     try:
         world.turns()
         page = estimates.estimate_table(unit_facts(world))
-        assert "no recovery time is required: chosen by people" in page
+        assert "no recovery time is required: chosen by the user" in page
         assert "too slow" not in page
         assert "in force" in rows(page)["passive-hot"]
         options = estimates.estimate_chart(unit_facts(world))
         assert options is not None
         assert "markLine" not in options["series"][0]
-        assert estimates.scheme_origin(unit_facts(world)) == "chosen by people"
+        assert estimates.scheme_origin(unit_facts(world)) == "chosen by the user"
     finally:
         world.unit.close()
 
