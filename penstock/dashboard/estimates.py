@@ -81,8 +81,8 @@ def _requirement(unit: Mapping[str, Any]) -> str:
     if threshold is None:
         return "no recovery time is required"
     semantics = unit["controller"]["settings"]["semantics"]
-    by_people = "" if unit["controlled"] else ", scheme chosen by the user"
-    return f"within {threshold:g} s, {semantics}{by_people}"
+    by_user = "" if unit["controlled"] else ", scheme chosen by the user"
+    return f"within {threshold:g} s, {semantics}{by_user}"
 
 
 def _row(unit: Mapping[str, Any], one: Mapping[str, Any]) -> Sequence[Any]:

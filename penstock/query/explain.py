@@ -5,11 +5,13 @@ All of it is read from the same objects that the engine runs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 import polars as pl
 
 from penstock.duration import spelled
+from penstock.errors import UserError
 from penstock.operators.contract import Operator
 from penstock.operators.routing import Grid
 from penstock.origin import Origin
@@ -19,10 +21,22 @@ from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
-#: the forms, each made of the one before
+#: the forms, each compiled from the one before
 FORMS = ("as written", "logical", "optimised", "stages", "spark stages")
 #: former name -> name
-FORMER_FORMS = {"stage-queries": "stages"}
+_FORMER_FORMS = {"sub-queries": "stages"}
+
+
+def resolve_form(name: str) -> str:
+    """The form of this name. A former name works for one version more, with a warning."""
+    if name in _FORMER_FORMS:
+        form = _FORMER_FORMS[name]
+        message = f"the form {name!r} of explain is now {form!r}; the former name goes with the next version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return form
+    if name not in FORMS:
+        raise UserError("BAD_OPTION", f"there is no form {name!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    return name
 
 
 def explain_app(app: logical.App) -> dict[str, str]:
@@ -217,14 +231,14 @@ def _explain_spark_stages(plan: Plan) -> str:
     """One epoch on Spark: one job, a stage for the scan and one for every level, then the driver."""
     streams = ", ".join(plan.scans)
     lines = [f"stage 0  scan: read, decode, first steps of {streams}", "         a task per core, over spans"]
-    lines += _reduced(plan, (EdgeSource("scan", name) for name in plan.scans))
+    lines += _pre_reductions(plan, (EdgeSource("scan", name) for name in plan.scans))
     for level in range(1, plan.levels + 1):
         stages = plan.at_level(level)
         keys = "; ".join(f"{stage.id} {_brief(plan, stage)}" for stage in stages)
         lines.append(f"   ───── exchange {level} (shuffle): {keys}")
         lines.append(f"stage {level}  slices: {', '.join(stage.id for stage in stages)}")
         lines.append("         a task per slice: state in, operators, new runs, results")
-        lines += _reduced(plan, (EdgeSource("stage", stage.id) for stage in stages))
+        lines += _pre_reductions(plan, (EdgeSource("stage", stage.id) for stage in stages))
     lines.append("   ───── collect")
     for output in plan.outputs.values():
         lines.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
@@ -240,7 +254,7 @@ def _brief(plan: Plan, stage: Stage) -> str:
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
 
 
-def _reduced(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
+def _pre_reductions(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
     edges = (edge for source in sources for edge in plan.edges_from(source))
     return [f"         pre-reduces for {edge.target}" for edge in edges if edge.reduce and not edge.forward]
 
