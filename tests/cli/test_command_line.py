@@ -69,8 +69,8 @@ def test_it_is_one_line_however_long(tmp_path: Path) -> None:
     (file := tmp_path / f"{'long' * 40}.py").write_text(APP)
     said = [str(file), "--state", str(tmp_path / ("deep" * 20)), "--master", "inline", "--drain"]
     called = CliRunner().invoke(cli, ["run", *said], catch_exceptions=False)
-    (line,) = [one for one in called.output.splitlines() if one.startswith("go on with: ")]
-    words = shlex.split(line.removeprefix("go on with: "))
+    (line,) = [one for one in called.output.splitlines() if one.startswith("continue with: ")]
+    words = shlex.split(line.removeprefix("continue with: "))
     assert (words[1:3], sorted(words[3:])) == (["run", str(file)], sorted(said[1:]))
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from penstock.cli.commands import app as cli
-from penstock.cli.scaling_options import following, load_manager
+from penstock.cli.scaling_options import executor_settings, load_manager
 from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
@@ -222,13 +222,13 @@ def test_an_engine_whose_queries_do_not_change_says_so(
 
 def test_a_local_master_has_nobody_to_follow_the_load(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        following("local[*]", None, ["on"], None)
+        executor_settings("local[*]", None, ["on"], None)
     assert refused.value.condition == "NOT_A_CLUSTER"
-    assert following("local[*]", None, None, None) == {}
+    assert executor_settings("local[*]", None, None, None) == {}
     for begun in (1, 5):
         with pytest.raises(UserError, match="is not between least_executors=2 and most_executors=4"):
-            following("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
-    given = following("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
+            executor_settings("spark://h:1", begun, ["least_executors=2,most_executors=4"], None)
+    given = executor_settings("spark://h:1", None, ["least_executors=2, most_executors=4"], None)
     assert given["executors"] == 2
     assert given["elastic"].most_executors == 4
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import main
-from penstock.cli.unit import begun_unit
+from penstock.cli.unit import open_unit
 from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme
 from penstock.ha.unit import Recovery, Unit, UnitRecord, unit_name
@@ -66,7 +66,7 @@ def test_jobs_may_have_any_scheme_and_begin_as_others_do(
         recovery=asked,
         settings={"checkpoint_every": 1, "checkpoint_varies": False},
     )
-    with begun_unit(tmp_path / "other", launch, None) as other:
+    with open_unit(tmp_path / "other", launch, None) as other:
         assert other.record().scheme is Scheme.active_replication
         assert settings_of(other.launch).schemes == tuple(Scheme)
 
