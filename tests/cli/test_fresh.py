@@ -121,13 +121,13 @@ def test_a_changed_app_runs_on_its_state_with_drop_state_alone(
     assert called("2h") == 2
     assert "--drop-state" in capsys.readouterr().err
     assert called("2h", "--drop-state") == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert (
         "of its state kept: nothing; dropped: nothing; starts empty: 1-time-window-aggregate"
-        in told.out + told.err
+        in output.out + output.err
     )
-    assert "continue with" in told.out
-    assert "--drop-state" not in told.out.partition("continue with")[2]
+    assert "continue with" in output.out
+    assert "--drop-state" not in output.out.partition("continue with")[2]
     assert called("2h") == 0
 
 
