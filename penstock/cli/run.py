@@ -24,7 +24,7 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.errors import UserError
 from penstock.ha.schemes import Semantics
 from penstock.query.compile import forms
-from penstock.query.explain import FORMER_FORMS, FORMS, explain_app
+from penstock.query.explain import FORMS, explain_app, resolve_form
 from penstock.query.picture import draw_plan
 from penstock.query.strategies import Cluster, compare_strategies
 from penstock.settings import Settings
@@ -126,9 +126,7 @@ def explain(
     They are the query as written, the logical, the optimised and the physical plan, and Spark's stages. Of a file of
     SQL: what each job does.
     """
-    form = form and FORMER_FORMS.get(form, form)
-    if form is not None and form not in FORMS:
-        raise UserError("BAD_OPTION", f"there is no form {form!r}", hint=f"Use one of {', '.join(FORMS)}.")
+    form = None if form is None else resolve_form(form)
     console, app = Console(highlight=False), load(file)
     if isinstance(app, JobsApp):
         if form is not None or strategies or svg is not None:
