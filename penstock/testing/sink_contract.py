@@ -38,7 +38,7 @@ import pytest
 
 from penstock.errors import ExternalError
 from penstock.sinks.contract import Sink
-from penstock.sinks.portable import portable
+from penstock.sinks.portable import to_portable
 
 Make = Callable[[Path], Sink]
 
@@ -254,7 +254,8 @@ def _rows(epoch: int, count: int) -> pl.DataFrame:
 def _comparable(rows: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows in the form JSON gives them, so that stores with fewer types can be held to the same values."""
     return [
-        {name: _decoded(value) for name, value in row.items()} for row in portable(rows).iter_rows(named=True)
+        {name: _decoded(value) for name, value in row.items()}
+        for row in to_portable(rows).iter_rows(named=True)
     ]
 
 
