@@ -23,7 +23,7 @@ from bench.benchmark import Told
 from bench.processes import end_tree, environment
 from bench.recovery_load import Feeder, write_app
 from penstock.errors import ExternalError, InternalError
-from penstock.ha.processes import Taken, taken
+from penstock.ha.process_usage import ProcessUsage, measure_usage
 from penstock.ha.schemes import SCHEMES, Scheme
 from penstock.ha.unit import Member, Unit, UnitRecord, kind_of
 from penstock.state.directory import StateDirectory
@@ -205,14 +205,14 @@ class LoadedUnit:
         self.until("the controller has an estimate", lambda: self.unit.controller().get("loads"))
         self.results(5)
 
-    def used(self, seconds: float) -> tuple[dict[str, Taken], list[float]]:
+    def used(self, seconds: float) -> tuple[dict[str, ProcessUsage], list[float]]:
         """What each process takes in a while, and the times between results meanwhile."""
         pids = self.pids()
-        before, began = {name: taken(pid) for name, pid in pids.items()}, time.time()
+        before, began = {name: measure_usage(pid) for name, pid in pids.items()}, time.time()
         time.sleep(seconds)
-        after = {name: taken(pid) for name, pid in pids.items()}
+        after = {name: measure_usage(pid) for name, pid in pids.items()}
         found = {
-            name: Taken(
+            name: ProcessUsage(
                 now.cpu_seconds - before[name].cpu_seconds,
                 now.memory_bytes,
                 now.written_bytes - before[name].written_bytes,

@@ -25,7 +25,7 @@ from penstock.catalogue.picklable import check_sendable, may_call
 from penstock.catalogue.resolve import resolve_names
 from penstock.errors import PenstockError, UserError
 from penstock.query import logical
-from penstock.query.code import code_of_all
+from penstock.query.code_digests import digest_objects
 from penstock.query.compile import forms
 from penstock.query.stream import Stream
 from penstock.sinks.contract import Sink
@@ -47,7 +47,7 @@ class Given:
     deliver: Mapping[str, Deliver] = field(default_factory=dict)
 
     def code(self) -> Mapping[str, str]:
-        """The digests of all code in it, by names (see `penstock.query.code`)."""
+        """The digests of all code in it, by names (see `penstock.query.code_digests`)."""
         functions = {f"function: {name}": function for name, function in self.functions.items()}
         functions |= {f"message: {name}": function for name, function in self.deliver.items()}
         nodes = [stream.node for stream in self.streams.values()]
@@ -56,7 +56,7 @@ class Given:
             name: forms(logical.App(name, (logical.Output(name, rows.node, (), rows.node.origin),))).plan
             for name, rows in self.queries.items()
         }
-        return code_of_all(functions, sources, plans)
+        return digest_objects(functions, sources, plans)
 
 
 #: a job, and columns that another declares of it

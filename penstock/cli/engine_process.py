@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.jobs_app import JobsApp
-from penstock.cli.entry import entered
+from penstock.cli.entry import run_cli
 from penstock.cli.load_app import served_app
 from penstock.engine.retained_results import Kept
 from penstock.epoch.program import Fixed, Program
@@ -76,4 +76,4 @@ def _tell(line: str) -> None:
 if __name__ == "__main__":
     alone = typer.Typer()
     alone.command()(engine_process)
-    entered(alone)
+    run_cli(alone)

@@ -1,7 +1,4 @@
-"""How the engines of an HA unit are started, as options of `run` and `serve` say it.
-
-Receives options as they were given; hands a `Launch`, or refuses what makes no sense.
-"""
+"""Turns the options of `run --ha` and `serve --ha` into the description of how a unit's engines start (`Launch`)."""
 
 from __future__ import annotations
 
@@ -18,12 +15,13 @@ from penstock.ha.launch import Launch
 from penstock.ha.schemes import Scheme, Semantics
 from penstock.ha.unit import unit_name
 from penstock.query.logical import App
+from penstock.settings import Settings
 from penstock.state.directory import SHARED
 
 
 @dataclass(frozen=True)
 class UnitOptions:
-    """What can be said of a unit, as it was given."""
+    """The options of a unit, as text."""
 
     scheme: Scheme | None = None
     coordination: str | None = None
@@ -35,8 +33,9 @@ class UnitOptions:
     checkpoint_every: str = "1"
 
     def check(self) -> None:
-        """Refuse what makes no sense together."""
+        """Refuse options that contradict each other."""
         every = as_interval(self.checkpoint_every)
+        as_seconds(self.lease_timeout, "--lease-timeout")
         if self.recovery_time is None and (self.cost is not None or every is None):
             raise UserError(
                 "BAD_OPTION",
@@ -46,34 +45,24 @@ class UnitOptions:
         if self.recovery_time is not None and self.scheme is not None:
             raise UserError(
                 "BAD_OPTION",
-                "either you choose the scheme or the controller does",
+                "--scheme and --recovery-time exclude each other: with the latter the controller chooses",
                 hint="Leave out --scheme or --recovery-time.",
             )
 
     def launch(
-        self,
-        app: App | JobsApp,
-        file: Path | None,
-        place: Path,
-        *,
-        master: str,
-        slices: int | None,
-        epoch_seconds: float,
-        spark: dict[str, str],
-        drain: bool = False,
-        served: bool = False,
+        self, app: App | JobsApp, file: Path | None, settings: Settings, *, served: bool = False
     ) -> Launch:
-        """How the engines of an app's unit on a state directory are started."""
+        """How the engines of an app's unit start with these settings."""
         every = as_interval(self.checkpoint_every)
         return Launch(
-            unit=unit_name(app.name, place),
-            coordination=_store(self.coordination or place / SHARED / "coordination"),
+            unit=unit_name(app.name, settings.state),
+            coordination=_store(self.coordination or settings.state / SHARED / "coordination"),
             file="" if file is None else str(file.resolve()),
             folder=os.getcwd(),
-            master=master,
-            slices=slices,
-            epoch_seconds=epoch_seconds,
-            drain=drain,
+            master=settings.master,
+            slices=settings.slices,
+            epoch_seconds=settings.epoch_seconds,
+            drain=settings.drain,
             lease_seconds=as_seconds(self.lease_timeout, "--lease-timeout"),
             served=served,
             recovery=self._recovery(every),
@@ -82,36 +71,36 @@ class UnitOptions:
                 "checkpoint_varies": every is None,
                 "straggler_seconds": as_seconds(self.straggler_time, "--straggler-time"),
             }
-            | ({"spark": spark} if spark else {}),
+            | ({"spark": settings.spark} if settings.spark else {}),
         )
 
     def _recovery(self, every: int | None) -> dict[str, Any]:
-        """What a unit is told about recoveries."""
-        asked: dict[str, Any] = {"semantics": str(self.semantics), "checkpoint_every": every or "auto"}
+        """The settings of recoveries."""
+        recovery: dict[str, Any] = {"semantics": str(self.semantics), "checkpoint_every": every or "auto"}
         if self.recovery_time is not None:
-            asked["threshold_seconds"] = as_seconds(self.recovery_time, "--recovery-time")
+            recovery["threshold_seconds"] = as_seconds(self.recovery_time, "--recovery-time")
         if self.cost is not None:
             weights_of(self.cost)
-            asked["costs"] = self.cost
-        return asked
+            recovery["costs"] = self.cost
+        return recovery
 
 
 def _store(where: str | Path) -> str:
-    """Where a coordination store is, wherever that is asked."""
+    """The address of a coordination store, independent of the working directory."""
     return where if isinstance(where, str) and "://" in where else str(Path(where).resolve())
 
 
-def refuse_executors(*said: object) -> None:
-    """A unit's engines keep the executors they have: refuse options that would change them."""
-    if any(said):
+def refuse_executors(*options: object) -> None:
+    """Refuse options that change the number of executors, which a unit does not support yet."""
+    if any(options):
         raise UserError(
             "BAD_OPTION",
-            "a unit of engines does not change its executors yet",
+            "an HA unit cannot change its executors yet",
             hint="Leave out --executors, --elastic and --manager, or --ha.",
         )
 
 
 def refuse_reduced(stream: str | None) -> None:
-    """No unit reads what agents have reduced."""
+    """Refuse a reduced stream, which a unit cannot read yet."""
     if stream is not None:
-        raise UserError("BAD_OPTION", "a unit of engines does not read reduced streams yet")
+        raise UserError("BAD_OPTION", "an HA unit cannot read reduced streams yet")

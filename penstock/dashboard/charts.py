@@ -9,7 +9,10 @@ import polars as pl
 
 from penstock.server import response_bodies as schemas
 
-_DIM, _GRID = "#8593a8", "rgba(133,147,168,0.22)"
+_DIM = "#8593a8"
+_LABEL = {"color": _DIM}
+_GRID_LINES = {"lineStyle": {"color": "rgba(133,147,168,0.22)"}}
+_LEGEND = {"top": 0, "textStyle": _LABEL, "itemWidth": 14, "itemHeight": 8}
 COLOURS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9"]
 #: the colours of the parts of a sum
 _PARTS = ["#1c7ed6", "#f08c00", "#2f9e44", "#ae3ec9", "#12b886", "#e64980", "#7950f2", "#fab005", "#868e96"]
@@ -17,17 +20,6 @@ _LIMIT = "#e03131"
 #: bars of a result that are shown
 _MAX_BARS = 12
 _HEAT = ["rgba(133,147,168,0.2)", "#74c0fc", "#fab005", "#e8590c", "#c92a2a"]
-
-
-def _base(left: int = 52) -> dict[str, Any]:
-    return {
-        "animation": False,
-        "color": COLOURS,
-        "textStyle": {"color": _DIM},
-        "grid": {"left": left, "right": 14, "top": 30, "bottom": 26},
-        "tooltip": {"trigger": "axis", "confine": True},
-        "legend": {"top": 0, "right": 0, "textStyle": {"color": _DIM}, "itemWidth": 14, "itemHeight": 8},
-    }
 
 
 def time_chart(
@@ -46,18 +38,17 @@ def time_chart(
         for number, (name, points) in enumerate(series.items())
     ]
     return _base() | {
-        "xAxis": {
-            "type": "time",
-            "axisLabel": {"color": _DIM, "hideOverlap": True},
-            "splitLine": {"show": False},
-        },
+        "grid": {"left": 52, "right": 14, "top": 30, "bottom": 26},
+        "tooltip": {"trigger": "axis", "confine": True},
+        "legend": {**_LEGEND, "right": 0},
+        "xAxis": {"type": "time", "axisLabel": {**_LABEL, "hideOverlap": True}, "splitLine": {"show": False}},
         "yAxis": {
             "type": "value",
             "name": unit,
             "nameTextStyle": {"color": _DIM, "align": "left"},
             "min": 0,
-            "axisLabel": {"color": _DIM},
-            "splitLine": {"lineStyle": {"color": _GRID}},
+            "axisLabel": _LABEL,
+            "splitLine": _GRID_LINES,
         },
         "series": lines,
     }
@@ -75,30 +66,20 @@ def result_chart(rows: pl.DataFrame) -> dict[str, Any] | None:
     by = [label]
     if best[label].n_unique() < best.height:  # one text several times: the other columns distinguish the bars
         by += [name for name in (*texts, *numbers[:-1]) if name != label]
-    names = [_short(" ".join(map(str, parts))) for parts in best.select(by).iter_rows()]
+    bars = {
+        "name": value,
+        "type": "bar",
+        "data": best[value].to_list(),
+        "barMaxWidth": 18,
+        "itemStyle": {"borderRadius": [0, 4, 4, 0]},
+    }
     return _base() | {
-        "grid": {"left": 8, "right": 24, "top": 8, "bottom": 8, "containLabel": True},
+        "grid": _grid(top=8, bottom=8, right=24),
+        "tooltip": {"trigger": "axis", "confine": True},
         "legend": {"show": False},
-        "xAxis": {
-            "type": "value",
-            "axisLabel": {"color": _DIM, "hideOverlap": True},
-            "splitLine": {"lineStyle": {"color": _GRID}},
-        },
-        "yAxis": {
-            "type": "category",
-            "data": names,
-            "axisLabel": {"color": _DIM},
-            "axisTick": {"show": False},
-        },
-        "series": [
-            {
-                "name": value,
-                "type": "bar",
-                "data": best[value].to_list(),
-                "barMaxWidth": 18,
-                "itemStyle": {"borderRadius": [0, 4, 4, 0]},
-            }
-        ],
+        "xAxis": _value_axis(),
+        "yAxis": _categories([_short(" ".join(map(str, parts))) for parts in best.select(by).iter_rows()]),
+        "series": [bars],
     }
 
 
@@ -132,29 +113,14 @@ def stacked_bars(
         "data": [[round(seconds, 3), name] for seconds, name in points],
     }
     longest = max([sum(values) for values in zip(*parts.values(), strict=True)], default=0.0)
+    right = max([longest, limit or 0.0, *(seconds for seconds, _ in points)])
     return _base() | {
         "color": _PARTS,
-        "grid": {"left": 8, "right": 24, "top": 50, "bottom": 8, "containLabel": True},
+        "grid": _grid(top=50, bottom=8, right=24),
         "tooltip": {"trigger": "item", "confine": True},
-        "legend": {**_base()["legend"], "type": "scroll", "left": 0},
-        "xAxis": {
-            "type": "value",
-            "max": round(1.05 * max([longest, limit or 0.0, *(seconds for seconds, _ in points)]), 1),
-            "axisLabel": {
-                "color": _DIM,
-                "hideOverlap": True,
-                "formatter": "{value} s",
-                "showMaxLabel": False,
-            },
-            "splitLine": {"lineStyle": {"color": _GRID}},
-        },
-        "yAxis": {
-            "type": "category",
-            "inverse": True,
-            "data": list(names),
-            "axisLabel": {"color": _DIM},
-            "axisTick": {"show": False},
-        },
+        "legend": {**_LEGEND, "right": 0, "type": "scroll", "left": 0},
+        "xAxis": _value_axis(formatter="{value} s", showMaxLabel=False) | {"max": round(1.05 * right, 1)},
+        "yAxis": _categories(names) | {"inverse": True},
         "series": [*bars, measured] if points else bars,
     }
 
@@ -175,15 +141,11 @@ def heat_map(engine: schemas.EngineFacts, by: str, limit: int = 12) -> dict[str,
     buckets = max(len(stage.bucket_map) for _, stage in stages)
     return {
         "animation": False,
-        "textStyle": {"color": _DIM},
+        "textStyle": _LABEL,
         "tooltip": {"confine": True},
-        "grid": {"left": 8, "right": 12, "top": 8, "bottom": 50, "containLabel": True},
-        "xAxis": {"type": "category", "data": list(range(buckets)), "axisLabel": {"color": _DIM}, "name": ""},
-        "yAxis": {
-            "type": "category",
-            "data": [_short(name, 18) for name, _ in stages],
-            "axisLabel": {"color": _DIM},
-        },
+        "grid": _grid(top=8, bottom=50, right=12),
+        "xAxis": {"type": "category", "data": list(range(buckets)), "axisLabel": _LABEL, "name": ""},
+        "yAxis": {"type": "category", "data": [_short(name, 18) for name, _ in stages], "axisLabel": _LABEL},
         "visualMap": {
             "min": 0,
             "max": max((cell[2] for cell in cells), default=0) or 1,
@@ -192,7 +154,7 @@ def heat_map(engine: schemas.EngineFacts, by: str, limit: int = 12) -> dict[str,
             "bottom": 0,
             "itemHeight": 120,
             "itemWidth": 12,
-            "textStyle": {"color": _DIM},
+            "textStyle": _LABEL,
             "inRange": {"color": _HEAT},
         },
         "series": [
@@ -204,6 +166,25 @@ def heat_map(engine: schemas.EngineFacts, by: str, limit: int = 12) -> dict[str,
             }
         ],
     }
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _base() -> dict[str, Any]:
+    return {"animation": False, "color": COLOURS, "textStyle": _LABEL}
+
+
+def _grid(**margins: int) -> dict[str, Any]:
+    return {"left": 8, "containLabel": True, **margins}
+
+
+def _value_axis(**label: Any) -> dict[str, Any]:
+    return {"type": "value", "axisLabel": {**_LABEL, "hideOverlap": True, **label}, "splitLine": _GRID_LINES}
+
+
+def _categories(names: Sequence[str]) -> dict[str, Any]:
+    return {"type": "category", "data": list(names), "axisLabel": _LABEL, "axisTick": {"show": False}}
 
 
 def _short(text: str, limit: int = 30) -> str:

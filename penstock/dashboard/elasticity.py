@@ -10,7 +10,7 @@ from nicegui import ui
 
 from penstock.dashboard.backend import Backend
 from penstock.dashboard.charts import heat_map, time_chart
-from penstock.dashboard.frame import Tile, card, html, page_frame, refresh, run, update_html
+from penstock.dashboard.frame import Tile, card, html, page_frame, refresh, run, update_chart, update_html
 from penstock.dashboard.markup import Column, bar, chip, duration, empty_note, rate, table
 from penstock.formatting import size
 from penstock.server.response_bodies import EngineFacts
@@ -60,24 +60,16 @@ def elasticity(backend: Backend, request: Request) -> None:
                 heat.set_visibility(False)
                 return
             _show_values(tiles, engine, await run(backend.status))
-            core_usage.options.update(
-                time_chart(
-                    {
-                        "busy": [(one.at, round(one.busy, 2)) for one in backend.core_usage],
-                        "cores": [(one.at, one.cores) for one in backend.core_usage],
-                    },
-                    area=True,
-                )
-            )
-            core_usage.update()
+            usage: dict[str, list[tuple[float, float]]] = {
+                "busy": [(one.at, round(one.busy, 2)) for one in backend.core_usage],
+                "cores": [(one.at, one.cores) for one in backend.core_usage],
+            }
+            update_chart(core_usage, time_chart(usage, area=True))
             options = heat_map(engine, by.value)
-            heat.set_visibility(options is not None)
             update_html(heat_note, Markup() if options else empty_note("No job has state in buckets."))
             if options is not None:
                 heat.style(f"height:{110 + 30 * len(options['yAxis']['data'])}px")
-                heat.options.clear()
-                heat.options.update(options)
-                heat.update()
+            update_chart(heat, options)
             update_html(stages, _stage_table(engine))
             update_html(executors, _executor_table(engine))
 
@@ -102,10 +94,10 @@ def _stage_table(engine: EngineFacts) -> Markup:
         (
             name,
             bar(one.utilisation),
-            Markup("{}").format(rate(one.rows_per_second)),
-            Markup("{}").format(size(one.exchange_bytes)),
-            Markup("{}").format(size(one.state_bytes)),
-            Markup("{}").format(f"{one.imbalance:.0%}" if one.bucket_map else "-"),
+            rate(one.rows_per_second),
+            size(one.exchange_bytes),
+            size(one.state_bytes),
+            f"{one.imbalance:.0%}" if one.bucket_map else "-",
         )
         for name, one in engine.sub_queries.items()
     ]

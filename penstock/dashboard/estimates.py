@@ -72,7 +72,7 @@ def measured_seconds(unit: Mapping[str, Any], scheme: str) -> list[float]:
 
 def scheme_origin(unit: Mapping[str, Any]) -> str:
     """Who chose the scheme in force."""
-    return "the controller's choice" if unit["controlled"] else "chosen by people"
+    return "the controller's choice" if unit["controlled"] else "chosen by the user"
 
 
 def _requirement(unit: Mapping[str, Any]) -> str:
@@ -81,15 +81,15 @@ def _requirement(unit: Mapping[str, Any]) -> str:
     if threshold is None:
         return "no recovery time is required"
     semantics = unit["controller"]["settings"]["semantics"]
-    by_people = "" if unit["controlled"] else ", scheme chosen by people"
-    return f"within {threshold:g} s, {semantics}{by_people}"
+    by_user = "" if unit["controlled"] else ", scheme chosen by the user"
+    return f"within {threshold:g} s, {semantics}{by_user}"
 
 
 def _row(unit: Mapping[str, Any], one: Mapping[str, Any]) -> Sequence[Any]:
     every = one["checkpoint_every"]
     name = one["scheme"] if every == 1 else f"{one['scheme']}, durable every {every}"
-    parts = Markup(", ").join(Markup("{}").format(_part(part)) for part in one["parts"] if part["seconds"])
-    seconds = Markup("{}").format(duration(one["seconds"]))
+    parts = Markup(", ").join(_part(part) for part in one["parts"] if part["seconds"])
+    seconds = duration(one["seconds"])
     return name, seconds, _measured(unit, one["scheme"]), parts, f"{one['cost']:.2f}", _verdict(unit, one)
 
 
@@ -105,14 +105,13 @@ def _part(part: Mapping[str, Any]) -> str:
     return f"{text} ({amount:,.0f} {unit} at {speed:,.0f}/s)"
 
 
-def _measured(unit: Mapping[str, Any], scheme: str) -> Markup | None:
+def _measured(unit: Mapping[str, Any], scheme: str) -> str | None:
     seconds = measured_seconds(unit, scheme)
     if not seconds:
         return None
     if len(seconds) == 1:
-        return Markup("{}").format(duration(seconds[0]))
-    last, longest = duration(seconds[-1]), duration(max(seconds))
-    return Markup("{} last, {} longest of {}").format(last, longest, len(seconds))
+        return duration(seconds[0])
+    return f"{duration(seconds[-1])} last, {duration(max(seconds))} longest of {len(seconds)}"
 
 
 def _verdict(unit: Mapping[str, Any], one: Mapping[str, Any]) -> Markup:

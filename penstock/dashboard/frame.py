@@ -140,6 +140,15 @@ def update_html(element: ui.html, markup: Markup) -> None:
         element.set_content(str(markup))
 
 
+def update_chart(chart: ui.echart, options: dict[str, Any] | None) -> None:
+    """Show other options in a chart; hide it without any."""
+    chart.set_visibility(options is not None)
+    if options is not None and options != chart.options:
+        chart.options.clear()
+        chart.options.update(options)
+        chart.update()
+
+
 @contextmanager
 def card(title: str, note: str = "") -> Iterator[ui.element]:
     """A card with a title; yields its head, for buttons."""

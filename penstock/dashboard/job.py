@@ -24,6 +24,7 @@ from penstock.dashboard.frame import (
     refresh,
     run,
     run_or_notify,
+    update_chart,
     update_html,
 )
 from penstock.dashboard.markup import Column, chip, clock, code, empty_note, rate, table
@@ -171,9 +172,7 @@ class _JobPage:
             self._plot_note.set_text("rows emitted a second, since this page was opened")
         else:
             self._plot_note.set_text(f"{options['series'][0]['name']} of the latest result")
-        self._plot.options.clear()
-        self._plot.options.update(options)
-        self._plot.update()
+        update_chart(self._plot, options)
 
     def _rate_chart(self, view: JobView) -> dict[str, Any]:
         points = self._backend.epochs()
@@ -183,9 +182,9 @@ class _JobPage:
 
     def _command(self, verb: str) -> Any:
         async def do() -> None:
-            answer = await run_or_notify(self._backend.change, verb, self._name)
-            if answer is not None:
-                ui.notify(answer.says, type="positive")
+            reply = await run_or_notify(self._backend.change, verb, self._name)
+            if reply is not None:
+                ui.notify(reply.says, type="positive")
                 await self.show()
 
         return do

@@ -1,4 +1,4 @@
-"""Logs browsers in: a browser shows the token once, in a form, and carries a signed pass from then on.
+"""Logs browsers in: a browser shows the token once, in a form, and sends a signed pass from then on.
 
 The pass is a cookie that scripts cannot read and that is sent to the dashboard's pages only. It expires with the token,
 or after a week.

@@ -11,7 +11,17 @@ from nicegui import ui
 from penstock.dashboard.backend import Backend
 from penstock.dashboard.charts import time_chart
 from penstock.dashboard.editor import create_dialog
-from penstock.dashboard.frame import Tile, button, card, html, page_frame, refresh, run, update_html
+from penstock.dashboard.frame import (
+    Tile,
+    button,
+    card,
+    html,
+    page_frame,
+    refresh,
+    run,
+    update_chart,
+    update_html,
+)
 from penstock.dashboard.markup import Column, chip, code, duration, link, rate, table
 from penstock.formatting import amount, clock, size
 from penstock.server.middleware import PAGES
@@ -73,9 +83,8 @@ def overview(backend: Backend, request: Request) -> None:
         async def show() -> None:
             status, epochs = await run(backend.status), await run(backend.epochs)
             _show_status(tiles, status)
-            for chart, options in ((rates, _rates(epochs)), (latencies, _latencies(epochs))):
-                chart.options.update(options)
-                chart.update()
+            update_chart(rates, _rates(epochs))
+            update_chart(latencies, _latencies(epochs))
             update_html(jobs, _jobs(await run(backend.jobs), name_filter.value or ""))
             update_html(streams, _streams(await run(backend.streams), status["watermarks"]))
             update_html(engine, _engine(status, await run(backend.engine)))
@@ -136,27 +145,25 @@ def _jobs(jobs: list[dict[str, Any]], name_filter: str) -> Markup:
         (
             link(f"{PAGES}/jobs/{job['name']}", job["name"]),
             chip(job["life"]),
-            Markup("{}").format(rate(job["rows_per_second"])),
+            rate(job["rows_per_second"]),
             None if job["epoch"] is None else Markup("epoch {}").format(f"{job['epoch']:,}"),
             job["version"],
             code(" ".join(job["query"].split())[:140]),
         )
         for job in matches[:_MAX_JOBS]
     ]
-    shown = table(_JOBS, rows, "No job yet." if not jobs else "No job of that name.")
+    jobs_table = table(_JOBS, rows, "No job yet." if not jobs else "No job of that name.")
     more = len(matches) - _MAX_JOBS
     note = Markup('<div class="pen-note">and {} more</div>').format(f"{more:,}")
-    return shown + note if more > 0 else shown
+    return jobs_table + note if more > 0 else jobs_table
 
 
 def _streams(streams: list[dict[str, Any]], watermarks: dict[str, str | None]) -> Markup:
     rows = [
         (
             stream["name"],
-            None
-            if stream["backlog"] is None
-            else Markup("{}").format(amount(stream["backlog"], stream["backlog_unit"])),
-            Markup("{}").format(duration(stream["lateness_seconds"])),
+            None if stream["backlog"] is None else amount(stream["backlog"], stream["backlog_unit"]),
+            duration(stream["lateness_seconds"]),
             _instant(watermarks.get(stream["name"])),
             stream["log"],
         )

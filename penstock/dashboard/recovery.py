@@ -11,7 +11,7 @@ from nicegui import ui
 
 from penstock.dashboard.backend import Backend
 from penstock.dashboard.estimates import estimate_chart, estimate_table, scheme_origin
-from penstock.dashboard.frame import Tile, card, html, page_frame, refresh, run, update_html
+from penstock.dashboard.frame import Tile, card, html, page_frame, refresh, run, update_chart, update_html
 from penstock.dashboard.markup import Column, chip, clock, duration, table
 from penstock.formatting import size
 from penstock.ha.history import FIGURES
@@ -103,13 +103,9 @@ def recovery(backend: Backend, request: Request) -> None:
 
 
 def _draw(bars: ui.echart, options: dict[str, Any] | None) -> None:
-    bars.set_visibility(options is not None)
-    if options is None or options == bars.options:
-        return
-    bars.style(f"height:{90 + 30 * len(options['yAxis']['data'])}px")
-    bars.options.clear()
-    bars.options.update(options)
-    bars.update()
+    if options is not None:
+        bars.style(f"height:{90 + 30 * len(options['yAxis']['data'])}px")
+    update_chart(bars, options)
 
 
 def _show_values(tiles: dict[str, Tile], facts: RecoveryFacts) -> None:
@@ -136,7 +132,7 @@ def _restarts(facts: RecoveryFacts) -> Markup:
             clock(one.last_result_at),
             clock(one.started_at),
             clock(one.first_result_at) if one.first_result_at else chip("under way"),
-            Markup("{}").format(duration(one.gap_seconds)),
+            duration(one.gap_seconds),
             f"{one.last_epoch:,} → {'…' if one.first_epoch is None else f'{one.first_epoch:,}'}",
         )
         for one in reversed(facts.restarts)
@@ -170,7 +166,7 @@ def _engines(unit: dict[str, Any]) -> Markup:
             one["phase"],
             None if one["epoch"] < 0 else one["epoch"],
             None if one["role"] == "primary" else one["lag"],
-            Markup("{}").format(size(one["cached_bytes"])),
+            size(one["cached_bytes"]),
             f"{one['pid']} on {one['host']}",
         )
         for name, one in unit["engines"].items()
@@ -190,9 +186,9 @@ def _recoveries(unit: dict[str, Any]) -> Markup:
             one["lost"],
             one["leader"],
             one["scheme"],
-            Markup("{}").format(_since(one, "detected_after")),
-            Markup("{}").format(_since(one, "first_result_after")),
-            Markup("{}").format(duration(one["estimated_seconds"])),
+            _since(one, "detected_after"),
+            _since(one, "first_result_after"),
+            duration(one["estimated_seconds"]),
             one["semantics"],
         )
         for one in reversed(unit["recoveries"])

@@ -15,7 +15,7 @@ from typing import Protocol
 import polars as pl
 
 from penstock.errors import PenstockError
-from penstock.query.code import code_of
+from penstock.query.code_digests import digest_plan
 from penstock.query.physical import OutputPlan, Plan, ScanPlan
 from penstock.query.resting import owned
 from penstock.query.resting import resting as rested
@@ -121,7 +121,7 @@ class Fixed:
 
     @cached_property
     def code(self) -> Mapping[str, str]:
-        return code_of(self._plan)
+        return digest_plan(self._plan)
 
     def begun(self, *, follows: bool = False, fenced_directory: FencedDirectory | None = None) -> None:
         pass

@@ -32,7 +32,7 @@ from penstock.epoch.run_summary import Run
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, PenstockError
 from penstock.ha.schemes import Scheme
-from penstock.ha.seed import measured
+from penstock.ha.seed import seed_and_measure
 from penstock.ha.unit import KEPT, Kind, Unit, UnitRecord
 from penstock.replica.copy_agreement import Hearing, Reporter
 from penstock.replica.lag import may_be_others, must_resync, was_left_behind
@@ -318,7 +318,7 @@ class EngineMember:
                     return
                 if self._dismissed(self._unit.record()):
                     return
-            epoch, figures = measured(own, StateDirectory(Path(self._unit.record().directory)))
+            epoch, figures = seed_and_measure(own, StateDirectory(Path(self._unit.record().directory)))
             self._unit.change(lambda now, figures=figures: now.add_measurements(**figures))  # type: ignore[misc]
             self._tell(f"follows from epoch {epoch} on")
             self._say(phase="following", epoch=epoch)

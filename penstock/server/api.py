@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import Body, FastAPI, Header, Path, Query, Request
+from fastapi import Body, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 import penstock
@@ -23,11 +23,11 @@ from penstock.ingest.json_events import json_lines
 from penstock.metrics import CONTENT_TYPE
 from penstock.server import request_bodies as requests
 from penstock.server import response_bodies as schemas
-from penstock.server.diagnostics import add_diagnostic_pages
+from penstock.server.diagnostics import Limit, Name, add_diagnostic_pages
 from penstock.server.forwarding import REQUEST, Forwarding
 from penstock.server.host import Host
 from penstock.server.limits import Limits
-from penstock.server.middleware import Gate, client_of
+from penstock.server.middleware import Gate
 from penstock.server.problems import add_error_handlers, content_type, decode_text, wrong_content_type
 from penstock.server.render_sql import (
     place_in_query,
@@ -36,18 +36,14 @@ from penstock.server.render_sql import (
     render_create_job,
     render_create_stream,
 )
+from penstock.server.result_pages import add_result_pages
 from penstock.server.security import Token
 from penstock.server.statement_guard import check_name
 from penstock.server.structured_log import RecentLines, log
 from penstock.server.subscriptions import Hub
-from penstock.server.wire import ARROW, PROBLEM, result_json, rows_arrow
+from penstock.server.wire import PROBLEM
 
-Name = Annotated[str, Path(max_length=200, description="Its name.")]
-Since = Annotated[int | None, Query(ge=0, le=2**62, description="The first epoch.")]
-Limit = Annotated[int, Query(ge=1, le=1_000)]
 Check = Annotated[bool, Query(description="Return what would be returned, and change nothing.")]
-#: epochs of results that are read at once
-_EPOCHS_PER_READ = 16
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "model": schemas.Problem,
@@ -101,11 +97,10 @@ class Service:
         _add_stream_pages(self.api, self)
         _add_job_pages(self.api, self)
         _add_job_commands(self.api, self)
-        _add_result_pages(self.api, self)
+        add_result_pages(self.api, self.host, self.hub, self.limits)
         add_diagnostic_pages(self.api, self.host, self.recent_lines)
         self.forwarding = Forwarding(self.api)
         self.gate = Gate(self.forwarding, self.limits, token, self._cached_result)
-        self._encoding: dict[tuple[object, ...], asyncio.Task[bytes]] = {}
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -118,14 +113,6 @@ class Service:
     def _cached_result(self, job: str) -> bytes | None:
         """A job's latest result if it is cached here; never where another coordinator may manage the job."""
         return self.host.cached_result(job) if self.forwarding.coordinators is None else None
-
-    async def encode_latest_result(self, job: str) -> bytes:
-        """A job's latest result as JSON, encoded once for all concurrent requests."""
-        key = (job, *self.host.result_version)
-        if key not in self._encoding:
-            self._encoding[key] = asyncio.create_task(asyncio.to_thread(self.host.encode_latest_result, job))
-            self._encoding[key].add_done_callback(lambda _: self._encoding.pop(key, None))
-        return await asyncio.shield(self._encoding[key])
 
     def execute(self, sql: str, check: bool = False) -> schemas.StatementReplies:
         """Execute statements, or only check them."""
@@ -343,62 +330,3 @@ def _add_job_commands(api: FastAPI, service: Service) -> None:
     add("resume", "Resume a job that is paused or has failed.")
     add("flush", "Emit the open windows of a job now, as they are.")
     add("empty", "Reset the state of a job.")
-
-
-def _add_result_pages(api: FastAPI, service: Service) -> None:
-    host, hub = service.host, service.hub
-
-    @api.get("/jobs/{name}/answer", tags=["answers"], responses={200: {"model": schemas.Result}})
-    async def answer(name: Name, accept: Annotated[str | None, Header()] = None) -> Response:
-        """A job's latest result: that of its last window or, without windows, of its last epoch with rows. As JSON, or
-        as an Arrow stream if the Accept header requests it."""
-        if accept is not None and ARROW in accept:
-            return await asyncio.to_thread(_arrow, host, name)
-        result = host.cached_result(name) or await service.encode_latest_result(name)
-        return Response(result, media_type="application/json")
-
-    @api.get("/jobs/{name}/results", tags=["answers"], responses={200: {"model": schemas.Results}})
-    def results(name: Name, since: Since = 0, limit: Limit = 100) -> Response:
-        """The rows that a job emitted from an epoch on, page by page."""
-        return Response(_page(service, name, since or 0, limit), media_type="application/json")
-
-    @api.get(
-        "/jobs/{name}/events",
-        tags=["answers"],
-        response_class=Response,
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-    )
-    async def events(
-        name: Name,
-        request: Request,
-        since: Since = None,
-        last_event_id: Annotated[str | None, Header(max_length=20)] = None,
-    ) -> Response:
-        """Subscribe to a job (server-sent events). The id of an event is its epoch; a client that reconnects with
-        Last-Event-ID continues after it. Without that header and `since`, it starts with the next epoch."""
-        if last_event_id:
-            if not last_event_id.lstrip("-").isdigit() or int(last_event_id) < -1:
-                raise UserError("BAD_EVENT_ID", f"{last_event_id!r} is no epoch")
-            since = int(last_event_id) + 1
-        return await hub.subscribe(name, since, client_of(request.scope))
-
-
-def _arrow(host: Host, name: str) -> Response:
-    result = host.latest_result(name)
-    if result is None:
-        return Response(status_code=204)
-    return Response(rows_arrow(result.rows), media_type=ARROW, headers={"penstock-epoch": str(result.epoch)})
-
-
-def _page(service: Service, name: str, since: int, limit: int) -> bytes:
-    """A page of results from an epoch on: so many epochs, or as many as fit."""
-    encoded, size, more = list[bytes](), 0, True
-    while more and len(encoded) < limit and size < service.limits.page_bytes:
-        count = min(_EPOCHS_PER_READ, limit - len(encoded))
-        results = service.host.results(name, since, count)
-        encoded += [result_json(name, result) for result in results]
-        size = sum(map(len, encoded))
-        since = results[-1].epoch + 1 if results else since
-        more = len(results) == count
-    head = {"job": name, "next": since, "more": more}
-    return json.dumps(head)[:-1].encode() + b', "results": [' + b", ".join(encoded) + b"]}"

@@ -6,8 +6,8 @@
     Penstock-Job, Penstock-Epoch, Penstock-Generation
 
 A response 2xx means accepted. After 408, 409, 425, 429, 5xx, or no response, it retries, with pauses that double or
-last as long as `Retry-After` says, until `patience_seconds` are over. Any other response is final. A receiver that had the
-key before returns 2xx with `Idempotency-Replayed: true`; one that knows a higher generation returns 412, with its
+last as long as `Retry-After` says, until `patience_seconds` are over. Any other response is final. A receiver that had
+the key before returns 2xx with `Idempotency-Replayed: true`; one that knows a higher generation returns 412, with its
 number in `Penstock-Generation`. Redirects are not followed.
 
 Guarantees: at least once; exactly once with a receiver that stores the keys together with what it does, in one step.

@@ -23,7 +23,7 @@ from penstock.sql.errors import errors_at, position_of, query_error, suggest_nam
 from penstock.sql.functions import TypedExpr
 from penstock.sql.relation import Relation, name_parts
 from penstock.sql.scope import Scope
-from penstock.sql.statements import Scalar
+from penstock.sql.statements import Scalar, parse_number
 from penstock.sql.windows import interval_microseconds
 
 
@@ -144,9 +144,7 @@ class ExpressionCompiler:
 
     def _literal(self, node: exp.Literal) -> TypedExpr:
         text = str(node.this)
-        if node.is_string:
-            return literal(text)
-        return literal(int(text) if text.isdigit() else float(text))
+        return literal(text if node.is_string else parse_number(text))
 
     def _parameter(self, node: exp.Parameter) -> TypedExpr:
         name, known = node.this.name, self.scope.parameters

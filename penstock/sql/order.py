@@ -11,6 +11,7 @@ from penstock.query.stream import Stream
 from penstock.sql.errors import errors_at, query_error
 from penstock.sql.grouping import GroupedCompiler, Grouping
 from penstock.sql.relation import Relation
+from penstock.sql.statements import parse_number
 
 #: more rows than a window has
 _ALL = 2**62
@@ -61,7 +62,7 @@ class Aliases:
 def item_at(node: exp.Literal, items: Sequence[SelectItem]) -> exp.Expr:
     """The expression at a position of the select list."""
     text = str(node.this)
-    if node.is_string or not text.isdigit() or not 1 <= int(text) <= len(items):
+    if node.is_string or not text.isdigit() or not 1 <= parse_number(text) <= len(items):
         raise query_error(
             node,
             "BAD_SQL",

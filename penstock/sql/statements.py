@@ -18,6 +18,11 @@ NEVER = -1
 Verb = Literal["pause", "resume", "flush", "empty", "drop"]
 
 
+def parse_number(text: str) -> int | float:
+    """The value of a number in a text; a double if it has a fraction or more digits than the largest double."""
+    return int(text) if text.isdigit() and len(text) <= 300 else float(text)
+
+
 @dataclass(frozen=True)
 class Call:
     """A name with arguments, as in `files('logs/*.log')` or `jsonl('out/top')`.

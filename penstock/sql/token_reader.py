@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from penstock.duration import microseconds
 from penstock.errors import UserError
 from penstock.sql.errors import line_and_column, syntax_error
-from penstock.sql.statements import Call, Scalar
+from penstock.sql.statements import Call, Scalar, parse_number
 
 _NAME = re.compile(r"[^\W\d]\w*")
 #: words that mean something in a query or a statement: as names they must be quoted
@@ -114,7 +114,7 @@ class TokenReader:
         if token is None or token.token_type != TokenType.NUMBER:
             self.fail("a value was expected here: a text, a number, TRUE, FALSE or NULL")
         self.at += 1
-        number = int(token.text) if token.text.isdigit() else float(token.text)
+        number = parse_number(token.text)
         return -number if minus else number
 
     def duration(self) -> int:

@@ -121,7 +121,7 @@ def interval_microseconds(node: exp.Expr, value_of: LiteralValue) -> int:
     if not isinstance(text, str):
         raise query_error(node, "BAD_DURATION", "this is no length of time", "As in INTERVAL '30' SECOND.")
     if unit is not None and unit.name.upper().rstrip("S") == "WEEK":
-        text = f"{7 * float(str(value))} day"
+        return 7 * _microseconds(node, f"{value} day")
     return _microseconds(node, text)
 
 

@@ -91,7 +91,7 @@ def test_show_tells_collections_and_shows_rows(run: Path, capsys: pytest.Capture
 
 def test_a_whole_state_verifies(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("verify", run / "state") == 0
-    assert "kept epochs are whole" in capsys.readouterr().out
+    assert "retained epochs are intact" in capsys.readouterr().out
 
 
 def test_what_is_no_state_directory_is_told(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_a_damaged_run_is_found_and_after_a_rollback_the_same_results_are_made_a
     assert called("verify", run / "state") == 4
     told = capsys.readouterr()
     assert "its checksum does not match" in told.out
-    assert f"the last good epoch is {good}" in told.err
+    assert f"the last intact epoch is {good}" in told.err
 
     assert called("rollback", run / "state") == 0
-    assert f"Back at epoch {good}." in capsys.readouterr().out
+    assert f"Rolled back to epoch {good}." in capsys.readouterr().out
     assert state.manifests.epochs()[-1] == good
     assert called("verify", run / "state") == 0
 
@@ -145,4 +145,4 @@ def test_a_rollback_waits_for_no_engine_but_refuses_beside_one(
 
 def test_a_whole_state_has_nothing_to_take_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("rollback", run / "state") == 0
-    assert "Nothing to take back" in capsys.readouterr().out
+    assert "Nothing to roll back" in capsys.readouterr().out

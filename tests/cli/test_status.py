@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.commands import app as cli
 from penstock.cli.scaling_options import following, load_manager
-from penstock.cli.status import drawn
+from penstock.cli.status import draw_status
 from penstock.engine.engine import Engine
 from penstock.engine.job_client import JobClient
 from penstock.engine.job_server import socket_of
@@ -126,7 +126,7 @@ def test_decisions_are_shown_with_their_reasons() -> None:
 
 def at_width(width: int, said: dict[str, Any]) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(drawn(said, width))
+    console.print(draw_status(said, width))
     return console.export_text()
 
 
@@ -190,7 +190,7 @@ def test_what_is_not_known_yet_is_not_told_as_a_figure() -> None:
     (row,) = [line.split() for line in shown.splitlines() if line.startswith("3 ")]
     assert row == ["3", "1", "–", "–", "rehearses"]
     assert "leaves" in shown
-    assert "nothing was decided so far" in shown
+    assert "no decisions so far" in shown
 
 
 def test_measurements_that_are_old_are_told_to_be() -> None:
@@ -245,8 +245,8 @@ class Mine:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "holds 0 managers"),
-        (MANAGER + MANAGER.replace("Mine", "Other"), "holds 2"),
+        ("", "has 0 managers"),
+        (MANAGER + MANAGER.replace("Mine", "Other"), "has 2"),
         ("1/0", "ZeroDivision"),
     ],
 )
@@ -286,9 +286,9 @@ def test_a_sample_tells_what_an_epoch_costs_and_what_an_event(tmp_path: Path) ->
     told = CliRunner().invoke(cli, ["plan", str(tmp_path / "app.py"), "--sample", "8s", "--master", "inline"])
     assert told.exit_code == 0, told.output
     title, *rows = [line.split() for line in told.output.splitlines()]
-    assert " ".join(title).startswith("sub-query ms an epoch µs an event cores at")
+    assert " ".join(title).startswith("stage ms per epoch µs per event cores at")
     assert rows[0][0] == "scan"
-    assert "begin with 1 executor" in told.output
+    assert "start with 1 executor" in told.output
 
 
 @pytest.mark.spark

@@ -15,8 +15,8 @@ from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
 from penstock.epoch.program import Fixed, Program
 from penstock.errors import InternalError, UserError
-from penstock.query.code import PYTHON
 from penstock.query.compile import compiled
+from penstock.query.describe_code import PYTHON
 from penstock.state.epoch_record import EpochRecord, Offset
 from penstock.state.shared_records import SharedRecords
 

@@ -78,7 +78,7 @@ def test_what_moves_is_what_another_executor_has_to_read() -> None:
     elsewhere = moving(plan, {sub: {"open": runs}}, before, before.with_locations([A, C]))
     assert elsewhere.wanted[C] == {Piece("b", ((5, 5),)): 250, Piece("c"): 70}
     assert elsewhere.count == 2 * len(plan.families)
-    swapped = BucketMaps((1, 1, 0, 0), places=(B, A))
+    swapped = BucketMaps((1, 1, 0, 0), locations=(B, A))
     assert moving(plan, {sub: {"open": runs}}, before, swapped).count == 0, (
         "other numbers, the same executors"
     )

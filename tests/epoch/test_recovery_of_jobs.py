@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.cli.unit_tables import of_jobs
+from penstock.cli.unit_tables import job_lines
 from penstock.engine.engine import Engine
 from penstock.engine.status_server import status
 from penstock.epoch.kill_points import STEPS, StepName
@@ -219,4 +219,7 @@ def test_an_engine_tells_what_each_job_lost(tmp_path: Path, death: Death) -> Non
     assert "each" not in jobs
     (line,) = (tmp_path / "state" / "recoveries.jsonl").read_text().splitlines()
     assert json.loads(line)["jobs"] == jobs
-    assert "totals (gap): epochs lost 3, units of the logs lost 60, epochs not told 1" in of_jobs(jobs)
+    assert (
+        "totals (gap): epochs lost 3, records or bytes of the logs lost 60, epochs not delivered 1"
+        in job_lines(jobs)
+    )

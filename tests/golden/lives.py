@@ -30,8 +30,8 @@ from penstock.ha.schemes import Scheme
 from penstock.ha.unit import unit_name
 from penstock.query.compile import compiled
 from penstock.query.physical import Plan
-from penstock.query.reduced import reduction
 from penstock.query.reducer import Reducer
+from penstock.query.reduction_plan import plan_reduction
 from penstock.settings import INLINE, Settings
 from penstock.state.bucket_map import BucketMaps
 from penstock.state.directory import StateDirectory
@@ -159,7 +159,7 @@ class LiveUnit:
         _importable()
         self.unit = claim_unit(root, launch, Scheme(scheme))
         self._coordinator = Coordinator(
-            self.unit, tell=lambda _: None, begin=prepare_launch(self.unit, Scheme(scheme))
+            self.unit, report=lambda _: None, prepare=prepare_launch(self.unit, Scheme(scheme))
         )
         self._thread = threading.Thread(target=self._coordinator.run, daemon=True)
         self._thread.start()
@@ -225,13 +225,13 @@ class LiveUnit:
 def reduced(app: Query, stream: str) -> ps.App:
     """An app as it reads what agents have made of a stream."""
     assert isinstance(app, ps.App)
-    return reduction(app, stream).reduced()
+    return plan_reduction(app, stream).engine_app()
 
 
 def reduced_lines(app: Query, stream: str, lines: Sequence[str]) -> list[str]:
     """What an agent makes of lines, nine at a time."""
     assert isinstance(app, ps.App)
-    reducer, made, highest = Reducer(reduction(app, stream)), b"", None
+    reducer, made, highest = Reducer(plan_reduction(app, stream)), b"", None
     for at in range(0, len(lines), 9):
         data = "".join(f"{line}\n" for line in lines[at : at + 9]).encode()
         part, highest = reducer(data, highest, 10**16)

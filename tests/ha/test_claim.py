@@ -90,7 +90,7 @@ class Second:
         self.told: list[str] = []
         again = Unit(unit.root, replace(unit.launch, epoch_seconds=7.0), unit.store)
         self.coordinator = Coordinator(
-            again, self._start, self.told.append, begin=prepare_launch(again, scheme)
+            again, self._start, self.told.append, prepare=prepare_launch(again, scheme)
         )
         self.ended: list[UnitRecord] = []
         self.thread = threading.Thread(target=lambda: self.ended.append(self.coordinator.run()), daemon=True)
@@ -205,7 +205,7 @@ def test_a_stop_under_way_is_not_undone_by_the_next_start(unit: Unit) -> None:
     engine = unit.store.start_session(60.0)
     unit.join(engine, "e1", Member(os.getpid(), socket.gethostname(), "passive", engine.id))
     second = Second(unit)
-    until("it waits", lambda: any("being stopped" in line for line in second.told))
+    until("it waits", lambda: any("is stopping" in line for line in second.told))
     time.sleep(1.0)
     assert unit.record().phase == "stopping"
     engine.close()

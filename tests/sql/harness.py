@@ -70,14 +70,14 @@ def select(text: str) -> Select:
     return statement
 
 
-def run(text: str, names: Names | Sequence[Row], **said: Any) -> list[Row]:
+def run(text: str, names: Names | Sequence[Row], **names_around: Any) -> list[Row]:
     """The rows of a query, times as seconds."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
     stream = plan_select(select(text), scope)
-    return answers(stream)
+    return collect_rows(stream)
 
 
-def answers(stream: ps.Stream) -> list[Row]:
+def collect_rows(stream: ps.Stream) -> list[Row]:
     sink = ListSink()
     with tempfile.TemporaryDirectory() as state:
         run_inline(ps.app("test", ps.output("rows", stream, sink)), Path(state) / "state", buckets=4)
@@ -89,9 +89,9 @@ def answers(stream: ps.Stream) -> list[Row]:
     ]
 
 
-def refused(text: str, names: Names | Sequence[Row] = (), **said: Any) -> UserError:
+def refused(text: str, names: Names | Sequence[Row] = (), **names_around: Any) -> UserError:
     """The error that a query is refused with."""
-    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **said)
+    scope = names if isinstance(names, Names) else Names({"clicks": events("clicks", names)}, **names_around)
     with pytest.raises(UserError) as caught:
         plan_select(select(text), scope)
     return caught.value

@@ -1,4 +1,4 @@
-"""CREATE STREAM and INTO make what the Python API would, or say what is wrong and where."""
+"""CREATE STREAM and INTO build what the Python API would, or fail with the position of the fault."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_json_with_all_types() -> None:
 
 def test_lateness_and_idleness() -> None:
     head = "CREATE STREAM s FROM files('x') FORMAT combined_log EVENT TIME time"
-    plain, said = definition(head), definition(f"{head} LATENESS 5 SECONDS IDLE AFTER 1 MINUTE")
+    plain, full = definition(head), definition(f"{head} LATENESS 5 SECONDS IDLE AFTER 1 MINUTE")
     assert (plain.lateness, plain.idle_after) == (0, 5_000_000)
-    assert (said.lateness, said.idle_after, said.time) == (5_000_000, 60_000_000, "time")
+    assert (full.lateness, full.idle_after, full.time) == (5_000_000, 60_000_000, "time")
 
 
 def test_files_of_csv_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each statement as data, with its own slice of the text; each bad text with its place."""
+"""Each statement as data, with its own slice of the text; each bad text with its position."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_alter_job(rebuild: bool) -> None:
         one(f"ALTER JOB hot SET $p = 1, $q = 'z'{tail}"),
     ]
     assert all(isinstance(part, AlterJob) and part.rebuild is rebuild for part in [whole, *parts])
-    said = [(p.where, p.limit, p.parameters) for p in parts if isinstance(p, AlterJob)]
-    assert said == [("a > 5 AND b == `x'", None, {}), (None, 7, {}), (None, None, {"p": 1, "q": "z"})]
+    parsed = [(p.where, p.limit, p.parameters) for p in parts if isinstance(p, AlterJob)]
+    assert parsed == [("a > 5 AND b == `x'", None, {}), (None, 7, {}), (None, None, {"p": 1, "q": "z"})]
 
 
 def test_the_short_statements() -> None:

@@ -1,4 +1,4 @@
-"""What is refused while a query is planned: the condition, the place, and a hint."""
+"""Queries that are refused while they are planned: the condition, the position, and a hint."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ COUNT = "SELECT product, COUNT(*) AS n FROM clicks GROUP BY product"
         ("SELECT product FROM clicks WHERE COUNT(*) > 1", "MISPLACED_AGGREGATE", (1, 34), "HAVING"),
         ("SELECT SUM(COUNT(*)) FROM clicks", "MISPLACED_AGGREGATE", (1, 12), "HAVING"),
         ("SELECT COUNT(*) FROM clicks GROUP BY 3", "BAD_SQL", (1, 38), "1 to 1"),
+        (f"SELECT COUNT(*) FROM clicks GROUP BY {'1' * 5000}", "BAD_SQL", (1, 38), "1 to 1"),
+        ("SELECT CAST(small AS DECIMAL(a)) FROM clicks", "UNKNOWN_TYPE", None, "DECIMAL(p, s)"),
+        (
+            f"SELECT CAST(small AS DECIMAL(5, {'9' * 5000})) FROM clicks",
+            "UNKNOWN_TYPE",
+            None,
+            "DECIMAL(p, s)",
+        ),
+        ("SELECT ts + INTERVAL 'two' WEEKS FROM clicks", "BAD_DURATION", None, "DAYS"),
+        (f"SELECT format_string('%{'9' * 5000}d', small) FROM clicks", "BAD_ARGUMENT", (1, 8), None),
         ("SELECT product FROM clicks LIMIT 5", "UNSUPPORTED_SQL", (1, 34), "WINDOWING"),
         ("SELECT product FROM clicks ORDER BY small", "UNSUPPORTED_SQL", (1, 37), "WINDOWING"),
         ("SELECT product FROM clicks WINDOWING 5 SECONDS", "BAD_WINDOW", (1, 28), "DISTINCT"),

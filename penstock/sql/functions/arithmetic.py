@@ -14,6 +14,8 @@ from penstock.sql.functions.contract import map_batches
 
 #: larger powers of ten are not exact as doubles
 _MOST_PLACES = 22
+#: to fewer places, every double rounds to 0
+_LEAST_PLACES = -308
 #: from here on, neighbouring doubles are further apart than the unit to round to
 _EXACT = 2.0**52
 
@@ -24,6 +26,8 @@ def round_to(number: pl.Expr, dtype: pl.DataType, places: int, even: bool) -> pl
         return _round_integer(number, places, even)
     if places > _MOST_PLACES:
         return number
+    if places < _LEAST_PLACES:
+        return pl.when(number.is_finite()).then(pl.lit(0.0, dtype)).otherwise(number)
     bound = (
         pl.struct(number=number)
         .struct.with_fields(steps=count_steps(pl.field("number"), dtype, places, even))

@@ -11,6 +11,7 @@ from functools import partial
 
 import polars as pl
 
+from penstock.decode.values import as_instance
 from penstock.errors import UserError
 from penstock.sql.statements import Scalar
 
@@ -196,12 +197,6 @@ def common_type(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
         return one if other == pl.Null else other
     temporal = (pl.Date, pl.Datetime)
     return pl.Datetime("us", "UTC") if isinstance(one, temporal) and isinstance(other, temporal) else None
-
-
-def as_instance(dtype: object) -> pl.DataType:
-    """A type as an instance: Polars takes `pl.Int64` for `pl.Int64()` but not the other way round."""
-    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype  # type: ignore[assignment]
-    return made
 
 
 def to_utc(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr:

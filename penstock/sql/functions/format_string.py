@@ -15,7 +15,7 @@ _MOST_DIGITS = 15
 #: sign, digits before the point, the point and the digits after it, exponent
 _NUMBER = r"^(-?)(\d+)(\.\d+)?(?:e\+?(-?\d+))?$"
 _PLACEHOLDER = re.compile(
-    r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d*)(?:\.(?P<digits>\d+))?(?P<kind>[a-zA-Z%])|%"
+    r"%(?P<left>-?)(?P<zeros>0?)(?P<wide>\d{0,9})(?:\.(?P<digits>\d{1,9}))?(?P<kind>[a-zA-Z%])|%"
 )
 
 

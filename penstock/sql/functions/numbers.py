@@ -16,6 +16,22 @@ _NAN = pl.lit(math.nan)
 _MOST, _LEAST = 2**63 - 1, -(2**63)
 
 
+def _add_unary(
+    names: str,
+    doc: str,
+    example: str,
+    result: str,
+    function: Callable[[pl.Expr], pl.Expr],
+    above: float | None = None,
+) -> None:
+    """Add a function of one double; NULL for an argument that is not `above` a bound."""
+
+    @NUMBERS.add(names, (1, 1), doc, example, result)
+    def _build(args: Arguments) -> pl.Expr:
+        number = args.double(0)
+        return function(number if above is None else _above(number, above))
+
+
 @NUMBERS.add("abs", (1, 1), "Absolute value.", "abs(-3)", "3")
 def _abs(args: Arguments) -> pl.Expr:
     return args.numeric(0)[0].abs()
@@ -26,27 +42,25 @@ def _negative(args: Arguments) -> pl.Expr:
     return -args.numeric(0)[0]
 
 
-@NUMBERS.add("sign signum", (1, 1), "The sign: -1.0, 0.0 or 1.0.", "sign(-3)", "-1.0")
-def _sign(args: Arguments) -> pl.Expr:
-    return args.double(0).sign()
+_add_unary("sign signum", "The sign: -1.0, 0.0 or 1.0.", "sign(-3)", "-1.0", pl.Expr.sign)
 
 
 @NUMBERS.add("ceil ceiling", (1, 1), "Rounds up to an integer.", "ceil(1.2)", "2")
 def _ceil(args: Arguments) -> pl.Expr:
-    return _to_whole(args, lambda number: number.ceil())
+    return _to_integer(args, pl.Expr.ceil)
 
 
 @NUMBERS.add("floor", (1, 1), "Rounds down to an integer.", "floor(-1.2)", "-2")
 def _floor(args: Arguments) -> pl.Expr:
-    return _to_whole(args, lambda number: number.floor())
+    return _to_integer(args, pl.Expr.floor)
 
 
-def _to_whole(args: Arguments, how: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+def _to_integer(args: Arguments, round_: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
     """Cast as Java does: the nearest integer of 64 bits, and 0 for NaN."""
     number, dtype = args.numeric(0)
     if dtype.is_integer():
         return number
-    value = how(number)
+    value = round_(number)
     return (
         pl.when(number.is_nan())
         .then(pl.lit(0, pl.Int64))
@@ -68,24 +82,10 @@ def _bround(args: Arguments) -> pl.Expr:
     return round_to(*args.numeric(0), args.literal_integer(1) if len(args) > 1 else 0, even=True)
 
 
-@NUMBERS.add("sqrt", (1, 1), "Square root.", "sqrt(16)", "4.0")
-def _sqrt(args: Arguments) -> pl.Expr:
-    return args.double(0).sqrt()
-
-
-@NUMBERS.add("cbrt", (1, 1), "Cube root.", "cbrt(-27)", "-3.0")
-def _cbrt(args: Arguments) -> pl.Expr:
-    return args.double(0).cbrt()
-
-
-@NUMBERS.add("exp", (1, 1), "e to the power of the argument.", "exp(0)", "1.0")
-def _exp(args: Arguments) -> pl.Expr:
-    return args.double(0).exp()
-
-
-@NUMBERS.add("ln", (1, 1), "Natural logarithm; NULL unless positive.", "ln(1)", "0.0")
-def _ln(args: Arguments) -> pl.Expr:
-    return _above(args.double(0), 0.0).log()
+_add_unary("sqrt", "Square root.", "sqrt(16)", "4.0", pl.Expr.sqrt)
+_add_unary("cbrt", "Cube root.", "cbrt(-27)", "-3.0", pl.Expr.cbrt)
+_add_unary("exp", "e to the power of the argument.", "exp(0)", "1.0", pl.Expr.exp)
+_add_unary("ln", "Natural logarithm; NULL unless positive.", "ln(1)", "0.0", pl.Expr.log, above=0.0)
 
 
 @NUMBERS.add(
@@ -96,24 +96,19 @@ def _ln(args: Arguments) -> pl.Expr:
     "3.0",
 )
 def _log(args: Arguments) -> pl.Expr:
-    if len(args) == 1:
-        return _ln(args)
-    return divide(_above(args.double(1), 0.0).log(), _above(args.double(0), 0.0).log())
+    *base, number = (_above(args.double(at), 0.0).log() for at in range(len(args)))
+    return divide(number, base[0]) if base else number
 
 
-@NUMBERS.add("log2", (1, 1), "Logarithm to base 2; NULL unless positive.", "log2(8)", "3.0")
-def _log2(args: Arguments) -> pl.Expr:
-    return _above(args.double(0), 0.0).log(2)
-
-
-@NUMBERS.add("log10", (1, 1), "Logarithm to base 10; NULL unless positive.", "log10(100)", "2.0")
-def _log10(args: Arguments) -> pl.Expr:
-    return _above(args.double(0), 0.0).log10()
-
-
-@NUMBERS.add("log1p", (1, 1), "ln(1 + x), exact for small x; NULL unless x > -1.", "log1p(0)", "0.0")
-def _log1p(args: Arguments) -> pl.Expr:
-    return _above(args.double(0), -1.0).log1p()
+_add_unary(
+    "log2", "Logarithm to base 2; NULL unless positive.", "log2(8)", "3.0", lambda x: x.log(2), above=0.0
+)
+_add_unary(
+    "log10", "Logarithm to base 10; NULL unless positive.", "log10(100)", "2.0", pl.Expr.log10, above=0.0
+)
+_add_unary(
+    "log1p", "ln(1 + x), exact for small x; NULL unless x > -1.", "log1p(0)", "0.0", pl.Expr.log1p, above=-1.0
+)
 
 
 def _above(number: pl.Expr, bound: float) -> pl.Expr:
@@ -167,34 +162,12 @@ def _pair(args: Arguments) -> tuple[pl.Expr, pl.Expr, pl.DataType]:
     return args.double(0), args.double(1), pl.Float64()
 
 
-@NUMBERS.add("sin", (1, 1), "Sine of an angle in radians.", "sin(0)", "0.0")
-def _sin(args: Arguments) -> pl.Expr:
-    return args.double(0).sin()
-
-
-@NUMBERS.add("cos", (1, 1), "Cosine of an angle in radians.", "cos(0)", "1.0")
-def _cos(args: Arguments) -> pl.Expr:
-    return args.double(0).cos()
-
-
-@NUMBERS.add("tan", (1, 1), "Tangent of an angle in radians.", "tan(0)", "0.0")
-def _tan(args: Arguments) -> pl.Expr:
-    return args.double(0).tan()
-
-
-@NUMBERS.add("asin", (1, 1), "Arc sine.", "asin(0)", "0.0")
-def _asin(args: Arguments) -> pl.Expr:
-    return args.double(0).arcsin()
-
-
-@NUMBERS.add("acos", (1, 1), "Arc cosine.", "acos(1)", "0.0")
-def _acos(args: Arguments) -> pl.Expr:
-    return args.double(0).arccos()
-
-
-@NUMBERS.add("atan", (1, 1), "Arc tangent.", "atan(0)", "0.0")
-def _atan(args: Arguments) -> pl.Expr:
-    return args.double(0).arctan()
+_add_unary("sin", "Sine of an angle in radians.", "sin(0)", "0.0", pl.Expr.sin)
+_add_unary("cos", "Cosine of an angle in radians.", "cos(0)", "1.0", pl.Expr.cos)
+_add_unary("tan", "Tangent of an angle in radians.", "tan(0)", "0.0", pl.Expr.tan)
+_add_unary("asin", "Arc sine.", "asin(0)", "0.0", pl.Expr.arcsin)
+_add_unary("acos", "Arc cosine.", "acos(1)", "0.0", pl.Expr.arccos)
+_add_unary("atan", "Arc tangent.", "atan(0)", "0.0", pl.Expr.arctan)
 
 
 @NUMBERS.add(
@@ -205,29 +178,11 @@ def _atan2(args: Arguments) -> pl.Expr:
     return pl.arctan2(*(pl.when(side == 0).then(0.0).otherwise(side) for side in sides))
 
 
-@NUMBERS.add("sinh", (1, 1), "Hyperbolic sine.", "sinh(0)", "0.0")
-def _sinh(args: Arguments) -> pl.Expr:
-    return args.double(0).sinh()
-
-
-@NUMBERS.add("cosh", (1, 1), "Hyperbolic cosine.", "cosh(0)", "1.0")
-def _cosh(args: Arguments) -> pl.Expr:
-    return args.double(0).cosh()
-
-
-@NUMBERS.add("tanh", (1, 1), "Hyperbolic tangent.", "tanh(0)", "0.0")
-def _tanh(args: Arguments) -> pl.Expr:
-    return args.double(0).tanh()
-
-
-@NUMBERS.add("degrees", (1, 1), "Radians to degrees.", "degrees(pi())", "180.0")
-def _degrees(args: Arguments) -> pl.Expr:
-    return args.double(0).degrees()
-
-
-@NUMBERS.add("radians", (1, 1), "Degrees to radians.", "radians(180)", "3.141592653589793")
-def _radians(args: Arguments) -> pl.Expr:
-    return args.double(0).radians()
+_add_unary("sinh", "Hyperbolic sine.", "sinh(0)", "0.0", pl.Expr.sinh)
+_add_unary("cosh", "Hyperbolic cosine.", "cosh(0)", "1.0", pl.Expr.cosh)
+_add_unary("tanh", "Hyperbolic tangent.", "tanh(0)", "0.0", pl.Expr.tanh)
+_add_unary("degrees", "Radians to degrees.", "degrees(pi())", "180.0", pl.Expr.degrees)
+_add_unary("radians", "Degrees to radians.", "radians(180)", "3.141592653589793", pl.Expr.radians)
 
 
 @NUMBERS.add("pi", (0, 0), "π.", "pi()", "3.141592653589793")

@@ -1,7 +1,6 @@
-"""Commands that start at once and alone: agent and gateway.
+"""Runs the commands `agent` and `gateway`.
 
-Receives their arguments; returns an exit code. An agent must stay small, so nothing that queries need is imported for
-it.
+An agent must stay small, so nothing that queries need is imported for them unless `agent --reduce` asks for it.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.ingest.reducing import Reduce
 
-LIGHT = ("agent", "gateway")
+INGEST_COMMANDS = ("agent", "gateway")
 
 
-def light(command: str, arguments: Sequence[str]) -> int:
-    """Run the agent or the gateway; the exit code."""
+def run_ingest_command(command: str, arguments: Sequence[str]) -> int:
+    """Run the agent or the gateway; returns the exit code."""
     from penstock.errors import PenstockError
 
     try:
         if command == "agent":
             from penstock.ingest import agent_command
 
-            return agent_command.main(arguments, _reducer)
+            return agent_command.main(arguments, _make_reducer)
         from penstock.ingest import gateway_command
 
         return gateway_command.main(arguments)
@@ -34,8 +33,7 @@ def light(command: str, arguments: Sequence[str]) -> int:
         return error.exit_code
 
 
-def _reducer(text: str, stream: str) -> Reduce:
-    """What `agent --reduce` does: this does need what queries need."""
+def _make_reducer(text: str, stream: str) -> Reduce:
     from penstock.catalogue.agent_reduction import reducer_of
 
     return reducer_of(text, stream)

@@ -14,6 +14,6 @@ def log_event(event: str, **facts: object) -> None:
     """Write an event and its facts."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"at": at, "event": event, **facts}, default=str) + "\n"
-    with _lock:  # a line of one thread never inside that of another
+    with _lock:  # lines of different threads must not mix
         sys.stderr.write(line)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The command that goes on is one that works: called as it was called, with all that was said."""
+"""The command that continues a run works: invoked as it was invoked, with all options."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock.cli.run as run_command
+from penstock.cli.command_line import program_name
 from penstock.cli.commands import app as cli
-from penstock.cli.formatting import program
 
 pytestmark = pytest.mark.process
 
@@ -92,14 +92,14 @@ def test_it_is_called_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("gone", "penstock"),
     ):
         monkeypatch.setenv("PENSTOCK_CALLED_AS", called)
-        assert program() == works
+        assert program_name() == works
     monkeypatch.delenv("PENSTOCK_CALLED_AS")
     monkeypatch.setattr(sys, "argv", [str(elsewhere)])
-    assert program() == str(elsewhere)
+    assert program_name() == str(elsewhere)
     monkeypatch.setenv("PATH", str(elsewhere.parent))
-    assert program() == "penstock"
+    assert program_name() == "penstock"
     monkeypatch.setattr(sys, "argv", ["-c"])
-    assert program() == "penstock"
+    assert program_name() == "penstock"
 
 
 def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:

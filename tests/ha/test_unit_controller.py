@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from penstock.ha.processes import Taken, taken
+from penstock.ha.process_usage import ProcessUsage, measure_usage
 from penstock.ha.schemes import Scheme
-from penstock.ha.steering import settings_of
 from penstock.ha.unit import Recovery
+from penstock.ha.unit_controller import settings_of
 from tests.ha.paper import LOAD, World
 
 
@@ -84,7 +84,7 @@ def test_what_people_chose_stays_and_is_estimated(worlds: Any) -> None:
     assert world.record.scheme is Scheme.passive_hot
     assert not world.record.switches
     assert decision.chosen is Scheme.passive_hot
-    assert "by people" in decision.reason
+    assert "by the user" in decision.reason
     assert {one.scheme for one in decision.considered} == set(Scheme)
 
 
@@ -208,7 +208,7 @@ def test_one_output_that_loses_nothing_is_reckoned_with(worlds: Any) -> None:
 
 
 def test_what_a_process_takes_is_seen() -> None:
-    seen = taken(os.getsid(0))
+    seen = measure_usage(os.getsid(0))
     assert seen.memory_bytes > 1e6
     assert seen.cpu_seconds >= 0
-    assert taken(-5) == Taken()
+    assert measure_usage(-5) == ProcessUsage()

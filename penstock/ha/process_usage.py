@@ -1,7 +1,4 @@
-"""What an engine takes of its machine: CPU and memory of its process and of all that it started. Linux: reads /proc.
-
-Receives a process that leads a session of its own, as every engine of a unit does; hands figures of the session.
-"""
+"""Measures CPU, memory and disk writes of an engine: of all processes of its session. Linux only: reads /proc."""
 
 from __future__ import annotations
 
@@ -15,22 +12,22 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12
 
 
 @dataclass(frozen=True)
-class Taken:
-    """CPU seconds since they began, of the processes that are up; bytes of memory that are theirs alone; bytes that
-    they have had written to disks."""
+class ProcessUsage:
+    """CPU seconds of the processes that are up, since their start; bytes of memory that they do not share; bytes that
+    they wrote to disk."""
 
     cpu_seconds: float = 0.0
     memory_bytes: float = 0.0
     written_bytes: float = 0.0
 
 
-def taken(session: int) -> Taken:
-    """What the processes of a session take; nothing where that cannot be seen."""
+def measure_usage(session: int) -> ProcessUsage:
+    """The usage of a session's processes; zeros if /proc cannot be read."""
     cpu, pages, written = 0, 0, 0
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return Taken()
+        return ProcessUsage()
     for name in names:
         try:
             fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
@@ -41,14 +38,13 @@ def taken(session: int) -> Taken:
             continue  # it has ended meanwhile
         cpu += int(fields[_USER]) + int(fields[_SYSTEM])
         pages += max(resident - shared, 0)
-        written += _written(name)
-    return Taken(cpu / _TICKS, float(pages * _PAGE), float(written))
+        written += _written_bytes(name)
+    return ProcessUsage(cpu / _TICKS, float(pages * _PAGE), float(written))
 
 
-def _written(process: str) -> int:
-    """The bytes a process has had written; 0 where that cannot be seen."""
+def _written_bytes(process: str) -> int:
     try:
-        said = Path(f"/proc/{process}/io").read_text()
-        return int(said.partition("\nwrite_bytes:")[2].split()[0])
+        text = Path(f"/proc/{process}/io").read_text()
+        return int(text.partition("\nwrite_bytes:")[2].split()[0])
     except (OSError, ValueError, IndexError):
         return 0
