@@ -75,7 +75,7 @@ class Silent(ps.CustomOperator):
 
 
 class Totals(ps.CustomOperator):
-    """Counts and sums per user, told at every tick after which the user had events; never forgotten."""
+    """Counts and sums per user, emitted at every tick after which the user had events; never forgotten."""
 
     commutative = True
     every = "2s"

@@ -198,8 +198,8 @@ def fast_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
-def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
-    """The rows of every output, in the order they were told."""
+def run_app(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
+    """The rows of every output, in the order of their emission."""
     found: dict[str, list[Row]] = {out.name: [] for out in app.outputs}
     with fast_directory() as folder:
         reports = run_inline(
@@ -215,9 +215,9 @@ def answers(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
     return found
 
 
-def told(build: Build, history: History, cutting: Cutting = STRAIGHT) -> list[Row]:
+def run_query(build: Build, history: History, cutting: Cutting = STRAIGHT) -> list[Row]:
     """The rows of one query over a history."""
-    return answers(ps.app("test", ps.output("out", build(events_stream(history, cutting)))), cutting)["out"]
+    return run_app(ps.app("test", ps.output("out", build(events_stream(history, cutting)))), cutting)["out"]
 
 
 def micros(rows: list[Row]) -> list[Row]:

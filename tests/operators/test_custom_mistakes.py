@@ -1,4 +1,4 @@
-"""Mistakes in operators of the user's own: told by name, with the user's line, and nothing is lost."""
+"""Mistakes in operators of the user's own: reported by name, with the user's line, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.operators.custom_operators import (
     Totals,
     rises,
 )
-from tests.operators.harness import History, Row, events_stream, fast_directory, told
+from tests.operators.harness import History, Row, events_stream, fast_directory, run_query
 
 # -- while it runs -------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ def test_a_fault_is_told_by_name(fault: str, monkeypatch: pytest.MonkeyPatch) ->
     condition, named, operator = FAULTS[fault]
     schema = TOTALS if isinstance(operator, Totals) else {"sum": pl.Int64}
     with pytest.raises(UserError) as raised:
-        told(lambda events: events.key_by("user").apply(operator, schema), HISTORY)
+        run_query(lambda events: events.key_by("user").apply(operator, schema), HISTORY)
     assert raised.value.condition == condition
     assert named in str(raised.value)
     assert "test_custom_mistakes.py" in str(raised.value.where)
@@ -138,7 +138,7 @@ def fails(state: Any, row: Row, emit: Callable[[Row], None]) -> Any:
 )
 def test_a_fault_of_a_row_function_is_told_by_name(function: Any, condition: str, named: str) -> None:
     with pytest.raises(UserError) as raised:
-        told(lambda events: events.key_by("user").apply_rows(function, {"n": pl.Int64}), HISTORY)
+        run_query(lambda events: events.key_by("user").apply_rows(function, {"n": pl.Int64}), HISTORY)
     assert raised.value.condition == condition
     assert named in str(raised.value)
     assert "test_custom_mistakes.py" in str(raised.value.where)

@@ -29,7 +29,7 @@ from tests.operators.harness import (
     histories,
     in_any_order,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.test_collisions import EVENTS, driven
 
@@ -56,7 +56,7 @@ def test_kept_is_what_was_not_kept_just_before(
     history: History, cutting: Cutting, columns: tuple[str, ...], within: int | None
 ) -> None:
     bound: dict[str, Any] = {"forever": True} if within is None else {"within": within / SECOND}
-    rows = told(
+    rows = run_query(
         lambda events: events.distinct(*columns, **bound).select("user", "page", "n", "x"), history, cutting
     )
     assert rows == oracle(history, columns, within)
@@ -69,8 +69,8 @@ def test_answers_can_be_distinct_too(history: History, cutting: Cutting) -> None
         counts = events.key_by("user", "page").window("2s").count("n").select("user", "n")
         return counts.distinct(within="5s")
 
-    straight = told(query, history)
-    assert in_any_order(told(query, history, cutting)) == in_any_order(straight)
+    straight = run_query(query, history)
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(straight)
 
 
 @pytest.mark.parametrize("cut", [1, 4, 40])

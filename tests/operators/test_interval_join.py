@@ -28,7 +28,7 @@ from tests.operators.harness import (
     in_any_order,
     micros,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.two_streams import CONDITIONS, joined, row_of, two_told
 
@@ -114,7 +114,7 @@ def test_a_stream_meets_itself_as_it_would_another(
 ) -> None:
     before, after = bounds
     expr, where = CONDITIONS[condition]
-    rows = told(
+    rows = run_query(
         lambda events: events.key_by("user").join(
             events.key_by("user"), before=before, after=after, where=expr, how=how
         ),
@@ -152,7 +152,7 @@ def test_distinct_pairs_are_every_two_events_once(
         and other.time - one.time <= within * SECOND
         and where(one, other)
     ]
-    rows = micros(told(query, history, cutting))
+    rows = micros(run_query(query, history, cutting))
     assert in_any_order(rows) == in_any_order([row_of(pair) for pair in expected])
 
 
@@ -193,7 +193,7 @@ def test_keys_of_other_names_and_several_columns(history: History, cutting: Cutt
         for one in events
         if one not in [theirs for _, theirs in pairs]
     ]
-    assert in_any_order(told(query, history, cutting)) == in_any_order(expected)
+    assert in_any_order(run_query(query, history, cutting)) == in_any_order(expected)
 
 
 # -- plain cases ---------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_pairs_are_found_across_many_epochs_and_compactions() -> None:
         users = events.select("user", "n").key_by("user")
         return users.join(users, within="20s", distinct_pairs=True)
 
-    rows = told(query, history, every_event_an_epoch(history, 1, 3, 2))
+    rows = run_query(query, history, every_event_an_epoch(history, 1, 3, 2))
     expected = [(a, b) for a in range(60) for b in range(a + 1, min(60, a + 21))]
     assert sorted((row["n"], row["n_right"]) for row in rows) == expected
 
@@ -242,8 +242,8 @@ def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() 
         made = one.key_by("user").join(other.key_by("user"), within="0.5s", order=order, how=how)
         with fast_directory() as folder:
             reports = run_inline(ps.app("test", ps.output("out", made)), Path(folder) / "state")
-        told = [report.rows.get("out") for report in reports]
-        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in told]
+        emitted = [report.rows.get("out") for report in reports]
+        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in emitted]
 
     pairs = [(0, 1), (1, 1), (2, 1)]
     assert leaves("epoch", "inner") == [[], pairs[:2], pairs[2:], [], []]
@@ -260,7 +260,9 @@ def test_two_parts_of_a_union_share_a_place_and_are_told_apart() -> None:
         return both.join(both, within=0, distinct_pairs=True)
 
     expected = [{"user": "ada", "n": n, "n_right": n + 10} for n in range(3)]
-    assert told(query, history) == told(query, history, every_event_an_epoch(history, 2)) == expected
+    assert (
+        run_query(query, history) == run_query(query, history, every_event_an_epoch(history, 2)) == expected
+    )
 
 
 def test_equal_answers_of_an_operator_are_different_rows() -> None:
@@ -276,8 +278,8 @@ def test_equal_answers_of_an_operator_are_different_rows() -> None:
         counts = events.key_by("user", "page").window("2s").count().select("user", "count").key_by("user")
         return counts.join(counts, within=0, distinct_pairs=True)
 
-    rows = told(query, history, every_event_an_epoch(history, 2))
-    assert rows == told(query, history) == [{"user": "ada", "count": 2, "count_right": 2}] * 2
+    rows = run_query(query, history, every_event_an_epoch(history, 2))
+    assert rows == run_query(query, history) == [{"user": "ada", "count": 2, "count_right": 2}] * 2
 
 
 def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
@@ -308,7 +310,7 @@ def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
 def test_a_condition_that_fails_names_its_line() -> None:
     history = history_of(100, 101)
     with pytest.raises(UserError) as failure:
-        told(
+        run_query(
             lambda events: events.key_by("user").join(
                 events.key_by("user"), within="1s", where=col("page").cast(pl.Int64) > 1
             ),

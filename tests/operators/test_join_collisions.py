@@ -1,4 +1,4 @@
-"""Joins driven slice by slice with hashes made equal by hand: keys that share a 64-bit hash are told apart, and every
+"""Joins driven slice by slice with hashes made equal by hand: keys that share a 64-bit hash are separate, and every
 row happens in a time that whoever reads it can still take in."""
 
 from __future__ import annotations

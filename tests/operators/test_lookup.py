@@ -20,7 +20,7 @@ from tests.operators.harness import (
     histories,
     in_any_order,
     modestly,
-    told,
+    run_query,
 )
 from tests.operators.two_streams import COLUMNS, two_told
 
@@ -91,7 +91,7 @@ def test_events_meet_the_row_of_their_time(
 @given(histories(), cuttings(), st.booleans())
 def test_a_stream_looks_itself_up(history: History, cutting: Cutting, broadcast: bool) -> None:
     """An event finds the last of its instant and key: itself or one of its equals in time."""
-    rows = told(
+    rows = run_query(
         lambda events: (
             events.select("user", "n")
             .key_by("user")
