@@ -49,10 +49,10 @@ def digest_objects(
     return code.digests()
 
 
-def find_differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+def find_differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     """The names whose digests differ. Python and functions come first, as a place differs if its function does."""
     return sorted(
-        (name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)),
+        (name for name in own.keys() | other.keys() if own.get(name) != other.get(name)),
         key=lambda name: (name != PYTHON, ": " in name, name),
     )
 

@@ -98,12 +98,12 @@ class CodeDigests:
         if isinstance(thing, tuple | list | set | frozenset | Mapping) or hasattr(thing, "__dict__"):
             self._open.add(id(thing))
             try:
-                return self._describe_opened(thing)
+                return self._describe_by_type(thing)
             finally:
                 self._open.discard(id(thing))
-        return self._describe_opened(thing)
+        return self._describe_by_type(thing)
 
-    def _describe_opened(self, thing: object) -> Json:
+    def _describe_by_type(self, thing: object) -> Json:
         match thing:
             case types.FunctionType():
                 return self._describe_function(thing)

@@ -19,7 +19,7 @@ from penstock.query.edges import Edge, EdgeSource
 from penstock.query.physical import Plan, Stage
 from penstock.query.steps import ExplodeStep, FilterStep, FunctionStep, KeepStep, MapStep, MergedStep, Step
 
-#: the forms, each made of the one before
+#: the forms, each compiled from the one before
 FORMS = ("as written", "logical", "optimised", "stages", "spark stages")
 #: former name -> name
 FORMER_FORMS = {"stage-queries": "stages"}
@@ -217,14 +217,14 @@ def _explain_spark_stages(plan: Plan) -> str:
     """One epoch on Spark: one job, a stage for the scan and one for every level, then the driver."""
     streams = ", ".join(plan.scans)
     lines = [f"stage 0  scan: read, decode, first steps of {streams}", "         a task per core, over spans"]
-    lines += _reduced(plan, (EdgeSource("scan", name) for name in plan.scans))
+    lines += _pre_reductions(plan, (EdgeSource("scan", name) for name in plan.scans))
     for level in range(1, plan.levels + 1):
         stages = plan.at_level(level)
         keys = "; ".join(f"{stage.id} {_brief(plan, stage)}" for stage in stages)
         lines.append(f"   ───── exchange {level} (shuffle): {keys}")
         lines.append(f"stage {level}  slices: {', '.join(stage.id for stage in stages)}")
         lines.append("         a task per slice: state in, operators, new runs, results")
-        lines += _reduced(plan, (EdgeSource("stage", stage.id) for stage in stages))
+        lines += _pre_reductions(plan, (EdgeSource("stage", stage.id) for stage in stages))
     lines.append("   ───── collect")
     for output in plan.outputs.values():
         lines.append(f"driver   gather {output.name}: {output.top.describe() if output.top else 'all rows'}")
@@ -240,7 +240,7 @@ def _brief(plan: Plan, stage: Stage) -> str:
     return "forward" if all(edge.forward for edge in arriving) else " and ".join(dict.fromkeys(ports))
 
 
-def _reduced(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
+def _pre_reductions(plan: Plan, sources: Iterable[EdgeSource]) -> list[str]:
     edges = (edge for source in sources for edge in plan.edges_from(source))
     return [f"         pre-reduces for {edge.target}" for edge in edges if edge.reduce and not edge.forward]
 

@@ -43,37 +43,23 @@ def strategies(app: App, cluster: Cluster) -> list[Strategy]:
         )
     operators, stateful = count_operators(app)
     nodes = cluster.nodes
+
+    def strategy(name: str, unit: str, subclusters: int, fan_out: float, hops: int) -> Strategy:
+        cost = cluster.alpha * fan_out + cluster.beta * cluster.rate * hops
+        return Strategy(name, unit, subclusters, fan_out, hops, cost)
+
     # a query without state is one unit in every strategy but operator-cloud
-    shapes = [
-        (
-            "query-cloud",
-            "the whole query on every node",
-            1,
-            nodes * (nodes - 1.0) if stateful else 0.0,
-            stateful,
+    whole_fan_out = nodes * (nodes - 1.0) if stateful else 0.0
+    operator_fan_out = nodes / operators * (operators - 1)
+    set_unit = "each stateful operator with the stateless ones after it"
+    options = [
+        strategy("query-cloud", "the whole query on every node", 1, whole_fan_out, stateful),
+        strategy(
+            "operator-cloud", "each operator on nodes of its own", operators, operator_fan_out, operators - 1
         ),
-        (
-            "operator-cloud",
-            "each operator on nodes of its own",
-            operators,
-            nodes / operators * (operators - 1),
-            operators - 1,
-        ),
-        (
-            "operator-set-cloud",
-            "each stateful operator with the stateless ones after it",
-            stateful + 1,
-            nodes / (stateful + 1) * stateful,
-            stateful,
-        ),
+        strategy("operator-set-cloud", set_unit, stateful + 1, nodes / (stateful + 1) * stateful, stateful),
     ]
-    found = [
-        Strategy(
-            name, unit, parts, fan_out, hops, cluster.alpha * fan_out + cluster.beta * cluster.rate * hops
-        )
-        for name, unit, parts, fan_out, hops in shapes
-    ]
-    return sorted(found, key=lambda strategy: strategy.cost)
+    return sorted(options, key=lambda option: option.cost)
 
 
 def count_operators(app: App) -> tuple[int, int]:

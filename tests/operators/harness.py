@@ -69,14 +69,14 @@ class History:
 
     def on_time(self) -> list[Event]:
         """The events that are not late, in total order."""
-        kept: list[Event] = []
+        on_time: list[Event] = []
         for partition in self.partitions:
             newest: int | None = None
             for event in partition:
                 if newest is None or event.time >= newest - LATENESS:
-                    kept.append(event)
+                    on_time.append(event)
                 newest = event.time if newest is None else max(newest, event.time)
-        return sorted(kept, key=lambda event: (event.time, event.partition, event.offset))
+        return sorted(on_time, key=lambda event: (event.time, event.partition, event.offset))
 
     def late(self) -> int:
         return sum(map(len, self.partitions)) - len(self.on_time())
@@ -99,7 +99,7 @@ class Cutting:
 
 
 class Holding(Closing):
-    """Holds watermarks anywhere, for an epoch or more, as if to tell what is due took time."""
+    """Holds watermarks anywhere, for an epoch or more, as if emitting what is due took time."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def fast_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def run_app(app: ps.App, cutting: Cutting = STRAIGHT) -> dict[str, list[Row]]:
-    """The rows of every output, in the order of their emission."""
+    """The rows of every output, in the order in which they were emitted."""
     found: dict[str, list[Row]] = {out.name: [] for out in app.outputs}
     with fast_directory() as folder:
         reports = run_inline(

@@ -98,7 +98,7 @@ def test_windows_hold_exactly_their_events(
 
 @modestly
 @given(histories(), cuttings(), st.sampled_from([1, 3]))
-def test_running_totals_are_told_for_each_step_with_events(
+def test_running_totals_are_emitted_for_each_step_with_events(
     history: History, cutting: Cutting, seconds: int
 ) -> None:
     rows = micros(

@@ -21,7 +21,7 @@ from tests.operators.harness import (
     modestly,
     run_query,
 )
-from tests.operators.two_streams import CONDITIONS, Pair, Where, row_of, two_told
+from tests.operators.two_streams import CONDITIONS, Pair, Where, row_of, run_two_streams
 
 
 def in_turn(left: list[Event], right: list[Event], partitions: int, n: int, where: Where) -> list[Pair]:
@@ -53,7 +53,7 @@ def test_pairs_are_those_of_one_row_after_the_other(
     left: History, right: History, cutting: Cutting, other_cutting: Cutting, n: int, condition: str
 ) -> None:
     expr, where = CONDITIONS[condition]
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(other.key_by("user"), events=n, where=expr),
         left,
         right,

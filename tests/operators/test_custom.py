@@ -20,13 +20,13 @@ from tests.operators.custom_operators import (
     RISES,
     TOTALS,
     WITH_BEFORE,
-    Kept,
-    KeptInArray,
-    KeptInFrame,
-    KeptInObjectAsBytes,
     MergedTotals,
     Previous,
     Silent,
+    SumInArray,
+    SumInFrame,
+    SumInObjectAsBytes,
+    SumState,
     Totals,
     rises,
 )
@@ -137,7 +137,7 @@ def test_ticks_come_between_the_events_they_lie_between(
             expected.append((event.user, tick))
     found = [(row["user"], round(row["noticed"].timestamp() * SECOND)) for row in rows["out"]]
     assert Counter(found) == Counter(expected)
-    # a row emitted at a tick is in the window that ends there
+    # a row emitted at a tick lies in the window that ends there
     ends = [(row["user"], round(row["window_end"].timestamp() * SECOND)) for row in rows["in"]]
     assert Counter(ends) == Counter(expected)
 
@@ -175,8 +175,8 @@ def summed(operator: ps.CustomOperator) -> list[Row]:
     return run_query(query, HISTORY, PIECES)
 
 
-@pytest.mark.parametrize("kind", [Kept, KeptInFrame, KeptInArray, KeptInObjectAsBytes])
-def test_a_state_may_be_anything_that_has_bytes(kind: type[Kept]) -> None:
+@pytest.mark.parametrize("kind", [SumState, SumInFrame, SumInArray, SumInObjectAsBytes])
+def test_a_state_may_be_anything_that_has_bytes(kind: type[SumState]) -> None:
     assert [row["sum"] for row in summed(kind())] == [sum(range(n + 1)) for n in range(12)]
 
 

@@ -1,4 +1,4 @@
-"""Windows that tell their answers before they close, every so often or at every change, against an oracle that looks
+"""Windows that emit results before they close, every so often or at every change, against an oracle that looks
 at one window after the other; for any history, cutting and number of slices."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def changes(history: History, shape: Shape, keys: tuple[str, ...], functions: Fu
 
 @modestly
 @given(histories(), cuttings(), SHAPES, KEYS, FUNCTIONS, st.sampled_from([1, 2, 2.5, 7, 0.75, 60]))
-def test_open_windows_are_told_every_so_often_if_they_had_events_since(
+def test_open_windows_are_emitted_every_so_often_if_they_had_events_since(
     history: History,
     cutting: Cutting,
     shape: Shape,
@@ -98,7 +98,7 @@ CHANGING = st.sampled_from(
 
 @modestly
 @given(histories(), cuttings(), SHAPES, KEYS, CHANGING)
-def test_a_window_is_told_after_every_event_that_changes_it(
+def test_a_window_is_emitted_after_every_event_that_changes_it(
     history: History, cutting: Cutting, shape: Shape, keys: tuple[str, ...], functions: Functions
 ) -> None:
     def query(events: ps.Stream) -> ps.Stream:
@@ -112,7 +112,7 @@ def test_a_window_is_told_after_every_event_that_changes_it(
 
 @modestly
 @given(histories(), cuttings(), CHANGING)
-def test_running_aggregates_are_told_in_order_after_every_event_that_changes_them(
+def test_running_aggregates_are_emitted_in_order_after_every_event_that_changes_them(
     history: History, cutting: Cutting, functions: Functions
 ) -> None:
     rows = run_query(
@@ -149,7 +149,7 @@ def test_changes_of_windows_that_do_not_overlap_keep_the_order_of_events() -> No
 
 @modestly
 @given(histories(), cuttings())
-def test_what_is_told_before_the_end_can_be_worked_on(history: History, cutting: Cutting) -> None:
+def test_what_is_emitted_before_the_end_can_be_worked_on(history: History, cutting: Cutting) -> None:
     rows = run_query(
         lambda events: (
             events.key_by("user")
@@ -168,14 +168,14 @@ def test_what_is_told_before_the_end_can_be_worked_on(history: History, cutting:
     assert [(row["window_start"], row["most"]) for row in micros(rows)] == sorted(most.items())
 
 
-def test_running_aggregates_are_told_every_so_often_anyway() -> None:
+def test_running_aggregates_are_emitted_every_so_often_anyway() -> None:
     history = steady(9)
     assert run_query(lambda events: events.running(3).count(), history) == run_query(
         lambda events: events.running().emit(every=3).count(), history
     )
 
 
-def test_at_the_close_is_when_windows_are_told_anyway() -> None:
+def test_at_the_close_is_when_windows_are_emitted_anyway() -> None:
     history = steady(9)
     assert run_query(lambda events: events.window(3).count(), history) == run_query(
         lambda events: events.window(3).emit(every=2).emit("close").count(), history

@@ -85,7 +85,7 @@ def row(key: Row, events: list[Event], start: int, end: int, **more: Any) -> Row
 
 
 def in_time(rows: list[Row]) -> list[Row]:
-    """The rows, which must be emitted in the order of their ends."""
+    """The rows, which must have been emitted in the order of their ends."""
     assert [one["window_end"] for one in rows] == sorted(one["window_end"] for one in rows)
     return rows
 

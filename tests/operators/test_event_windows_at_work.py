@@ -235,7 +235,7 @@ MISTAKES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_where_it_was_made(mistake: str) -> None:
+def test_a_mistake_is_reported_where_it_was_made(mistake: str) -> None:
     condition, named, make = MISTAKES[mistake]
     with pytest.raises(UserError) as raised:
         make()

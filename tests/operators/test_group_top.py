@@ -38,7 +38,7 @@ def smaller(text: str | None) -> tuple[bool, str]:
 def answers(
     history: History, k: int, *, per: bool, running: bool, least: bool, changes_only: bool
 ) -> list[dict[str, Any]]:
-    """The rows to tell, worked out instant by instant."""
+    """The rows to emit, computed instant by instant."""
     ends: dict[int, list[Any]] = defaultdict(list)
     for event in history.on_time():
         ends[event.time // SIZE * SIZE + SIZE].append(event)
@@ -93,9 +93,9 @@ def test_a_top_that_something_follows_is_the_one_of_the_gather(
         keyed = events.key_by("user")
         return (keyed.running("3s") if running else keyed.window("6s", every="3s")).sum("n", "n")
 
-    gathered = run_query(lambda events: totals(events).top(k), history)
+    global_top = run_query(lambda events: totals(events).top(k), history)
     followed = run_query(lambda events: totals(events).top(k).filter(col("rank") > 0), history, cutting)
-    assert in_any_order(followed) == in_any_order(gathered)
+    assert in_any_order(followed) == in_any_order(global_top)
 
 
 @modestly

@@ -30,7 +30,7 @@ from tests.operators.harness import (
     modestly,
     run_query,
 )
-from tests.operators.two_streams import CONDITIONS, joined, row_of, two_told
+from tests.operators.two_streams import CONDITIONS, joined, row_of, run_two_streams
 
 BOUNDS = [(0, 0), (2, 2), (0, 3), (1, 0), (2, 5), (30, 30)]
 HOWS = ["inner", "left", "right", "full"]
@@ -59,7 +59,7 @@ def test_pairs_are_those_of_a_loop_over_all_rows(
 ) -> None:
     before, after = bounds
     expr, where = CONDITIONS[condition]
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(
             other.key_by("user"), before=before, after=after, where=expr, how=how, order=order
         ),
@@ -84,7 +84,7 @@ def test_rows_happen_when_the_later_does_or_when_the_wait_is_over(
     left: History, right: History, cutting: Cutting, bounds: tuple[int, int], how: Any
 ) -> None:
     before, after = bounds
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.key_by("user")
             .join(other.key_by("user"), before=before, after=after, how=how)
@@ -212,7 +212,7 @@ def every_event_an_epoch(history: History, *slices: int) -> Cutting:
 
 def test_the_bounds_belong_to_the_window() -> None:
     left, right = history_of(100), history_of(94.999999, 95, 99, 100, 102, 102.000001)
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: one.key_by("user").join(other.key_by("user"), before="5s", after="2s"), left, right
     )
     assert sorted(row["page_right"] for row in rows) == ["/1", "/2", "/3", "/4"]
@@ -230,20 +230,20 @@ def test_pairs_are_found_across_many_epochs_and_compactions() -> None:
     assert sorted((row["n"], row["n_right"]) for row in rows) == expected
 
 
-def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() -> None:
+def test_a_pair_leaves_with_its_later_event_and_the_unmatched_with_the_watermark() -> None:
     """Events may be 3 s late: the watermark passes 101 with the event of 105."""
     history = history_of(100, 100.5, 101, 104, 105)
     cutting = every_event_an_epoch(history)
 
     def leaves(order: Any, how: Any) -> list[list[tuple[int | None, int | None]]]:
-        """What each epoch tells."""
+        """The rows that each epoch emits."""
         one = events_stream(history, cutting, "one").select("user", "n")
         other = events_stream(history, cutting, "other").filter(col("n") == 1).select("user", "n")
         made = one.key_by("user").join(other.key_by("user"), within="0.5s", order=order, how=how)
         with fast_directory() as folder:
             reports = run_inline(ps.app("test", ps.output("out", made)), Path(folder) / "state")
-        emitted = [report.rows.get("out") for report in reports]
-        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in emitted]
+        row_frames = [report.rows.get("out") for report in reports]
+        return [[] if rows is None else list(rows.select("n", "n_right").iter_rows()) for rows in row_frames]
 
     pairs = [(0, 1), (1, 1), (2, 1)]
     assert leaves("epoch", "inner") == [[], pairs[:2], pairs[2:], [], []]
@@ -251,7 +251,7 @@ def test_a_pair_leaves_with_its_later_event_and_the_lonely_with_the_watermark() 
     assert leaves("epoch", "left") == [[], pairs[:2], pairs[2:], [], [(3, None), (4, None)]]
 
 
-def test_two_parts_of_a_union_share_a_place_and_are_told_apart() -> None:
+def test_two_parts_of_a_union_share_a_position_and_are_distinguished() -> None:
     history = history_of(100, 101, 102)
 
     def query(events: ps.Stream) -> ps.Stream:
@@ -291,7 +291,7 @@ def test_values_of_any_type_wait_and_are_null_where_nobody_came() -> None:
         "day": col("time").dt.date(),
         "both": pl.struct("page", "n"),
     }
-    rows = two_told(
+    rows = run_two_streams(
         lambda one, other: (
             one.select("user", **columns)
             .key_by("user")

@@ -51,7 +51,7 @@ def test_rows_are_those_of_one_event_after_the_other(
 
 @modestly
 @given(histories(), cuttings())
-def test_several_key_columns_with_nulls_are_told_apart(history: History, cutting: Cutting) -> None:
+def test_several_key_columns_with_nulls_are_distinguished(history: History, cutting: Cutting) -> None:
     rows = run_query(lambda events: events.key_by("user", "page").last(2, "n"), history, cutting)
     seen: dict[Any, list[int | None]] = defaultdict(list)
     expected = []

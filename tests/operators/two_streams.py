@@ -42,7 +42,7 @@ CONDITIONS: dict[str, tuple[pl.Expr | None, Where]] = {
 }
 
 
-def two_told(
+def run_two_streams(
     build: Callable[[ps.Stream, ps.Stream], ps.Stream],
     left: History,
     right: History,

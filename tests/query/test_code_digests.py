@@ -47,9 +47,9 @@ def recursive(n):
 
 
 def outer(limit):
-    def inner(state, row, tell):
+    def inner(state, row, emit):
         if recursive(row["n"]) > limit:
-            tell({"n": row["n"]})
+            emit({"n": row["n"]})
         return state
     return inner
 
@@ -131,7 +131,7 @@ CHANGES = {
     "default": ("def cleaned(frame, keep=1)", "def cleaned(frame, keep=0)", ["cleaned"]),
     "partial": ("functools.partial(cleaned, keep=2)", "functools.partial(cleaned, keep=3)", []),
     "closure": ("outer(10)", "outer(11)", ["outer.inner"]),
-    "nested": ('tell({"n": row["n"]})', 'tell({"n": row["n"] + 1})', ["outer.inner"]),
+    "nested": ('emit({"n": row["n"]})', 'emit({"n": row["n"] + 1})', ["outer.inner"]),
     "method": ("state + batch.height", "state + 1", ["Throttle.process"]),
     "static-method": ("n < 100", "n < 101", ["Throttle.fits"]),
     "base-class": ("return 0\n\n\nclass Throttle", "return 1\n\n\nclass Throttle", ["Base.init_state"]),
@@ -302,8 +302,8 @@ def test_the_environment_of_a_machine_is_no_code(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_large_table_takes_no_time_and_a_deep_one_keeps_nobody_out() -> None:
-    began = time.process_time()
+    started = time.process_time()
     assert digests_of("T = {str(n): n for n in range(200_000)}\ndef f(x): return T[x]")
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - started < 5.0
     deep = "D = []\nfor _ in range(3000):\n    D = [D]\ndef f(x): return D"
     assert digests_of(deep) == digests_of(deep)

@@ -69,10 +69,10 @@ def test_a_cluster_without_nodes_is_refused() -> None:
 def test_the_command_draws_and_counts(tmp_path: Path) -> None:
     (tmp_path / "shown.py").write_text(APP)
     drawn = tmp_path / "query.svg"
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, ["explain", str(tmp_path / "shown.py"), "--svg", str(drawn), "--strategies", "--nodes", "8"]
     )
-    assert told.exit_code == 0, told.output
-    assert "operator-set-cloud" in told.output
-    assert "on 8 nodes" in told.output
+    assert result.exit_code == 0, result.output
+    assert "operator-set-cloud" in result.output
+    assert "on 8 nodes" in result.output
     ElementTree.fromstring(drawn.read_text())

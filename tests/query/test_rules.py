@@ -1,4 +1,4 @@
-"""The optimizer's rules: each does what it says, and none changes an answer."""
+"""The optimizer's rules: each does its work, and none changes a result."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_steps_that_differ_stay_two(other: object) -> None:
     assert len(compiled(app(first, other(events))).stages) == 2  # type: ignore[operator]
 
 
-def test_long_lists_that_print_alike_are_told_apart() -> None:
+def test_long_lists_with_the_same_text_are_different() -> None:
     events = clicks()
     first, second = (
         events.filter(col("bytes").is_in([*range(1000), last])).key_by("user").window("5s").count()
@@ -218,7 +218,7 @@ def test_no_rule_changes_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for report in run_inline(everything(), tmp_path / folder, epoch_units=40, slices=3):
             for name, frame in report.rows.items():
                 found.setdefault(name, []).extend(frame.rows())
-        return {name: sorted(told, key=str) for name, told in found.items()}
+        return {name: sorted(rows, key=str) for name, rows in found.items()}
 
     optimised = rows("optimised")
     assert len(optimised) == 3

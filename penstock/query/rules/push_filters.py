@@ -44,7 +44,7 @@ def _push_below(node: Filter, readers: Counter[Node]) -> Node | None:
     if readers[under] > 1:
         return None
     match under:
-        case Map() if not columns & _computed(under):
+        case Map() if not columns & _computed_columns(under):
             return replace(under, input=replace(node, schema=under.input.schema, input=under.input))
         case Union():
             return replace(under, parts=tuple(replace(node, input=part) for part in under.parts))
@@ -54,6 +54,6 @@ def _push_below(node: Filter, readers: Counter[Node]) -> Node | None:
     return None
 
 
-def _computed(node: Map) -> set[str]:
+def _computed_columns(node: Map) -> set[str]:
     """The columns that a map computes, without those it only passes on."""
     return {name for name, expr in node.columns if not expr.meta.eq(pl.col(name))}

@@ -16,11 +16,11 @@ def push_projections(plan: Plan) -> Plan:
     scans = {}
     for name, scan in plan.scans.items():
         all_columns = set(scan.columns)
-        wanted = {scan.stream.time} if scan.stream.time is not None else set()
+        columns = {scan.stream.time} if scan.stream.time is not None else set()
         for edge in plan.edges:
             if edge.source.kind in ("scan", "late") and edge.source.name == name:
-                wanted |= find_roots(edge.steps, edge.needed, all_columns)
-        scans[name] = replace(scan, columns=tuple(column for column in scan.columns if column in wanted))
+                columns |= find_roots(edge.steps, edge.needed, all_columns)
+        scans[name] = replace(scan, columns=tuple(column for column in scan.columns if column in columns))
     return replace(plan, edges=edges, scans=scans)
 
 

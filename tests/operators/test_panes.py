@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.operators import partials as module
+from penstock.operators import panes as module
 from penstock.operators.functions.summary import COUNT_PART, ROWS, partial_columns, summarize_column
 from penstock.operators.job_windows import JOB, JobAggregation, JobWindows
 from penstock.operators.key_codes import CODE, EncodedColumn, EncodedKeys, concat_keys
-from penstock.operators.partials import PANE, merge_partials
+from penstock.operators.panes import PANE, merge_partials
 from penstock.state.buckets import HASH, key_hash, with_hash
 
 LEAST, MOST = -(2**63), 2**63 - 1
