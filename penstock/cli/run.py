@@ -16,8 +16,8 @@ from penstock.cli.command_line import resume_command
 from penstock.cli.load_app import load
 from penstock.cli.options import as_interval, as_reduced, as_seconds, as_spark_settings, default_state
 from penstock.cli.run_engine import serve
-from penstock.cli.scaling_options import following
-from penstock.cli.state import forget
+from penstock.cli.scaling_options import executor_settings
+from penstock.cli.state import remove_state_directory
 from penstock.cli.tables import write_file
 from penstock.cli.unit import serve_unit
 from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduced
@@ -87,10 +87,10 @@ def run(
         spark=spark,
     )
     if fresh:
-        forget(settings.state)
+        remove_state_directory(settings.state)
     resume = resume_command(context, *_ONE_TIME)
     if not ha:
-        scaled = replace(settings, **following(master, executors, elastic, manager))
+        scaled = replace(settings, **executor_settings(master, executors, elastic, manager))
         serve(app, scaled, for_seconds=for_seconds, again=resume)
         return
     _refuse_drop_state(drop_state)

@@ -115,7 +115,7 @@ def counts(program: Jobs | Kept) -> tuple[int, dict[str, int]]:
 
 
 def no_commands_error(program: Kept) -> UserError:
-    """The error that says why an app takes no commands."""
+    """The error with the reason why an app takes no commands."""
     if reduced := _reduced_streams(program):
         return UserError(
             "NO_COMMANDS",
