@@ -37,8 +37,8 @@ from penstock.operators.job_windows import JOB
 from penstock.query.edges import JOBS, EdgeTarget
 from penstock.query.physical import OutputPlan, Plan
 from penstock.query.steps import run_steps
-from penstock.state.bucket_map import Maps
-from penstock.state.continuity import identify, keep_known
+from penstock.state.bucket_map import BucketMaps
+from penstock.state.continuity import add_identities, drop_states_of_removed_jobs
 from penstock.state.ipc import from_stream, stream_bytes
 from penstock.state.manifest import Manifest
 
@@ -60,7 +60,7 @@ class EpochResult:
     #: dead letters and late events
     side_output: pl.DataFrame | None
     reports: Sequence[TaskReport]
-    maps: Maps
+    maps: BucketMaps
     #: what each stream's watermark has yet to decide
     pending: Mapping[str, PendingEmissions]
 
@@ -132,7 +132,7 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
     slices = [report for report in reports if isinstance(report, SliceReport)]
     rows: dict[str, pl.DataFrame] = {}
     last: dict[str, int] = {}
-    last_results = {name: result for name, result in before.answers.items() if name in task.plan.outputs}
+    last_results = {name: result for name, result in before.last_results.items() if name in task.plan.outputs}
     frames_by_output, sorted_outputs = _frames_by_output(task, messages)
     for name, frames in frames_by_output.items():
         output = task.plan.outputs[name]
@@ -156,16 +156,16 @@ def gather_epoch(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Epo
         raise JobsFailed(failures)
     side_output = [message.frame for message in messages if isinstance(message, SideOutput)]
     if task.plan.jobs is not None:
-        before = keep_known(before, task.plan.identities)
+        before = drop_states_of_removed_jobs(before, task.plan.identities)
     seen = _highest_times(message for message in messages if isinstance(message, Times))
-    manifest = before.advanced(
+    manifest = before.advance(
         task.epoch,
         [change for report in slices for change in report.changes],
         streams=task.times_after(seen),
-        answers=last_results,
+        last_results=last_results,
         counters={name: before.counters.get(name, 0) + _sum_counter(scans, name) for name in COUNTERS},
     )
-    manifest = identify(manifest, task.plan.identities)
+    manifest = add_identities(manifest, task.plan.identities)
     pending = sum_pending(
         (one for report in slices for one in report.pending),
         manifest.streams,

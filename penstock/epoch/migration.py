@@ -37,7 +37,7 @@ from penstock.epoch.task import CacheFill, StateLocation
 from penstock.errors import UserError
 from penstock.operators.contract import FOREVER, NEVER
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece, epoch_of
 
@@ -52,7 +52,9 @@ USUAL_EPOCHS = 9
 class Warmer(Contract):
     """Fills the caches of executors."""
 
-    def warm(self, location: StateLocation, wanted: Mapping[Place, Sequence[Piece]]) -> list[CacheFill]:
+    def warm(
+        self, location: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         """Have each executor bring these pieces of runs into its cache; returns what was done, and where."""
 
 
@@ -60,7 +62,7 @@ class Warmer(Contract):
 class MapChange:
     """The maps to change to; with a protocol, if it should not be chosen."""
 
-    maps: Maps
+    maps: BucketMaps
     protocol: Protocol | None = None
 
 
@@ -99,7 +101,7 @@ class _Active:
     started_at: float
     #: the event time at which the windows end that were open at the start
     windows_end: int | None
-    filled: dict[Place, set[Piece]] = field(default_factory=dict)
+    filled: dict[ExecutorLocation, set[Piece]] = field(default_factory=dict)
     #: the round of cache fills under way, how many there were, and how many failed
     round: Future[list[CacheFill]] | None = None
     rounds: int = 0
@@ -112,7 +114,7 @@ class Migrations:
     """The bucket maps of an engine; migrations that wait, and the one under way."""
 
     def __init__(
-        self, maps: Maps, warmer: Warmer, location: StateLocation, rules: MigrationRules | None = None
+        self, maps: BucketMaps, warmer: Warmer, location: StateLocation, rules: MigrationRules | None = None
     ) -> None:
         self.maps = maps
         self._warmer, self._location, self._rules = warmer, location, rules or MigrationRules()
@@ -130,7 +132,7 @@ class Migrations:
 
     def request(self, change: MapChange) -> Future[MigrationResult]:
         """Request other maps as soon as possible. From any thread; the future has the result."""
-        change.maps.checked(self.maps.buckets)
+        change.maps.check(self.maps.buckets)
         ticket: Future[MigrationResult] = Future()
         with self._lock:
             if self._closed:
@@ -139,14 +141,14 @@ class Migrations:
                 self._queue.append((change, ticket))
         return ticket
 
-    def reset(self, maps: Maps) -> None:
+    def reset(self, maps: BucketMaps) -> None:
         """Take other maps at once, unless they are the same: for an engine that starts, or is resliced by hand."""
         if not maps.same_as(self.maps):
             self.maps = replace(maps, version=self.maps.version + 1)
 
     # -- between epochs --------------------------------------------------------------------------
 
-    def start_epoch(self, epoch: int, plan: Plan, manifest: Manifest) -> Maps:
+    def start_epoch(self, epoch: int, plan: Plan, manifest: Manifest) -> BucketMaps:
         """The maps of the next epoch."""
         if self._active is not None and self._active.ticket.cancelled():
             self._active = None

@@ -103,7 +103,7 @@ class RateControl:
 
 
 def split_budget(available: dict[str, int], budget: int) -> dict[str, int]:
-    """Split a budget between partitions: everything where there is room, else as evenly as possible."""
+    """Split a budget between partitions: everything where there is room, else as even_maps as possible."""
     split: dict[str, int] = {}
     left = budget
     waiting = sorted((units, name) for name, units in available.items() if units > 0)

@@ -118,6 +118,6 @@ def keep_last_results(before: Manifest, after: Manifest, skipped: frozenset[str]
     """The state after an epoch, with the last results before it for outputs that skip it."""
     if not skipped:
         return after
-    results = {name: result for name, result in after.answers.items() if name not in skipped}
-    results |= {name: result for name, result in before.answers.items() if name in skipped}
-    return replace(after, answers=results)
+    results = {name: result for name, result in after.last_results.items() if name not in skipped}
+    results |= {name: result for name, result in before.last_results.items() if name in skipped}
+    return replace(after, last_results=results)

@@ -22,7 +22,7 @@ from penstock.epoch.slice import run_slice
 from penstock.epoch.task import EpochTask, StateLocation
 from penstock.errors import PenstockError
 from penstock.logs.contract import Chunk, Log, Partition, Span
-from penstock.state.bucket_map import Maps, Place
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation
 
 #: the size of a rehearsal's cache
 _CACHE_BYTES = 64 << 20
@@ -30,17 +30,17 @@ _CACHE_BYTES = 64 << 20
 _CHUNK_BYTES = 2 << 20
 
 
-def rehearsal_task(task: EpochTask, place: Place, cores: int) -> EpochTask:
+def rehearsal_task(task: EpochTask, place: ExecutorLocation, cores: int) -> EpochTask:
     """The epoch without state, with a slice for each core of an executor. One bucket is on another executor, so that
     data goes both ways between them."""
-    other = next((one for one in task.maps.places if one is not None and one != place), None)
+    other = next((one for one in task.maps.locations if one is not None and one != place), None)
     places = [place] * max(cores, 1) + ([other] if other is not None else [])
     owners = [bucket % max(cores, 1) for bucket in range(task.maps.buckets)]
     if other is not None:
         owners[-1] = len(places) - 1
     return replace(
         task,
-        maps=Maps(tuple(owners), places=tuple(places)),
+        maps=BucketMaps(tuple(owners), locations=tuple(places)),
         collections={},
         location=replace(task.location, spill_directory=None),
         unused_runs=(),
@@ -64,7 +64,7 @@ def _size(span: Span) -> int:
 
 def rehearsal_shares(task: EpochTask, spans: list[tuple[str, Span]]) -> list[list[tuple[str, Span]]]:
     """The spans of a rehearsal's scan tasks, one for each of its places. On the other executor they read nothing."""
-    return [spans if place == task.maps.places[0] else [] for place in task.maps.places]
+    return [spans if place == task.maps.locations[0] else [] for place in task.maps.locations]
 
 
 class FirstChunkLog(Log):

@@ -14,7 +14,7 @@ from penstock.epoch.emission_limit import PendingEmissions
 from penstock.epoch.migration import MigrationResult
 from penstock.epoch.task_work import StageWork, TaskWork
 from penstock.metrics.epoch import REPLAY_SECONDS, EpochMetrics, StageMetrics
-from penstock.state.bucket_map import Maps
+from penstock.state.bucket_map import BucketMaps
 
 #: the phase of an epoch that reads the logs
 SCAN = "scan"
@@ -71,7 +71,7 @@ class EpochReport:
     tasks: tuple[TaskWork, ...] = ()
     work: Mapping[str, StageWork] = field(default_factory=dict)
     #: the bucket maps it ran with, and the migration that came into force with it
-    maps: Maps | None = None
+    maps: BucketMaps | None = None
     migration: MigrationResult | None = None
 
     @cached_property

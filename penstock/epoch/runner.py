@@ -47,7 +47,7 @@ from penstock.epoch.watermark import add_partitions
 from penstock.errors import InternalError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan, ScanPlan
-from penstock.state.bucket_map import Maps, Place, evenly
+from penstock.state.bucket_map import BucketMaps, ExecutorLocation, even_maps
 from penstock.state.cache import HostCache
 from penstock.state.directory import StateDirectory
 from penstock.state.epoch_record import EpochRecord, Offset, Progress
@@ -75,9 +75,9 @@ class Shape:
     buckets: int
     small_bytes: int = 0
 
-    def scan_task_count(self, maps: Maps) -> int:
+    def scan_task_count(self, maps: BucketMaps) -> int:
         """How many tasks scan: one for each slice that is placed, since that is a core."""
-        return sum(place is not None for place in maps.places) or self.scan_tasks
+        return sum(place is not None for place in maps.locations) or self.scan_tasks
 
     def is_small(self, spans: list[tuple[str, Span]], scans: Mapping[str, ScanPlan]) -> bool:
         """Whether an epoch of these spans is one task."""
@@ -157,7 +157,7 @@ class EpochRunner:
         self._unused_runs: tuple[str, ...] = ()
         #: the last epoch that read something: its task, and what it read
         self._last: tuple[EpochTask, list[tuple[str, Span]]] | None = None
-        maps = evenly(self._shape.buckets, self._shape.slices)
+        maps = even_maps(self._shape.buckets, self._shape.slices)
         self._migrations = Migrations(
             replace(maps, version=1 + state.records.last_maps_version()),
             stages,
@@ -171,7 +171,7 @@ class EpochRunner:
         return self.checkpoints.manifest
 
     @property
-    def maps(self) -> Maps:
+    def maps(self) -> BucketMaps:
         """The bucket maps in force."""
         return self._migrations.maps
 
@@ -181,9 +181,11 @@ class EpochRunner:
 
     def reslice(self, slices: int) -> None:
         """From the next epoch on, assign all buckets evenly to so many slices."""
-        self._migrations.reset(evenly(self._shape.buckets, slices, self._migrations.maps.places))
+        self._migrations.reset(even_maps(self._shape.buckets, slices, self._migrations.maps.locations))
 
-    def warm_up(self, place: Place, cores: int = 1, is_alive: Callable[[], bool] = lambda: True) -> None:
+    def warm_up(
+        self, place: ExecutorLocation, cores: int = 1, is_alive: Callable[[], bool] = lambda: True
+    ) -> None:
         """Have a new executor load what tasks need, and rehearse an epoch, so that its first real one is no slower.
 
         From any thread, while epochs continue. Stops when the executor is gone: a task for one that died waits for many
@@ -269,10 +271,10 @@ class EpochRunner:
             started=started,
         )
 
-    def _new_record(self, start: Offset, end: Offset, maps: Maps, *, needs_replay: bool) -> EpochRecord:
+    def _new_record(self, start: Offset, end: Offset, maps: BucketMaps, *, needs_replay: bool) -> EpochRecord:
         before = None
         if not needs_replay:  # so that nothing is emitted twice if a recovery skips the epoch
-            watermarks = {name: stream.decided for name, stream in self.manifest.streams.items()}
+            watermarks = {name: stream.late_before for name, stream in self.manifest.streams.items()}
             before = Progress(watermarks, self.manifest.counters)
         return EpochRecord(
             start,
@@ -285,7 +287,7 @@ class EpochRunner:
         )
 
     def _run_stages(
-        self, epoch: int, record: EpochRecord, maps: Maps, suspended: frozenset[str]
+        self, epoch: int, record: EpochRecord, maps: BucketMaps, suspended: frozenset[str]
     ) -> tuple[Plan, EpochResult]:
         """Execute the stages; again without the jobs that fail alone, if some do."""
         commands = record.commands
@@ -293,7 +295,7 @@ class EpochRunner:
             plan = self._program.plan(commands, self._program.failures(epoch, commands), suspended)
             spans = [(stream, span) for stream, span in record.spans if stream in plan.scans]
             is_one_task = self._shape.is_small(spans, plan.scans) and self._can_be_one_task(maps)
-            task = self._task(epoch, plan, record, evenly(maps.buckets, 1) if is_one_task else maps)
+            task = self._task(epoch, plan, record, even_maps(maps.buckets, 1) if is_one_task else maps)
             try:
                 scan_tasks = 1 if is_one_task else self._shape.scan_task_count(maps)
                 messages = self._stages.run(task, share_spans(spans, scan_tasks))
@@ -306,11 +308,11 @@ class EpochRunner:
                 if self._location.spill_directory is not None:
                     shutil.rmtree(self._location.spill_directory, ignore_errors=True)
 
-    def _can_be_one_task(self, maps: Maps) -> bool:
+    def _can_be_one_task(self, maps: BucketMaps) -> bool:
         """Whether one task can read all state without bringing much from one executor to another."""
-        return len(set(maps.places)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE_BYTES
+        return len(set(maps.locations)) <= 1 or self.manifest.state_bytes() <= SMALL_STATE_BYTES
 
-    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: Maps) -> EpochTask:
+    def _task(self, epoch: int, plan: Plan, record: EpochRecord, maps: BucketMaps) -> EpochTask:
         end = record.end
         streams: dict[str, StreamTime] = {}
         partitions = [p for s in self.manifest.streams.values() for p in s.partitions.values()]
@@ -440,5 +442,5 @@ class EpochRunner:
         """Drop runs from the host's cache that no later epoch reads; one that is rolled back to may."""
         if self._location.cache is not None:
             cache = HostCache(Path(self._location.cache), self._location.cache_bytes)
-            for part in cache.executors() if self._location.cache_per_executor else (cache,):
+            for part in cache.executor_caches() if self._location.cache_per_executor else (cache,):
                 part.forget(*runs)

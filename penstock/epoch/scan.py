@@ -115,7 +115,7 @@ def _scan_span(scan: _Scan, scan_plan: ScanPlan, span: Span) -> None:
     before = scan.task.streams[stream.name]
     partition = before.partitions[span.partition]
     highest = NEVER if partition.highest is None else partition.highest
-    floor = NEVER if before.decided is None else before.decided
+    floor = NEVER if before.late_before is None else before.late_before
     for chunk in stream.log.read(span):
         frame = _decode(scan, scan_plan, chunk)
         scan.bytes += len(chunk.data)
@@ -151,7 +151,7 @@ def _add_previous(scan: _Scan, job: str, rows: pl.DataFrame) -> None:
     """Add what a job emitted in the epoch before; its time is the earliest that its readers can take in."""
     for edge in scan.task.plan.edges_from(EdgeSource("previous", job)):
         stage = scan.task.plan.stage_of(edge.target)
-        marks = [scan.task.streams[name].decided for name in (() if stage is None else stage.streams)]
+        marks = [scan.task.streams[name].late_before for name in (() if stage is None else stage.streams)]
         now = min((NEVER if mark is None else mark for mark in marks), default=NEVER)
         timed = rows.with_columns(
             pl.lit(now, pl.Int64).alias(TIME),

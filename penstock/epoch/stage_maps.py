@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from penstock.query.edges import EdgeSource
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import BucketMap, Maps, Place
-from penstock.state.continuity import state_of_output
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
+from penstock.state.continuity import output_state_id
 from penstock.state.manifest import Collections
 from penstock.state.run import Piece, RunEntry, piece_of
 
 
-def maps_by_stage(maps: Maps, plan: Plan) -> dict[str, BucketMap]:
+def maps_by_stage(maps: BucketMaps, plan: Plan) -> dict[str, BucketMap]:
     """The map of every stage: that of the first of its family which has one."""
     return {
         stage: owners
@@ -33,7 +33,7 @@ def stage_runs(plan: Plan, collections: Collections, stage: str) -> Iterator[Run
     for edge in plan.edges_from(EdgeSource("stage", stage)):
         output = edge.target.output
         if output is not None and plan.outputs[output].top is not None:
-            owners.append(state_of_output(output))
+            owners.append(output_state_id(output))
     for owner in owners:
         for entries in collections.get(owner, {}).values():
             yield from entries
@@ -45,7 +45,7 @@ class MigrationPlan:
     the pieces of runs, with their bytes, that are read there now and were not before."""
 
     buckets: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    pieces: Mapping[Place | None, Mapping[Piece, int]] = field(default_factory=dict)
+    pieces: Mapping[ExecutorLocation | None, Mapping[Piece, int]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -63,11 +63,13 @@ class MigrationPlan:
         return max((sum(pieces.values()) for pieces in self.pieces.values()), default=0)
 
 
-def plan_migration(plan: Plan, collections: Collections, before: Maps, after: Maps) -> MigrationPlan:
+def plan_migration(
+    plan: Plan, collections: Collections, before: BucketMaps, after: BucketMaps
+) -> MigrationPlan:
     """What is elsewhere once `after` is in force instead of `before`."""
     old, new = maps_by_stage(before, plan), maps_by_stage(after, plan)
     buckets: dict[str, frozenset[int]] = {}
-    pieces: dict[Place | None, dict[Piece, int]] = {}
+    pieces: dict[ExecutorLocation | None, dict[Piece, int]] = {}
     for family in plan.families:
         old_owners, owners = old[family[0]], new[family[0]]
         migrating = [
@@ -80,7 +82,7 @@ def plan_migration(plan: Plan, collections: Collections, before: Maps, after: Ma
         buckets[family[0]] = frozenset(migrating)
         entries = [entry for stage in family for entry in stage_runs(plan, collections, stage)]
         for slice_ in {owners[bucket] for bucket in migrating}:
-            place = after.place_of(slice_)
+            place = after.location_of(slice_)
             held = _pieces_at(entries, before, old_owners, place)
             wanted = pieces.setdefault(place, {})
             for entry in entries:
@@ -92,9 +94,11 @@ def plan_migration(plan: Plan, collections: Collections, before: Maps, after: Ma
     return MigrationPlan(buckets, pieces)
 
 
-def _pieces_at(entries: Sequence[RunEntry], maps: Maps, owners: BucketMap, place: Place | None) -> set[Piece]:
+def _pieces_at(
+    entries: Sequence[RunEntry], maps: BucketMaps, owners: BucketMap, place: ExecutorLocation | None
+) -> set[Piece]:
     """The pieces of runs that are read at a place."""
-    slices = {slice_ for slice_ in owners if place is not None and maps.place_of(slice_) == place}
+    slices = {slice_ for slice_ in owners if place is not None and maps.location_of(slice_) == place}
     return {
         piece_of(entry, owned)
         for owned in (slice_buckets(owners, slice_) for slice_ in slices)
@@ -109,10 +113,10 @@ def slice_buckets(owners: BucketMap, slice_: int) -> frozenset[int]:
     return frozenset(bucket for bucket, owner in enumerate(owners) if owner == slice_)
 
 
-def _migrates(before: Maps, was: int, after: Maps, becomes: int) -> bool:
+def _migrates(before: BucketMaps, was: int, after: BucketMaps, becomes: int) -> bool:
     """Whether a bucket's work goes to another executor or, where executors are not known, to another slice."""
-    place = after.place_of(becomes)
-    return was != becomes if place is None else before.place_of(was) != place
+    place = after.location_of(becomes)
+    return was != becomes if place is None else before.location_of(was) != place
 
 
 def bucket_bytes(entries: Iterable[RunEntry], buckets: int) -> tuple[int, ...]:

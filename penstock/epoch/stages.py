@@ -27,7 +27,7 @@ from penstock.epoch.task import CacheFill, EpochTask, StateLocation, fill_cache
 from penstock.errors import PenstockError
 from penstock.logs.contract import Span
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.state.run import Piece
 
 T = TypeVar("T")
@@ -45,7 +45,9 @@ class Stages(Protocol):
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         """Execute the scan of the shares and every level of slices; returns the messages for the driver."""
 
-    def warm(self, location: StateLocation, wanted: Mapping[Place, Sequence[Piece]]) -> list[CacheFill]:
+    def warm(
+        self, location: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         """Have executors fill their caches with pieces of runs while epochs continue; returns what each did."""
 
     def rehearse(self, task: EpochTask, spans: list[tuple[str, Span]]) -> None:
@@ -125,7 +127,9 @@ class LocalStages:
     def run(self, task: EpochTask, shares: Shares) -> list[bytes]:
         return self._execute(task, shares, TASK_FUNCTIONS)
 
-    def warm(self, location: StateLocation, wanted: Mapping[Place, Sequence[Piece]]) -> list[CacheFill]:
+    def warm(
+        self, location: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         fills = []
         for place, pieces in wanted.items():
             with running_as(place.executor):
@@ -162,7 +166,7 @@ def run_in_process(
                 boxes[slice_].append(block)
         sent = [[] for _ in boxes]
         for slice_ in _shuffle(range(len(boxes)), draw):
-            place = task.maps.place_of(slice_)
+            place = task.maps.location_of(slice_)
             box = [data for block in _shuffle(boxes[slice_], draw) for data in block]
             with running_as(None if place is None else place.executor):
                 sent[slice_] = list(functions.slice(task, level, slice_, box))

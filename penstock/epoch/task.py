@@ -25,7 +25,7 @@ from penstock.operators.contract import FOREVER, INPUT, Operator
 from penstock.operators.job_windows import closing_batches
 from penstock.query.edges import Edge
 from penstock.query.physical import Plan
-from penstock.state.bucket_map import BucketMap, Maps, Place
+from penstock.state.bucket_map import BucketMap, BucketMaps, ExecutorLocation
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.cache import HostCache
 from penstock.state.manifest import Collections, StreamTime
@@ -64,7 +64,7 @@ class EpochTask:
     #: the wall clock when the epoch was admitted (microseconds since 1970); None where it is not known
     admitted_at: int | None
     collections: Collections
-    maps: Maps
+    maps: BucketMaps
     location: StateLocation
     engine_pid: int
     #: of streams whose watermark is limited: the limit, and how many batches of jobs are ahead of it
@@ -202,10 +202,10 @@ def shared_run_store(location: StateLocation, executor: str | None) -> RunStore:
         return RunStore(Path(location.runs), None, memory=memory)
     cache = HostCache(Path(location.cache), location.cache_bytes)
     if executor is not None:
-        cache = cache.of(executor)
+        cache = cache.for_executor(executor)
         cache.claim(current_executor().pid)
         if current_executor().pid != os.getpid():
-            cache.ends_with(current_executor().pid)
+            cache.remove_after(current_executor().pid)
     return RunStore(Path(location.runs), cache, memory=memory)
 
 
@@ -214,14 +214,14 @@ class CacheFill:
     """What a task did to fill an executor's cache: where it should have run and where it ran, the pieces of runs that
     are in the cache now, the bytes read for that and the seconds it took."""
 
-    place: Place
+    place: ExecutorLocation
     executor: str
     pieces: tuple[Piece, ...]
     bytes: int
     seconds: float
 
 
-def fill_cache(location: StateLocation, place: Place, pieces: Sequence[Piece]) -> CacheFill:
+def fill_cache(location: StateLocation, place: ExecutorLocation, pieces: Sequence[Piece]) -> CacheFill:
     """Bring pieces of runs into the cache of this task's executor, except those that cannot be read."""
     started, store, read, filled = time.perf_counter(), open_run_store(location), 0, []
     for piece in pieces:

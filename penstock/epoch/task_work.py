@@ -13,7 +13,7 @@ import polars as pl
 from penstock.epoch.message import ScanReport, SliceReport, SliceWork, TaskReport
 from penstock.epoch.stage_maps import bucket_bytes, maps_by_stage, stage_runs
 from penstock.query.physical import Plan, Stage
-from penstock.state.bucket_map import BucketMap, Maps
+from penstock.state.bucket_map import BucketMap, BucketMaps
 from penstock.state.buckets import HASH, buckets_of
 from penstock.state.manifest import Collections
 from penstock.state.run import RunEntry
@@ -102,7 +102,7 @@ def list_tasks(reports: Iterable[TaskReport]) -> tuple[TaskWork, ...]:
 
 
 def sum_stage_work(
-    reports: Iterable[SliceReport], plan: Plan, maps: Maps, after: Collections
+    reports: Iterable[SliceReport], plan: Plan, maps: BucketMaps, after: Collections
 ) -> dict[str, StageWork]:
     """The work of each stage, by the reports of its slices; `after`: the state after the epoch."""
     by_stage: dict[str, list[tuple[int, SliceWork]]] = {}

@@ -33,7 +33,7 @@ from penstock.logs.contract import Span
 from penstock.query.physical import Plan
 from penstock.spark.exchange import RawBytes, exchange
 from penstock.spark.preferred_location import PreferredLocations
-from penstock.state.bucket_map import Place
+from penstock.state.bucket_map import ExecutorLocation
 from penstock.state.run import Piece
 
 
@@ -85,8 +85,10 @@ class SparkStages:
         stage: Any = scans.mapPartitionsWithIndex(scan_stage)
         for level in range(1, task.plan.levels + 1):
             stage = exchange(self._context, stage, task.slices)
-            if any(task.maps.places):
-                stage = self._places.placed(stage, [task.maps.place_of(at) for at in range(task.slices)])
+            if any(task.maps.locations):
+                stage = self._locations.prefer(
+                    stage, [task.maps.location_of(at) for at in range(task.slices)]
+                )
             stage = stage.mapPartitionsWithIndex(slice_stage(level))
         return stage
 
@@ -94,29 +96,31 @@ class SparkStages:
         shipped = self._shipped
         if shipped is None or shipped[0] is not task.plan:
             return  # another plan has come since: its epochs are not waited for here
-        scans = self._places.partitions(task.maps.places)
+        scans = self._locations.partitions(task.maps.locations)
         stage = self._staged(task, rehearsal_shares(task, spans), shipped[1], scans, REHEARSAL_FUNCTIONS)
         self._collected(stage.mapPartitions(lambda pairs: (data for _, data in pairs)))
 
-    def warm(self, place: StateLocation, wanted: Mapping[Place, Sequence[Piece]]) -> list[CacheFill]:
+    def warm(
+        self, place: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         targets = [(at, tuple(pieces)) for at, pieces in wanted.items()]
 
         def fill(index: int, nothing: Iterable[bytes]) -> Iterator[bytes]:
             _exhausted(nothing)
             yield cloudpickle.dumps(fill_cache(place, *targets[index]))
 
-        stage = self._places.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
+        stage = self._locations.partitions([at for at, _ in targets]).mapPartitionsWithIndex(fill)
         return [cloudpickle.loads(data) for data in self._collected(stage)]
 
     def _tasks(self, task: EpochTask, count: int) -> Any:
         """So many tasks without input, where slices have their places: not on executors that are to have none."""
-        seats = [place for place in task.maps.places if place is not None]
+        seats = [place for place in task.maps.locations if place is not None]
         if seats:
-            return self._places.partitions([seats[at % len(seats)] for at in range(count)])
+            return self._locations.partitions([seats[at % len(seats)] for at in range(count)])
         return self._context.parallelize(range(count), count)
 
     @property
-    def _places(self) -> PreferredLocations:
+    def _locations(self) -> PreferredLocations:
         if self._located is None:
             self._located = PreferredLocations(self._context)
         return self._located

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.epoch.migration import MapChange, Migrations
 from penstock.epoch.task import CacheFill, StateLocation
-from penstock.state.bucket_map import Place, evenly
+from penstock.state.bucket_map import ExecutorLocation, even_maps
 from penstock.state.manifest import Manifest
 from penstock.state.run import Piece
 from tests.engine.playground import BUCKETS, PLAN
@@ -19,7 +19,9 @@ EMPTY = Manifest(-1, {}, {}, {})
 class Nobody:
     """Has nothing to warm up."""
 
-    def warm(self, place: StateLocation, wanted: Mapping[Place, Sequence[Piece]]) -> list[CacheFill]:
+    def warm(
+        self, place: StateLocation, wanted: Mapping[ExecutorLocation, Sequence[Piece]]
+    ) -> list[CacheFill]:
         return []
 
 
@@ -34,11 +36,13 @@ class Endless(Migrations):
 
 @pytest.fixture
 def moves() -> Endless:
-    return Endless(evenly(BUCKETS, 1), Nobody(), StateLocation("runs", None, 0))
+    return Endless(even_maps(BUCKETS, 1), Nobody(), StateLocation("runs", None, 0))
 
 
 def change(slices: int) -> MapChange:
-    return MapChange(evenly(BUCKETS, slices, [Place("here", str(at)) for at in range(slices)]), "warm")
+    return MapChange(
+        even_maps(BUCKETS, slices, [ExecutorLocation("here", str(at)) for at in range(slices)]), "warm"
+    )
 
 
 def test_one_that_waits_and_one_that_is_under_way_can_be_withdrawn(moves: Endless) -> None:
