@@ -22,8 +22,8 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.coordinators import coordinator as as_coordinator
-from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import served_app
 from penstock.cli.options import State, default_state
 from penstock.cli.serve import (
@@ -83,15 +83,11 @@ def coordinator(
 ) -> None:
     """Carry masters of the jobs that an engine runs elsewhere (`penstock serve --coordination`), over HTTP."""
     app = served_app(file, empty)
-    if not isinstance(app, JobsApp):
-        raise UserError(
-            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
-        )
     door = Door.of(listen, token_file, tls_cert, tls_key, rate, subscribers)
     check_code_guarded(allow_code, door.token)
     place = state or default_state(app.name)
     directory = StateDirectory(place)
-    jobs = app.on(place, follows=True)
+    jobs = program_of(app, place, keeps_results=True, follows=True)
     identity, of_unit = _checked(directory, jobs), _of_unit(place)
     hosted = Host(jobs, place, FileGuard(files or (), place, Reach(reach or ()), code=allow_code))
     stop = threading.Event()
@@ -100,7 +96,7 @@ def coordinator(
     with door.server(hosted) as server:
         log("listening", url=server.url, state=str(place), token=door.token is not None)
         door.warn()
-        jobs.joined()
+        jobs.join()
         if not of_unit:
             hosted.opened(_committed(directory), ours=False)
         me = as_coordinator(name, server.url)
@@ -129,7 +125,7 @@ def coordinator(
     log("ended")
 
 
-def _checked(directory: StateDirectory, jobs: Jobs) -> str:
+def _checked(directory: StateDirectory, jobs: Program) -> str:
     """The identity of a state; raises unless it is that of an engine with these jobs."""
     facts = directory.existing()
     if facts["query"] != jobs.fingerprint:
@@ -159,7 +155,7 @@ def _of_unit(place: Path) -> bool:
 
 
 def _follow(
-    jobs: Jobs | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
+    jobs: Program | None, hosted: Host, directory: StateDirectory, identity: str, stop: threading.Event
 ) -> None:
     """Tell the host what the engine does, unless another follows it (no `jobs`), until it is time to stop."""
     seen, told_at = (-2, -1), 0.0

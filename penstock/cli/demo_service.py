@@ -9,10 +9,9 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.dashboard.mount import mounted
 from penstock.engine.engine import Engine
-from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import measured, status
 from penstock.errors import ExternalError
 from penstock.server.api import Service
@@ -25,7 +24,7 @@ PORT = 8080
 
 
 @contextlib.contextmanager
-def pages(engine: Engine, program: Jobs | Kept) -> Iterator[tuple[str, Host]]:
+def pages(engine: Engine, program: Program) -> Iterator[tuple[str, Host]]:
     """The dashboard of an engine, on this machine only."""
     host = Host(program, engine.settings.state)
     host.backlog = lambda: {} if engine.admission is None else dict(engine.admission.backlog)

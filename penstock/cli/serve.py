@@ -18,8 +18,8 @@ from typing import Annotated
 import typer
 
 from penstock.catalogue.coordinators import coordinator
-from penstock.catalogue.jobs_app import JobsApp
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.cli.load_app import served_app
 from penstock.cli.options import (
     CheckpointEvery,
@@ -56,11 +56,9 @@ from penstock.cli.unit_launch import UnitOptions, refuse_executors, refuse_reduc
 from penstock.dashboard.mount import mounted
 from penstock.engine.engine import Engine
 from penstock.engine.job_server import JobServer
-from penstock.engine.retained_results import Kept
 from penstock.engine.status_server import StatusServer, measured, status
 from penstock.errors import PenstockError, UserError
 from penstock.ha.schemes import Semantics
-from penstock.query.compile import compiled
 from penstock.server.allowed_hosts import Reach
 from penstock.server.host import Host
 from penstock.server.limits import Limits
@@ -191,11 +189,7 @@ def serve(
             spread=Spread(coordination, name),
         )
         return
-    program = app.on(place) if isinstance(app, JobsApp) else Kept(compiled(app), place)
-    if coordination is not None and isinstance(program, Kept):
-        raise UserError(
-            "NO_COMMANDS", "an app has no jobs that come and go, so there is nothing to coordinate"
-        )
+    program = program_of(app, place, keeps_results=True)
     settings = Settings(
         state=place,
         master=master,
@@ -242,7 +236,7 @@ def _check_unit(ha: bool, asked: UnitOptions, watched: Path | None) -> None:
 
 def _run(
     engine: Engine,
-    program: Jobs | Kept,
+    program: Program,
     hosted: Host,
     for_seconds: float | None,
     opened: Callable[[], None],
@@ -255,9 +249,8 @@ def _run(
                 opened()
             if phase != "starting Spark":
                 stopping.take_signals()  # pyspark has put its own handler in our place
-            if phase == "running" and isinstance(program, Jobs):
-                listening.enter_context(JobServer(program, engine.settings.state))
             if phase == "running":
+                listening.enter_context(JobServer(program, engine.settings.state))
                 listening.enter_context(StatusServer(engine))
             log(phase)
             hosted.entered(phase)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from penstock.catalogue.coordinators import Coordinator, Coordinators
 from penstock.catalogue.master_placement import Roster
-from penstock.catalogue.program import Jobs
 from penstock.coordination.address import open_store
 from penstock.errors import PenstockError, UserError
 from penstock.server.api import Service
@@ -72,7 +71,6 @@ def spread_over(
 ) -> Iterator[Coordinators]:
     """Be one of the coordinators that meet at a coordination store, for the length of a block."""
     jobs = hosted.program
-    assert isinstance(jobs, Jobs)
 
     def changed(before: Roster, after: Roster) -> None:
         names = list(jobs.catalogue.jobs)

@@ -147,8 +147,7 @@ def gathered(task: EpochTask, before: Manifest, encoded: list[bytes]) -> Gathere
     if failures:
         raise JobsFailed(failures)
     aside = [message.frame for message in messages if isinstance(message, Aside)]
-    if task.plan.jobs is not None:
-        before = keep_known(before, task.plan.identities)
+    before = keep_known(before, task.plan.identities)
     seen = _seen(messages)
     manifest = before.advanced(
         task.epoch,

@@ -140,6 +140,8 @@ class Plan:
     needed: frozenset[str] = frozenset()
     #: jobs that are paused or failed, and keep their state: what each says of its recovery
     waiting: Mapping[str, Semantics | None] = field(default_factory=dict)
+    #: state of an app that commands have released: its outputs were dropped, emptied or altered
+    released: frozenset[str] = frozenset()
 
     def edges_from(self, source: EdgeSource) -> list[Edge]:
         return self._by_source.get(source, [])
@@ -169,6 +171,7 @@ class Plan:
             {id_: found for id_, found in versions.items() if found},
             {id_: found for id_, found in readable.items() if found},
             None if self.jobs is None else self.jobs.numbers,
+            self.released,
         )
 
     @cached_property

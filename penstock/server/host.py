@@ -21,10 +21,9 @@ import penstock
 from penstock.catalogue.code_requests import CodeRequest
 from penstock.catalogue.command import Answered
 from penstock.catalogue.coordinators import Coordinators
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
 from penstock.catalogue.results import Answer
 from penstock.engine.gauges import Gauges
-from penstock.engine.retained_results import Kept
 from penstock.epoch.runner import EpochReport
 from penstock.errors import ExternalError, UserError
 from penstock.metrics import Registry, expose
@@ -35,7 +34,7 @@ from penstock.query.logical import StreamDefinition
 from penstock.server import inventory
 from penstock.server.engine_numbers import numbers, put_aside
 from penstock.server.epoch_history import Past
-from penstock.server.job_graph import Flow, of_job, of_plan
+from penstock.server.job_graph import Flow, of_job
 from penstock.server.push import pushed
 from penstock.server.response_bodies import Graph
 from penstock.server.restarts import Restarts
@@ -54,7 +53,7 @@ _LOOK_SECONDS = 0.9
 class Host:
     """A program under way, as the API sees it."""
 
-    def __init__(self, program: Jobs | Kept, state: Path, guard: FileGuard | None = None) -> None:
+    def __init__(self, program: Program, state: Path, guard: FileGuard | None = None) -> None:
         self.program, self.state = program, state
         self.phase = "starting"
         #: the last epoch whose results may be shown
@@ -158,8 +157,6 @@ class Host:
         """Have statements carried out, if they may be said over HTTP, once if the request has a name; or only say what
         would be answered."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise inventory.unchanging(self.program)
         self._guard.check(parse(text))
         program = self.program
         with self._changing(check):
@@ -170,8 +167,6 @@ class Host:
     ) -> list[Answered]:
         """Have code become a job, if code is taken over HTTP at all."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise inventory.unchanging(self.program)
         self._guard.check_code()
         with self._changing(check):
             return self.program.submit(submitted, request, check=check)
@@ -220,14 +215,12 @@ class Host:
     def message(self, job: str, message: Any) -> Any:
         """What a job answers to a message."""
         self.check_open()
-        if isinstance(self.program, Kept):
-            raise UserError("NO_COMMANDS", "an app's outputs take no messages")
         return self.program.route(job, message)
 
     def identity(self, job: str) -> int:
         """What tells a job from others of its name; raises if there is none."""
         self.program.ask(job)
-        return 0 if isinstance(self.program, Kept) else self.program.catalogue.jobs[job].created
+        return self.program.catalogue.jobs[job].created
 
     def results(self, job: str, since: int, most: int) -> list[Answer]:
         """What a job told in committed epochs from one on; of at most so many epochs. Raises if some of it is gone."""
@@ -327,22 +320,17 @@ class Host:
             events = self._gauges.rate() if self._gauges.epochs else 0.0
             flow = Flow(events, self._past.units_per_second(), {name: self._past.told_per_second(name)})
         flow = replace(flow, sub_queries=self.engine().get("sub_queries", {}))
-        if isinstance(self.program, Kept):
-            plan = self.program.plan(0)
-            return of_plan(plan, name, flow)
         return of_job(self.program.compiled(name), flow, self.program.sharing())
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """What was done to a job, oldest first."""
         self.check_open()
         self.program.ask(name)
-        if isinstance(self.program, Kept):
-            return []
         return [{"at": at, **asdict(one)} for at, one in self.program.versions(name)]
 
     def coordinators(self) -> list[dict[str, Any]]:
         """The coordinators that share the jobs' masters."""
-        if self.spread is None or isinstance(self.program, Kept):
+        if self.spread is None:
             return []
         self.check_open()
         jobs = Counter(map(self.spread.roster.carrier, self.program.catalogue.jobs))

@@ -32,6 +32,8 @@ class Identities:
     readable: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     #: where commands make and drop jobs: of each state, the numbers of the jobs it belongs to; None: no jobs come or go
     jobs: Mapping[str, frozenset[int]] | None = None
+    #: states that commands have released
+    released: frozenset[str] = frozenset()
 
     @cached_property
     def living(self) -> frozenset[int]:
@@ -108,6 +110,8 @@ def identify(manifest: Manifest, query: Identities) -> Manifest:
 
 def _is_missed(id_: str, manifest: Manifest, query: Identities) -> bool:
     """Whether nobody said that a state may go."""
+    if id_ in query.released:
+        return False
     if query.jobs is None:
         return True
     if id_.startswith(

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.catalogue.program import Jobs
+from penstock.catalogue.program import Program
+from penstock.catalogue.program_of import program_of
 from penstock.engine.duty import Duty, Leader
 from penstock.engine.role import Seat
-from penstock.epoch.program import Fixed, Program
-from penstock.query.compile import compiled
 from penstock.state.agreed import Agreed
 from penstock.state.epoch_record import EpochRecord, Offset
 
@@ -27,7 +26,7 @@ class Lease:
 
 def app() -> Program:
     clicks = ps.stream("clicks", ps.generated(total=9, live=False), ps.combined_log(), time="time")
-    return Fixed(compiled(ps.app("few", ps.output("all", clicks.select("path")))))
+    return program_of(ps.app("few", ps.output("all", clicks.select("path"))), Path("nowhere"))
 
 
 @pytest.mark.parametrize("jobs", [False, True])
@@ -37,7 +36,7 @@ def test_an_epoch_of_jobs_is_carried_out_when_its_failures_are_decided(jobs: boo
     for epoch in range(3):
         book.record(epoch, EpochRecord(Offset(epoch - 1), Offset(epoch, commands=epoch)))
     duty = Duty("e2", Agreed(book.path), tmp_path, follows=Leader(lambda: 1, dict))
-    program = Jobs("few", tmp_path / "state") if jobs else app()
+    program = Program("few", tmp_path / "state") if jobs else app()
     seat = Seat(tmp_path / "state" / "ha" / "replicas" / "e2", duty)
     seat.claimed(program, None)
     try:

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.engine.retained_results import Kept
-from penstock.query.compile import compiled
 from penstock.server.epoch_history import Past
 from penstock.server.restarts import Restarts
 from penstock.server.security import Token
@@ -81,7 +79,7 @@ def test_versions_that_were_folded_are_one(state: Path) -> None:
         site.sql("RESUME JOB pages")
         program = site.running.host.program
         program._fold_after = 0  # type: ignore[union-attr]
-        program.settled(program.commands)
+        program.forget_commands(program.commands)
         site.sql("PAUSE JOB pages")
         found = site.get("/jobs/pages/versions")
         assert [(one["did"], one["version"], one["at"] is None) for one in found] == [
@@ -117,7 +115,7 @@ def test_an_output_of_an_app_has_a_graph_and_no_versions(state: Path) -> None:
     app = ps.app(
         "app", ps.output("counts", counts.top(3)), ps.output("other", stream.select(u=ps.col("user")))
     )
-    with serving(Kept(compiled(app), state), state, by_itself=False) as running:
+    with serving(app, state, by_itself=False) as running:
         running.steps()
         graph = running.host.graph("counts")
         assert [node.kind for node in graph.nodes] == ["stream", "state", "output"]

@@ -13,8 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.catalogue.agent_reduction import reduction_of
-from penstock.engine.retained_results import Kept
-from penstock.query.compile import compiled
+from penstock.catalogue.program_of import program_of
 from penstock.server.wire import ARROW, PROBLEM
 from penstock.testing.list_log import ListLog
 from penstock.testing.serving import serving
@@ -326,7 +325,7 @@ def test_an_app_can_be_asked_but_not_changed(state: Path) -> None:
     log = ListLog([str(n) for n in range(10)])
     numbers = ps.stream("numbers", log, ps.Delimited({"n": ps.Int64()}), time=None)
     app = ps.app("counted", ps.output("big", numbers.filter(ps.col("n") > 6)))
-    with serving(Kept(compiled(app), state), state, by_itself=False) as running:
+    with serving(app, state, by_itself=False) as running:
         running.steps()
         with kit.httpx.Client(base_url=running.url) as http:
             site = kit.Site(running, kit.PushedLog(), http)
@@ -342,7 +341,7 @@ def test_an_app_can_be_asked_but_not_changed(state: Path) -> None:
 def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> None:
     text = f"""CREATE STREAM clicks FROM segments('{state}/log') FORMAT combined_log EVENT TIME time;
     CREATE JOB hits AS SELECT path, COUNT(*) AS n FROM clicks GROUP BY path WINDOWING 5 SECONDS"""
-    program = Kept(compiled(reduction_of(text, "clicks").reduced()), state)
+    program = program_of(reduction_of(text, "clicks").reduced(), state, keeps_results=True)
     query = {"query": "SELECT path FROM clicks"}
     with (
         serving(program, state, by_itself=False) as running,
