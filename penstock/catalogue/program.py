@@ -151,6 +151,8 @@ class Program(Asking):
         with self._lock:
             if commands > self._known.count:
                 self._follow()
+            if commands > self._known.count:  # commands that this engine cannot see yet
+                return True
             return any(
                 not entry.in_app_plan or entry.code for entry in self._known.after(commands).jobs.values()
             )

@@ -109,7 +109,7 @@ def test_a_job_that_reads_another_has_a_graph(site: kit.Site) -> None:
     assert all(edge["source"] in kinds and edge["target"] in kinds for edge in graph["edges"])
 
 
-def test_an_output_of_an_app_has_a_graph_and_no_versions(state: Path) -> None:
+def test_an_output_of_an_app_has_a_graph_and_a_history(state: Path) -> None:
     stream = jobs_kit.of_log(ListLog(kit.lines(50)))
     counts = stream.key_by("page").window("5s").count()
     app = ps.app(
@@ -119,7 +119,7 @@ def test_an_output_of_an_app_has_a_graph_and_no_versions(state: Path) -> None:
         running.steps()
         graph = running.host.graph("counts")
         assert [node.kind for node in graph.nodes] == ["stream", "state", "output"]
-        assert running.host.versions("counts") == []
+        assert [one["did"] for one in running.host.versions("counts")] == ["started with its app"]
 
 
 # -- the engine ----------------------------------------------------------------------------------

@@ -321,7 +321,7 @@ def test_a_log_that_takes_no_events_says_so(site: kit.Site) -> None:
     assert (response.status_code, response.json()["condition"]) == (409, "STREAM_TAKES_NO_EVENTS")
 
 
-def test_an_app_can_be_asked_but_not_changed(state: Path) -> None:
+def test_an_app_is_asked_and_changed_as_jobs_are(state: Path) -> None:
     log = ListLog([str(n) for n in range(10)])
     numbers = ps.stream("numbers", log, ps.Delimited({"n": ps.Int64()}), time=None)
     app = ps.app("counted", ps.output("big", numbers.filter(ps.col("n") > 6)))
@@ -333,9 +333,12 @@ def test_an_app_can_be_asked_but_not_changed(state: Path) -> None:
             assert site.get("/jobs")[0]["name"] == site.get("/jobs/big")["name"] == "big"
             assert site.get("/streams")[0]["name"] == "numbers"
             assert len(site.get("/jobs/big/results")["results"]) == 1
-            assert problem(site, "POST", "/jobs/big/pause")["condition"] == "NO_COMMANDS"
             assert problem(site, "GET", "/jobs/small")["condition"] == "UNKNOWN_JOB"
             assert site.get("/status")["jobs"] == {"running": 1}
+            assert http.post("/jobs/big/pause").status_code == 200
+            assert site.get("/jobs/big")["life"] == "paused"
+            site.sql("CREATE JOB even AS SELECT n FROM numbers WHERE n % 2 = 0; RESUME JOB big")
+            assert site.get("/status")["jobs"] == {"running": 2}
 
 
 def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> None:
@@ -355,6 +358,6 @@ def test_jobs_that_agents_reduce_for_say_why_they_do_not_change(state: Path) -> 
         ):
             assert (told["condition"], told["status"]) == ("NO_COMMANDS", 409)
             assert "agents reduce clicks for these jobs" in told["title"]
-            assert "start both anew" in told["hint"]
+            assert "restart both" in told["hint"]
         assert "SQL file" in site.get("/jobs/hits")["query"]
         assert "SQL file" in site.get("/streams")[0]["said"]
